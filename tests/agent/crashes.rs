@@ -263,13 +263,16 @@ async fn finished(fixture: &AgentFixture, process: &ServiceProcess, path: &str) 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the_other_replicas() {
     let (shop, tools) = hanging_shop(2).await;
+    // The work is done by an agent that gets the turn from the one that the request names.
     let rules = json!([
+        {"when": {"model": "lead"}, "reply": {"call": [{"name": "transfer_to_worker"}]}},
         {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Ordered."}},
         {"when": {"tool_result_of": "shop_note"}, "reply": {"call": [{"name": "shop_order", "arguments": {}}]}},
         {"reply": {"call": [{"name": "shop_note", "arguments": {}}]}},
     ]);
     let setup = AgentSetup::new(json!([tools]), rules).distributed();
     let setup = setup.part("repeatable_tools", json!([{"tools": ["shop_order"]}]));
+    let setup = setup.handing_over_to("worker");
     let fixture = setup.without("orchestrator").start().await;
     let lease = [("orchestrator.response_lease", "2s".to_owned())];
     let mut replicas = Vec::new();
@@ -313,10 +316,14 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
         // What was done before the repeated tool is not done again, even after two crashes.
         assert_eq!((calls.notes, calls.orders), (1, 3));
     }
-    // The conversation has both rounds.
+    // The conversation has all rounds, and stays with the agent that got it.
     let body = json!({"model": "agent", "input": "and now?", "previous_response_id": begun["id"]});
     let (status, next) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
     assert_eq!(status, 200, "{next}");
+    let asked = fixture.model.asked();
+    let models: Vec<_> = asked.iter().map(|one| &one.body["model"]).collect();
+    assert_eq!(models.iter().filter(|model| **model == "lead").count(), 1);
+    assert_eq!(models.last().unwrap(), &"worker");
     fixture.stop().await;
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct AgentFixture {
 /// Settings of a test that differ from the default.
 pub(crate) struct AgentSetup {
     manifest: Value,
+    /// Manifests of further agents, by name.
+    others: Vec<(&'static str, Value)>,
     rules: Value,
     settings: Vec<(String, String)>,
     services: Vec<&'static str>,
@@ -85,6 +87,7 @@ impl AgentSetup {
                 "tool_sets": tool_sets,
                 "features": {"timestamp": null},
             }),
+            others: Vec::new(),
             rules,
             settings: Vec::new(),
             services: ALL_SERVICES.to_vec(),
@@ -108,6 +111,16 @@ impl AgentSetup {
     /// Adds members to the manifest.
     pub(crate) fn part(mut self, name: &str, value: Value) -> Self {
         self.manifest[name] = value;
+        self
+    }
+
+    /// Takes the tool sets to another agent, whose model has its name, and hands over to it.
+    pub(crate) fn handing_over_to(mut self, name: &'static str) -> Self {
+        let mut other = self.manifest.clone();
+        other["orchestrator"]["deployment"]["deployment_id"] = json!(name);
+        self.manifest["tool_sets"] = json!([]);
+        self.manifest["handoffs"] = json!([{ "agent": name }]);
+        self.others.push((name, other));
         self
     }
 
@@ -148,6 +161,10 @@ impl AgentSetup {
         let model = RehearsalServer::start(script).await.unwrap();
         let manifests = made(folder.path(), "manifests");
         std::fs::write(manifests.join("agent.json"), self.manifest.to_string()).unwrap();
+        for (name, manifest) in &self.others {
+            let path = manifests.join(format!("{name}.json"));
+            std::fs::write(path, manifest.to_string()).unwrap();
+        }
         let sandbox = made(folder.path(), "sandbox");
         let account = "platform-delivery.accounts.port.telegram";
         let mut sources = common(folder.path(), &dial)

@@ -191,10 +191,47 @@ def converses(client):
     }
 
 
+def calls_mcp(client):
+    """Calls of tools of an MCP server, two in one round, and a conversation that is sent back as items."""
+    with client.responses.stream(model="bank", input="my balance") as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    kinds = [event.type for event in events if ".mcp_" in event.type]
+    done = {event.output_index: event.item for event in events if event.type == "response.output_item.done"}
+    lists = [item for item in final.output if item.type == "mcp_list_tools"]
+    calls = [item for item in final.output if item.type == "mcp_call"]
+    following = client.responses.create(model="bank", input="and?", previous_response_id=final.id)
+    items = [{"role": "user", "content": "my balance"}, *[item.to_dict() for item in final.output]]
+    items.append({"role": "user", "content": "and?"})
+    sent_back = client.responses.create(model="bank", input=items, store=False)
+    return {
+        "kinds": sorted(set(kinds)),
+        "items": [item.type for item in final.output],
+        "places": [done[number].id for number in sorted(done)] == [item.id for item in final.output],
+        "tools": [tool.name for tool in lists[0].tools if tool.input_schema["type"] == "object"],
+        "gone": [lists[1].server_label, bool(lists[1].error) and not lists[1].tools],
+        "calls": [
+            [
+                call.server_label,
+                call.name,
+                json.loads(call.arguments),
+                call.output,
+                call.error and "nothing is left" in call.error,
+                call.status,
+            ]
+            for call in calls
+        ],
+        "text": final.output_text,
+        "same": [item.id for item in client.responses.retrieve(final.id).output] == [item.id for item in final.output],
+        "next": [item.type for item in following.output],
+        "sent_back": sent_back.output_text,
+    }
+
+
 def main():
     (url,) = sys.argv[1:]
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    parts = [creates, streams, parses, loops, polls, reads_files, uploads, converses]
+    parts = [creates, streams, parses, loops, polls, reads_files, uploads, converses, calls_mcp]
     print(json.dumps({part.__name__: part(client) for part in parts}))
 
 

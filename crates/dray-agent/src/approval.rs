@@ -46,11 +46,11 @@ impl ApprovalRule {
         let is_named = self
             .tools
             .iter()
-            .any(|pattern| matches_text(pattern, call.tool))
+            .any(|pattern| matches_pattern(pattern, call.tool))
             || self.tool_sets.iter().any(|pattern| {
                 call.sources
                     .iter()
-                    .any(|source| matches_text(pattern, source))
+                    .any(|source| matches_pattern(pattern, source))
             });
         is_named
             && self.arguments.iter().all(|(name, pattern)| {
@@ -76,20 +76,20 @@ pub fn call_digest(tool: &str, arguments: &Map<String, Value>) -> Sha256Digest {
 /// matches.
 fn matches_value(pattern: &str, value: &Value) -> bool {
     match value {
-        Value::String(text) => text.starts_with(FILE_REFERENCE) || matches_text(pattern, text),
+        Value::String(text) => text.starts_with(FILE_REFERENCE) || matches_pattern(pattern, text),
         Value::Array(items) => items.iter().any(|item| matches_value(pattern, item)),
         Value::Object(members) => members
             .values()
             .any(|member| matches_value(pattern, member)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {
-            matches_text(pattern, &canonical_json(value))
+            matches_pattern(pattern, &canonical_json(value))
         }
     }
 }
 
 /// Whether a text matches a pattern in which `*` matches any text. The time is at most proportional to the product of
 /// the lengths.
-fn matches_text(pattern: &str, text: &str) -> bool {
+pub fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
         return false;
@@ -137,7 +137,7 @@ mod tests {
             ("", "a", false),
             ("**", "ü", true),
         ] {
-            assert_eq!(matches_text(pattern, text), is_match, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), is_match, "{pattern} {text}");
         }
     }
 

@@ -141,24 +141,6 @@ pub struct TurnLimits {
     pub max_seconds: Option<u32>,
 }
 
-impl TurnLimits {
-    /// The lower of each limit.
-    #[must_use]
-    pub fn lower(self, other: Self) -> Self {
-        Self {
-            limits: self.limits.lower(other.limits),
-            max_seconds: least(self.max_seconds, other.max_seconds),
-        }
-    }
-}
-
-fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
 /// The amounts that were used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetUse {
@@ -205,16 +187,6 @@ impl BudgetLimits {
     /// Whether no value is limited.
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// The lower of each limit.
-    #[must_use]
-    pub fn lower(self, other: Self) -> Self {
-        Self {
-            max_tokens: least(self.max_tokens, other.max_tokens),
-            max_cost: least(self.max_cost, other.max_cost),
-            max_calls: least(self.max_calls, other.max_calls),
-        }
     }
 
     /// The limit that was reached, as text for people; `None` if none was reached.
@@ -281,27 +253,25 @@ mod tests {
     }
 
     #[test]
-    fn the_lower_limit_holds_and_says_which_it_is() {
-        let limits = |value| serde_json::from_value::<BudgetLimits>(value).unwrap();
-        let both = limits(json!({"max_tokens": 100, "max_calls": 5}))
-            .lower(limits(json!({"max_tokens": 50, "max_cost": 1})));
-        assert_eq!(
-            both,
-            limits(json!({"max_tokens": 50, "max_cost": 1, "max_calls": 5}))
-        );
+    fn the_limit_that_is_reached_says_which_it_is() {
+        let limits = json!({"max_tokens": 50, "max_cost": 1, "max_calls": 5});
+        let limits: BudgetLimits = serde_json::from_value(limits).unwrap();
         let price = TokenPrice {
             output: MoneyAmount::from_micros(MICROS_PER_UNIT),
             ..TokenPrice::default()
         };
         let used = BudgetUse::of_call(tokens(40, 0, 9), Some(&price));
-        assert_eq!(both.reached(used), None);
+        assert_eq!(limits.reached(used), None);
         let more = BudgetUse::of_call(tokens(1, 0, 0), None);
-        assert_eq!(both.reached(used.plus(more)).as_deref(), Some("50 tokens"));
+        assert_eq!(
+            limits.reached(used.plus(more)).as_deref(),
+            Some("50 tokens")
+        );
         let dear = BudgetUse {
             cost: MoneyAmount::from_micros(MICROS_PER_UNIT),
             ..used
         };
-        assert_eq!(both.reached(dear).as_deref(), Some("a cost of 1"));
+        assert_eq!(limits.reached(dear).as_deref(), Some("a cost of 1"));
         assert!(BudgetLimits::default().is_unlimited());
     }
 }

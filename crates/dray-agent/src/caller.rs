@@ -34,6 +34,17 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// The value of a forwarded header, without spaces around it; `None` if it is empty or came more than once, because
+    /// one of several may be from another sender.
+    pub fn only_header(&self, header: &str) -> Option<&str> {
+        let mut named = self
+            .forwarded
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(header));
+        let value = named.next().map(|(_, value)| value.trim())?;
+        (named.next().is_none() && !value.is_empty()).then_some(value)
+    }
+
     /// The forwarded headers that `allowed` names, ignoring case.
     pub fn forwarded_only<'a>(
         &'a self,

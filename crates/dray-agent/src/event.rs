@@ -68,6 +68,58 @@ pub enum Event {
     ToolCalls(Vec<ToolCall>),
     /// Calls that a person must approve, only for clients of `/v1/responses`.
     ApprovalRequests(Vec<ApprovalRequest>),
+    /// The tools of an MCP server, only for clients of `/v1/responses`. It shows nothing by itself.
+    McpTools(McpToolList),
+    /// A call of a tool of an MCP server begins, only for clients of `/v1/responses`.
+    McpCallStarted(McpCallStart),
+    /// Such a call ends.
+    McpCallEnded(McpCallEnd),
+}
+
+/// The tools of an MCP server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct McpToolList {
+    /// Name of the tool set.
+    pub server: String,
+    /// Its tools, as the model gets them.
+    pub tools: Vec<McpListedTool>,
+    /// Why there are none.
+    pub error: Option<String>,
+}
+
+/// A tool of an MCP server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct McpListedTool {
+    /// Its name for the model.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// JSON schema of its arguments.
+    pub input_schema: Value,
+}
+
+/// A call of a tool of an MCP server that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpCallStart {
+    /// The model's id of the call.
+    pub call_id: String,
+    /// Name of the tool set.
+    pub server: String,
+    /// Name of the tool for the model.
+    pub tool: String,
+    /// Its arguments as the model wrote them.
+    pub arguments: String,
+}
+
+/// A call of a tool of an MCP server that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpCallEnd {
+    /// The model's id of the call.
+    pub call_id: String,
+    /// The result as the model gets it.
+    pub text: String,
+    /// Whether it is a failure.
+    pub failed: bool,
 }
 
 /// A call that waits for the approval of a person.

@@ -40,6 +40,7 @@ pub mod compaction;
 pub mod event;
 pub mod failure;
 pub mod filter;
+pub mod handoff;
 pub mod issues;
 pub mod layer;
 pub mod lazy;

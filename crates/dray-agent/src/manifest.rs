@@ -28,7 +28,7 @@ use crate::budget::TurnLimits;
 use feature::{ConversationStarters, Features};
 use hook::Hook;
 use orchestrator::Orchestrator;
-use toolset::ToolSet;
+use toolset::{AgentRef, ToolSet};
 
 /// An agent.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -61,6 +61,17 @@ pub struct Manifest {
     pub repeatable_tools: Option<Vec<ApprovalRule>>,
     /// Limits of one turn; those of the service's configuration apply as well.
     pub budget: Option<TurnLimits>,
+    /// Local manifests to whose agents this agent may hand the conversation over. They answer the rest of the turn and
+    /// the following turns.
+    pub handoffs: Option<Vec<AgentRef>>,
+}
+
+impl Manifest {
+    /// The agents to which this agent may hand the conversation over.
+    pub fn handoff_agents(&self) -> impl Iterator<Item = &AgentRef> {
+        let handoffs = self.handoffs.as_deref().unwrap_or_default();
+        handoffs.iter().filter(|handoff| handoff.enabled)
+    }
 }
 
 /// Something that the agent always knows about.

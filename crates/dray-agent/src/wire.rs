@@ -92,7 +92,12 @@ impl ChunkWriter {
             Event::Reasoning(text) => self.delta(json!({ "reasoning_content": text })),
             Event::Refusal(text) => self.delta(json!({ "refusal": text })),
             Event::Logprobs(logprobs) => self.logprobs(logprobs),
-            Event::ToolsStarted | Event::OutputFile { .. } | Event::ApprovalRequests(_) => {
+            Event::ToolsStarted
+            | Event::OutputFile { .. }
+            | Event::ApprovalRequests(_)
+            | Event::McpTools(_)
+            | Event::McpCallStarted(_)
+            | Event::McpCallEnded(_) => {
                 return Vec::new();
             }
             Event::Attachment(attachment) => {

@@ -35,9 +35,11 @@ pub mod origin;
 mod port;
 mod retry;
 pub mod signin;
+mod user;
 
 pub use crate::core::{DialClient, DialOptions, InterpreterAction, InterpreterEndpoint};
 pub use error::{Error, ErrorKind};
 pub use inline::inline_bytes;
 pub use origin::{DialFolder, DialOrigin, FileUrl, InvalidOrigin, UrlClass};
 pub use port::{ChunkStream, DialPort};
+pub use user::UserInfo;

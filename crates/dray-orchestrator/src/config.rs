@@ -18,6 +18,7 @@ pub mod permissions;
 mod programs;
 #[cfg(test)]
 mod tests;
+pub mod tool_access;
 
 pub use programs::{Interpreter, McpPrograms, McpServer};
 
@@ -75,6 +76,11 @@ pub struct Config {
     pub max_iterations: u32,
     /// How deeply agents may call each other, 0 to 8; with 0 they may not. Default 3.
     pub max_agent_depth: u32,
+    /// How often one turn may be handed over from agent to agent, 0 to 16; with 0 it may not. Default 4.
+    pub max_handoffs: u32,
+    /// Number of tools of all tool sets above which the model searches them, unless the manifest says otherwise; 0 for
+    /// never. Default 128, the most that `OpenAI` accepts.
+    pub tool_search_threshold: u32,
     /// Estimated tokens of a prompt from which old messages of a conversation are put into a file and summarised,
     /// unless the manifest says otherwise; at least 1000. Default never.
     pub compaction_threshold_tokens: Option<u32>,
@@ -144,6 +150,8 @@ pub struct Config {
     /// addition to those that a manifest names. Another replica then finishes a response in the background. Default
     /// none.
     pub repeatable_tools: Vec<ApprovalRule>,
+    /// Tools that only some callers may use, in the agents of all manifests. Default none: all may use all tools.
+    pub tool_access: Vec<tool_access::ToolAccess>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
     /// Chats whose people decide about calls that need approval, instead of the caller. Default none.
@@ -223,6 +231,8 @@ impl Default for Config {
             default_orchestrator_deployment: None,
             max_iterations: 15,
             max_agent_depth: 3,
+            max_handoffs: 4,
+            tool_search_threshold: 128,
             compaction_threshold_tokens: None,
             allow_override_system_message: false,
             show_usage_statistics: false,
@@ -253,6 +263,7 @@ impl Default for Config {
             client_tool_timeout: Period::secs(7 * 24 * 3600),
             require_approval: Vec::new(),
             repeatable_tools: Vec::new(),
+            tool_access: Vec::new(),
             approval_timeout: ONE_HOUR,
             approval_chats: Vec::new(),
             approval_wait: Period::secs(60),

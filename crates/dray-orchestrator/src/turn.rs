@@ -1,16 +1,18 @@
 //! One turn: from a chat request to its ending (quickapps 9).
 //!
 //! - `AgentEngine`: what all turns share; answers for the HTTP surface.
-//! - `open`: manifest, tools, messages: everything that can fail before anything is shown.
+//! - `open`, `inputs`: manifest, tools, messages: everything that can fail before anything is shown.
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
 //! - `compactor`: old messages of long conversations.
 //! - `additions`: what a turn adds to the conversation.
-//! - `agent_tool`: other agents as tools.
+//! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that continue a turn.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about which
 //!   the people of a chat decide.
+//! - `tool_access`: tools that only some callers may use; `tool_search`: large sets of tools.
 //! - `waiting`, `question_forms`: calls whose tools ask the user.
+//! - `mcp_report`: calls of MCP servers as items of responses.
 //! - `budget`: what a turn may use.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `telemetry`: spans and metrics of a turn.
@@ -30,8 +32,11 @@ mod client_tools;
 mod compactor;
 mod file_links;
 mod finish;
+mod handoff;
 mod hooks;
+mod inputs;
 mod manifest;
+mod mcp_report;
 mod model_caller;
 mod model_info;
 mod named_files;
@@ -50,9 +55,12 @@ mod setup;
 mod sign_in_owner;
 mod skills;
 mod speech;
+mod succession;
 mod tally;
 mod telemetry;
+mod tool_access;
 mod tool_runner;
+mod tool_search;
 mod tool_sources;
 mod trouble;
 mod waiting;

@@ -26,6 +26,8 @@ pub struct Features {
     pub result_offload: Option<Offload>,
     /// Old messages of long conversations are put into a file; if absent, the service's configuration decides.
     pub compaction: Option<Compaction>,
+    /// Large numbers of tools are found by a search; if absent, the service's configuration decides.
+    pub tool_search: Option<ToolSearch>,
     /// The tool that reads pages of the web; off unless given.
     // Read from the schema: `prepare` sets the member to `null` and `publish` hides it while previews are off.
     #[schemars(extend("x-preview" = true))]
@@ -45,6 +47,7 @@ impl Default for Features {
             dial_files: None,
             result_offload: None,
             compaction: None,
+            tool_search: None,
             web_fetch: None,
             representation_tooling: None,
         }
@@ -150,6 +153,19 @@ pub struct Compaction {
     /// Estimated tokens of a prompt from which messages are compacted; the service's if absent.
     #[schemars(range(min = 1_000, max = 4_294_967_295_u32))]
     pub threshold_tokens: Option<u32>,
+}
+
+/// Large numbers of tools are found by a search instead of being declared to the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ToolSearch {
+    /// Whether they are; on if absent.
+    #[serde(default = "default_true")]
+    pub enabled: bool,
+    /// Number of tools of all tool sets above which they are; the service's if absent.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub threshold: Option<u32>,
+    /// Patterns of the names of tools that are declared in any case; `*` stands for any text.
+    pub always_loaded: Option<Vec<String>>,
 }
 
 /// The tool that reads pages of the web.

@@ -323,12 +323,12 @@ pub struct AgentSet {
     pub agents: Vec<AgentRef>,
 }
 
-/// An agent that another one calls.
+/// An agent that another one calls, or to which it hands the conversation over.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct AgentRef {
     /// Name of a local manifest.
     pub agent: String,
-    /// Description, by which the model decides when to call it.
+    /// Description, by which the model decides when to use it.
     pub description: Option<String>,
     /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]

@@ -19,7 +19,7 @@ pub struct ApprovalChat {
 }
 
 impl Config {
-    /// What is wrong with the rules on approval.
+    /// What is wrong with the rules on calls of tools.
     pub(super) fn approval_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if self.approval_timeout > MAX_CLIENT_TOOL_TIMEOUT {
@@ -52,6 +52,7 @@ impl Config {
                 }
             }
         }
+        problems.extend(self.tool_access_problems());
         problems
     }
 }

@@ -43,6 +43,9 @@ impl Config {
         if self.max_agent_depth > 8 {
             problems.push(ConfigProblem::new("max_agent_depth", "must be 0 to 8"));
         }
+        if self.max_handoffs > 16 {
+            problems.push(ConfigProblem::new("max_handoffs", "must be 0 to 16"));
+        }
         for name in budgets.clients.keys() {
             if !self.clients.contains_key(name) {
                 let field = format!("budgets.clients.{name}");

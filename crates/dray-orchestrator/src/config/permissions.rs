@@ -38,6 +38,10 @@ pub struct CallerPermissions {
     /// The client's key vouches for the header, so the client must set it itself and never pass on what a user sent. Default
     /// none: all users of the key share its sign-ins.
     pub user_header: Option<String>,
+    /// Of the same client: the `X-*` header in which it names the groups of the user of each request, separated by commas,
+    /// such as `x-forwarded-groups`. Entries of `tool_access` may name them. The client must set it itself, as
+    /// `user_header`. Default none: users of the key are in no group.
+    pub groups_header: Option<String>,
 }
 
 /// What a manifest that did not come from the operator may name. `*` in a list of names means every name.
@@ -142,6 +146,14 @@ impl CallerPermissions {
             .as_ref()
             .is_none_or(|agents| agents.iter().any(|agent| agent == name))
     }
+
+    /// The headers that describe the user of a request, by their fields.
+    const fn headers(&self) -> [(&'static str, &Option<String>); 2] {
+        [
+            ("user_header", &self.user_header),
+            ("groups_header", &self.groups_header),
+        ]
+    }
 }
 
 impl Permissions {
@@ -158,18 +170,20 @@ impl Permissions {
                 &permissions.manifest_header,
                 &mut problems,
             );
-            let header = permissions.user_header.as_deref();
-            if !header.is_none_or(is_user_header) {
-                problems.push(ConfigProblem::new(
-                    format!("{field}.user_header"),
-                    "must be the name of an `X-*` header that DIAL does not use",
-                ));
+            for (member, header) in permissions.headers() {
+                if !header.as_deref().is_none_or(is_user_header) {
+                    problems.push(ConfigProblem::new(
+                        format!("{field}.{member}"),
+                        "must be the name of an `X-*` header that DIAL does not use",
+                    ));
+                }
             }
         }
         for (kind, caller) in [("dial", &self.dial), ("local", &self.local)] {
-            if caller.user_header.is_some() {
+            let headers = caller.headers().into_iter();
+            for (member, _) in headers.filter(|(_, header)| header.is_some()) {
                 problems.push(ConfigProblem::new(
-                    format!("permissions.{kind}.user_header"),
+                    format!("permissions.{kind}.{member}"),
                     "must not be set: only `clients` speak for several users",
                 ));
             }

@@ -122,6 +122,10 @@ pub struct ChatRequest {
     pub knows_custom_content: bool,
     /// Whether files of the answer become files of `/v1/files`, which the answer cites, and are not named in its text.
     pub cites_files: bool,
+    /// Whether calls of MCP servers become items of the answer.
+    pub shows_mcp_calls: bool,
+    /// Whether the tools of MCP servers do, which is so at the beginning of a conversation.
+    pub lists_mcp_tools: bool,
     /// How the client gets questions about approvals.
     pub approval_form: ApprovalForm,
     /// Whether the client gets questions of tools as calls of `INPUT_TOOL`, which it declared; otherwise as text.

@@ -25,6 +25,7 @@ mod create;
 mod driver;
 mod input_parts;
 mod items;
+mod mcp_items;
 mod open_item;
 mod parameters;
 mod request;

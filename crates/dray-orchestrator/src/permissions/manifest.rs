@@ -42,6 +42,9 @@ pub(super) fn manifest_problems(
     if manifest.features.web_fetch.is_some() {
         check.kind("features.web_fetch", ToolKind::WebFetch);
     }
+    if manifest.handoff_agents().next().is_some() {
+        check.kind("handoffs", ToolKind::Agents);
+    }
     for (number, set) in manifest.tool_sets.iter().enumerate() {
         check.tool_set(&format!("tool_sets.{number}"), set);
     }

@@ -67,15 +67,11 @@ pub(super) fn agent_calls(
     asked: &CheckedChatRequest,
     opening: &TurnStart,
     budget: &Arc<TurnBudget>,
+    agent: String,
     lineage: Option<AgentLineage>,
 ) -> AgentCalls {
     let mut names = lineage.map(|lineage| lineage.names).unwrap_or_default();
-    names.push(match &asked.manifest {
-        ManifestSource::Named(name) => name.clone(),
-        ManifestSource::Default => parts.config.default_manifest.clone().unwrap_or_default(),
-        // Not a name that a local manifest can have.
-        ManifestSource::Given(_) | ManifestSource::Application(_) => String::new(),
-    });
+    names.push(agent);
     AgentCalls {
         parts: Arc::clone(parts),
         caller: asked.caller.clone(),
@@ -148,18 +144,19 @@ impl AgentCalls {
                 "It is not called: agents call each other at most {depth} deep."
             ));
         }
-        if self
-            .parts
-            .loader
-            .grants
-            .check_agent(&self.identity, agent)
-            .is_err()
-        {
-            return Some("It is not for the caller of this request.".to_owned());
+        let missing = self.missing(agent)?;
+        Some(format!("It is not called: {missing}"))
+    }
+
+    /// Why an agent does not exist for the caller.
+    pub(super) fn missing(&self, agent: &str) -> Option<String> {
+        let grants = &self.parts.loader.grants;
+        if grants.check_agent(&self.identity, agent).is_err() {
+            return Some("it is not for the caller of this request.".to_owned());
         }
         match self.parts.loader.manifests.get(agent) {
             Ok(Some(_)) => None,
-            Ok(None) => Some("No manifest has this name.".to_owned()),
+            Ok(None) => Some("no manifest has this name.".to_owned()),
             Err(failure) => Some(failure.message),
         }
     }

@@ -102,9 +102,12 @@ impl ApprovalPolicy {
     }
 
     /// Whether a call may be repeated if its process ended during it. A call whose arguments are not an object has no
-    /// effect, so it may.
+    /// effect, so it may, and so may a handoff, which changes nothing but the turn itself.
     pub(super) fn is_repeatable(&self, call: &ToolCall) -> bool {
         let function = &call.function;
+        if self.sources.is_handoff(&function.name) {
+            return true;
+        }
         self.covers(&self.repeatable, &function.name, &function.arguments)
             .unwrap_or(true)
     }
@@ -154,6 +157,16 @@ impl ApprovalPolicy {
             .of(tool)
             .first()
             .map_or("agent", String::as_str)
+    }
+
+    /// Name of the tool set of a tool of an MCP server.
+    pub(super) fn mcp_server(&self, tool: &str) -> Option<&str> {
+        self.sources.mcp_server(tool)
+    }
+
+    /// MCP servers without tools, each with the reason.
+    pub(super) fn failed_servers(&self) -> &[(String, String)] {
+        self.sources.failed_servers()
     }
 
     /// Whether a tool is another agent, which charges its usage to the budgets itself.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::client_tools::{ClientTools, merge_parameters};
 
 /// What a client asks of the model.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ClientWishes {
     /// Which tool the model shall call first.
     pub(super) tool_choice: Option<Value>,

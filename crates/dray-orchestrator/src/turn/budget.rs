@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dray_agent::budget::{BudgetLimits, BudgetUse, TokenPrice, TurnLimits};
+use dray_agent::budget::{BudgetLimits, BudgetUse, TokenPrice};
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::failure::RequestFailure;
+use dray_agent::manifest::Manifest;
 use dray_types::Sha256Digest;
+use tokio::time::Instant;
 
 use super::SharedParts;
 use crate::budgets::UsageLedger;
@@ -22,9 +24,11 @@ const BYTES_PER_TOKEN: u64 = 4;
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Code of a request for which no budget is left.
 const EXHAUSTED_CODE: &str = "budget_exhausted";
+/// The budgets of one turn, for messages to people.
+const THIS_TURN: &str = "this turn";
 
 /// A budget with what was used of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ScopedBudget {
     /// Whose budget it is, for messages to people.
     scope: &'static str,
@@ -32,6 +36,30 @@ struct ScopedBudget {
     used: BudgetUse,
     /// Record that other turns update as well.
     record: Option<String>,
+    /// Whether it is that of the manifest: another agent that answers the rest of the turn has its own.
+    is_manifest: bool,
+}
+
+/// How long a turn may take.
+#[derive(Clone, Copy, Debug)]
+struct TurnTime {
+    /// When the turn began.
+    begun: Instant,
+    /// By the operator, from the beginning of the turn.
+    turn: Option<Duration>,
+    /// By the manifest, from when its agent began to answer.
+    manifest: Option<(Instant, Duration)>,
+}
+
+impl TurnTime {
+    /// The limit that is reached first, and the time at which it is.
+    fn limit(&self) -> Option<(Instant, Duration)> {
+        let turn = self.turn.map(|limit| (self.begun, limit));
+        let limits = turn.into_iter().chain(self.manifest);
+        limits
+            .map(|(begun, limit)| (begun + limit, limit))
+            .min_by_key(|(end, _)| *end)
+    }
 }
 
 /// The budgets of one turn.
@@ -41,7 +69,7 @@ pub(super) struct TurnBudget {
     prices: Arc<BTreeMap<String, TokenPrice>>,
     ledger: UsageLedger,
     principal: String,
-    max_duration: Option<Duration>,
+    time: TurnTime,
     has_limits: bool,
     /// Budgets of the agent that called this one.
     parent: Option<Arc<TurnBudget>>,
@@ -55,7 +83,7 @@ pub(super) struct CallCharge {
 }
 
 impl TurnBudget {
-    /// The budgets of a turn of `conversation`.
+    /// The budgets of a turn of `conversation` that began at this time.
     ///
     /// # Errors
     ///
@@ -63,16 +91,11 @@ impl TurnBudget {
     pub(super) async fn open(
         parts: &SharedParts,
         identity: &CallerIdentity,
-        conversation: &str,
-        manifest: &dray_agent::manifest::Manifest,
+        (conversation, begun): (&str, Instant),
+        manifest: &Manifest,
         parent: Option<Arc<Self>>,
     ) -> Result<Self, RequestFailure> {
         let budgets = &parts.config.budgets;
-        let turn = budgets.turn.lower(manifest.budget.unwrap_or_default());
-        let TurnLimits {
-            limits,
-            max_seconds,
-        } = turn;
         let caller = match identity {
             CallerIdentity::Client(name) => budgets.clients.get(name),
             CallerIdentity::Local | CallerIdentity::Dial(_) => None,
@@ -82,7 +105,7 @@ impl TurnBudget {
         let day = ledger.now_ms() / DAY_MS;
         let named = format!("conversation-{}", short_digest(conversation));
         let mut scopes = vec![
-            ScopedBudget::new("this turn", limits, None),
+            ScopedBudget::new(THIS_TURN, budgets.turn.limits, None),
             ScopedBudget::new("this conversation", budgets.conversation, Some(named)),
             ScopedBudget::new(
                 "this client for today (UTC)",
@@ -94,42 +117,102 @@ impl TurnBudget {
         scopes.retain(|scope| {
             !scope.limits.is_unlimited() && (parent.is_none() || scope.record.is_none())
         });
-        let model = &manifest.orchestrator.deployment.deployment_id;
-        let limits_cost = scopes.iter().any(|scope| scope.limits.max_cost.is_some());
-        if limits_cost && !budgets.prices.contains_key(model) {
-            tracing::error!(%model, "a budget limits cost, and the model has no price");
-            let text = "The agent's model has no price in the configuration, and a budget limits its cost.";
-            return Err(RequestFailure::new(500, text).display(text));
-        }
         for scope in &mut scopes {
             if let Some(record) = &scope.record {
                 scope.used = ledger.used(&principal, record).await?;
             }
-            if let Some(limit) = scope.limits.reached(scope.used) {
-                return Err(exhausted_failure(scope.scope, &limit, ledger.now_ms()));
-            }
         }
-        Ok(Self {
-            has_limits: !scopes.is_empty()
-                || parent.as_ref().is_some_and(|parent| parent.has_limits),
+        let budget = Self {
+            has_limits: false,
             parent,
             scopes: Mutex::new(scopes),
             prices: Arc::clone(&parts.prices),
             ledger,
             principal,
-            max_duration: max_seconds.map(|seconds| Duration::from_secs(seconds.into())),
-        })
+            time: TurnTime {
+                begun,
+                turn: budgets.turn.max_seconds.map(whole_seconds),
+                manifest: None,
+            },
+        };
+        budget.with_manifest(parts, manifest)
     }
 
-    /// How long the turn may take.
-    pub(super) const fn max_duration(&self) -> Option<Duration> {
-        self.max_duration
+    /// The budgets of another agent that answers the rest of the turn: those of the manifest are its own, and all others go
+    /// on.
+    ///
+    /// # Errors
+    ///
+    /// 429 when one is used up, 500 for a model without a price where cost is limited.
+    pub(super) fn succeed(
+        &self,
+        parts: &SharedParts,
+        manifest: &Manifest,
+    ) -> Result<Self, RequestFailure> {
+        let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = scopes.iter().filter(|scope| !scope.is_manifest);
+        let budget = Self {
+            scopes: Mutex::new(shared.cloned().collect()),
+            prices: Arc::clone(&self.prices),
+            ledger: self.ledger.clone(),
+            principal: self.principal.clone(),
+            time: self.time,
+            has_limits: false,
+            parent: self.parent.clone(),
+        };
+        budget.with_manifest(parts, manifest)
+    }
+
+    /// Adds the limits of a manifest, and checks what is left.
+    fn with_manifest(
+        mut self,
+        parts: &SharedParts,
+        manifest: &Manifest,
+    ) -> Result<Self, RequestFailure> {
+        let own = manifest.budget.unwrap_or_default();
+        let limit = own.max_seconds.map(whole_seconds);
+        self.time.manifest = limit.map(|limit| (Instant::now(), limit));
+        let scopes = self
+            .scopes
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !own.limits.is_unlimited() {
+            let mut scope = ScopedBudget::new(THIS_TURN, own.limits, None);
+            scope.is_manifest = true;
+            scopes.insert(0, scope);
+        }
+        let model = &manifest.orchestrator.deployment.deployment_id;
+        let limits_cost = scopes.iter().any(|scope| scope.limits.max_cost.is_some());
+        if limits_cost && !parts.config.budgets.prices.contains_key(model) {
+            tracing::error!(%model, "a budget limits cost, and the model has no price");
+            let text = "The agent's model has no price in the configuration, and a budget limits its cost.";
+            return Err(RequestFailure::new(500, text).display(text));
+        }
+        for scope in scopes.iter() {
+            if let Some(limit) = scope.limits.reached(scope.used) {
+                return Err(exhausted_failure(scope.scope, &limit, self.ledger.now_ms()));
+            }
+        }
+        let parent = self.parent.as_ref();
+        self.has_limits = !scopes.is_empty() || parent.is_some_and(|parent| parent.has_limits);
+        Ok(self)
+    }
+
+    /// The time at which the turn is stopped.
+    pub(super) fn ends_at(&self) -> Option<Instant> {
+        self.time.limit().map(|(end, _)| end)
+    }
+
+    /// When the turn began, with the agents that answered before.
+    pub(super) const fn begun(&self) -> Instant {
+        self.time.begun
     }
 
     /// Text for the user when the time of the turn is over.
     pub(super) fn late_text(&self) -> String {
-        let seconds = self.max_duration.unwrap_or_default().as_secs();
-        stop_text("this turn", &format!("{seconds} seconds"))
+        let limit = self.time.limit().map(|(_, limit)| limit);
+        let seconds = limit.unwrap_or_default().as_secs();
+        stop_text(THIS_TURN, &format!("{seconds} seconds"))
     }
 
     /// Text for the user when a budget is used up; `None` if every budget has some left.
@@ -256,8 +339,13 @@ impl ScopedBudget {
             limits,
             used: BudgetUse::default(),
             record,
+            is_manifest: false,
         }
     }
+}
+
+fn whole_seconds(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into())
 }
 
 fn stop_text(scope: &str, limit: &str) -> String {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::TurnRecords;
 use super::finish::StatePacker;
+use super::handoff::TurnAgents;
 use super::paused::{PausedTurn, ResumedRecord};
 use super::prepare::with_stable_names;
 use crate::progress::ResponseRun;
@@ -24,6 +25,8 @@ pub(super) struct Checkpoints<'a> {
     /// The record with which the turn continues; when the response was taken over, its checkpoint.
     pub(super) resumed: Option<&'a ResumedRecord>,
     pub(super) turn: &'a Turn,
+    /// Who answers.
+    pub(super) agents: &'a TurnAgents,
 }
 
 impl Checkpoints<'_> {
@@ -123,6 +126,7 @@ impl Checkpoints<'_> {
         }
         // The replica that finishes the response continues with the same sandbox and files.
         super::session::note_session(&mut state, &self.turn.session);
+        self.agents.note(&mut state);
         state
     }
 }

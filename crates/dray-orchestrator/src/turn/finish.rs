@@ -5,12 +5,13 @@ use std::time::Duration;
 use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
+use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_agent::pair::{self, CallPair};
 use dray_agent::state::{self, InterpreterState, TurnState};
 use dray_tool::{ClientGone, EventSink, Turn};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::body::{BodyTemplate, ClientWishes};
 use super::chat_approvals::ChatApprovals;
@@ -31,28 +32,68 @@ use dray_tool_files::media::MediaTagFilter;
 
 /// Name of the synthetic tool whose result lists files that were put into the sandbox.
 const UPLOADS_TOOL: &str = "sandbox_uploads";
+/// Text of the stage that names the agent to which the conversation was handed over.
+const ANSWERS_NOW: &str = "The conversation was handed over to this agent, which answers.";
 
 impl OpenTurn {
     /// Runs the turn. The state is sent in every case, also after a failure.
-    pub(super) async fn run(mut self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
+    pub(super) async fn run(self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
         let mut tally = TurnTally::default();
-        let mut done = match self.show_and_loop(sink, &mut tally).await {
-            Ok(done) => Ok(done),
-            Err(LoopError::Gone) => return Err(client_gone_failure()),
-            Err(LoopError::Failed(failure)) => Err(failure),
-        };
+        let (last, mut done) = Box::pin(self.run_agents(sink, &mut tally)).await?;
+        last.end(sink, &tally, &mut done).await?;
+        // Only here, because the state is sent before the error event (quickapps 4).
+        let done = done?;
+        let counts = last.response.counts;
+        let per_model = if counts { tally.per_model() } else { &[] };
+        Ok(AnswerEnd {
+            reason: done.reason,
+            usage: tally.total().filter(|_| counts),
+            per_model: per_model.to_vec(),
+        })
+    }
+
+    /// Runs the loops of the agents that answer, one after the other. Returns the last one with its end.
+    async fn run_agents(
+        mut self,
+        sink: &EventSink,
+        tally: &mut TurnTally,
+    ) -> Result<(Self, Result<LoopEnd, RequestFailure>), RequestFailure> {
+        loop {
+            let span = self.span.clone();
+            let done = self.show_and_loop(sink, tally).instrument(span).await;
+            self.telemetry.end_part(&self.span);
+            match done {
+                Ok(LoopEnd {
+                    handoff: Some(handoff),
+                    has_text,
+                    ..
+                }) => self = self.hand_over(handoff, has_text).await,
+                Ok(done) => return Ok((self, Ok(done))),
+                Err(LoopError::Gone) => return Err(client_gone_failure()),
+                Err(LoopError::Failed(failure)) => return Ok((self, Err(failure))),
+            }
+        }
+    }
+
+    /// Sends what follows the last loop: files, questions, stages, the state, and calls of the client.
+    async fn end(
+        &self,
+        sink: &EventSink,
+        tally: &TurnTally,
+        done: &mut Result<LoopEnd, RequestFailure>,
+    ) -> Result<(), RequestFailure> {
         let state = self.state().await;
         let mut questions = Questions::default();
-        if let Ok(end) = &mut done
+        if let Ok(end) = done
             && end.waits()
         {
             match self.keep_paused(&state, end).await {
                 Ok(kept) => questions = kept,
-                Err(failure) => done = Err(failure),
+                Err(failure) => *done = Err(failure),
             }
         }
-        let (links, cited) = match &done {
-            Ok(_) => self.files_of_answer(&tally).await,
+        let (links, cited) = match done {
+            Ok(_) => self.files_of_answer(tally).await,
             Err(_) => (None, Vec::new()),
         };
         let told = async {
@@ -62,21 +103,30 @@ impl OpenTurn {
             for file in cited {
                 sink.send(file).await?;
             }
-            if let Ok(end) = &mut done {
+            if let Ok(end) = done {
                 self.ask(&mut questions, end, sink).await?;
             }
             sink.close_deferred().await?;
+            if done.is_ok() && !self.takes_over && self.agents.deputy().is_some() {
+                // Only now: until something is shown, a failure has an HTTP status.
+                self.show_agent(sink).await?;
+            }
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
                 write_stage(sink, "Usage Statistics", tally.table()).await?;
             }
             sink.send(Event::State(state)).await?;
             if done.is_ok() && self.parts.config.show_execution_time_stage {
-                write_stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
+                write_stage(
+                    sink,
+                    "Execution time",
+                    execution_time(self.budget.begun().elapsed()),
+                )
+                .await?;
             }
             if !questions.items.is_empty() {
                 sink.send(Event::ApprovalRequests(questions.items)).await?;
             }
-            if let Ok(end) = &mut done
+            if let Ok(end) = done
                 && !end.pending.is_empty()
             {
                 sink.send(Event::ToolCalls(std::mem::take(&mut end.pending)))
@@ -84,16 +134,7 @@ impl OpenTurn {
             }
             Ok::<_, ClientGone>(())
         };
-        told.await.map_err(|_| client_gone_failure())?;
-        // Only here, because the state is sent before the error event (quickapps 4).
-        let done = done?;
-        let counts = self.response.counts;
-        let per_model = if counts { tally.per_model() } else { &[] };
-        Ok(AnswerEnd {
-            reason: done.reason,
-            usage: tally.total().filter(|_| counts),
-            per_model: per_model.to_vec(),
-        })
+        told.await.map_err(|_| client_gone_failure())
     }
 
     /// The files of the answer as text and as citations, for clients that want them so.
@@ -149,7 +190,8 @@ impl OpenTurn {
         // Moved out, because the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let files = &self.session.files;
-        let mut speech = TextRelay::new(MediaTagFilter::new(files).await, self.response.is_dial);
+        let media = MediaTagFilter::new(files).await;
+        let mut speech = TextRelay::new(media, self.response.is_dial).after_text(self.has_text);
         let mut rounds = ToolLoop {
             model: ModelCaller {
                 endpoint: &self.parts.model,
@@ -174,12 +216,14 @@ impl OpenTurn {
                 settings: self.tools.settings,
                 metrics: &self.parts.metrics,
                 telemetry: &self.telemetry,
+                mcp: self.response.mcp,
                 sink,
             },
             metrics: &self.parts.metrics,
             sink,
             max_rounds,
             client_tools: client_tools.clone(),
+            agents: &self.agents,
             chats: ChatApprovals {
                 store: &self.parts.records.approvals,
                 principal: &self.principal,
@@ -193,6 +237,7 @@ impl OpenTurn {
                 begins_at: self.continued_at.unwrap_or_default(),
                 resumed: self.resumed.as_ref(),
                 turn: &self.session.turn,
+                agents: &self.agents,
             }),
         };
         let request = hooks::HookedRequest {
@@ -203,15 +248,7 @@ impl OpenTurn {
                 principal: &self.principal,
             },
         };
-        let done = run_in_time(
-            request,
-            self.begun,
-            &mut rounds,
-            &mut messages,
-            &mut speech,
-            tally,
-        )
-        .await;
+        let done = run_in_time(request, &mut rounds, &mut messages, &mut speech, tally).await;
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
@@ -236,9 +273,15 @@ impl OpenTurn {
 
     /// The common parts of all calls of the model in this turn.
     fn body_template(&self, wishes: ClientWishes) -> Result<BodyTemplate, LoopError> {
+        let deferred = &self.response.outgoing.deferred;
+        let declared = self.tools.offered.iter();
+        let declared: Vec<_> = declared
+            .filter(|tool| !deferred.has(&tool.declaration().name))
+            .cloned()
+            .collect();
         let template = BodyTemplate::new(
             &self.manifest.orchestrator.deployment,
-            &self.tools.offered,
+            &declared,
             &self.tools.statics,
             wishes,
         );
@@ -246,12 +289,28 @@ impl OpenTurn {
     }
 
     async fn prepare(&mut self, sink: &EventSink) -> Result<(), LoopError> {
+        if std::mem::replace(&mut self.is_prepared, true) {
+            return Ok(());
+        }
+        self.list_mcp_tools(sink).await?;
+        if self.takes_over {
+            self.show_agent(sink).await?;
+        }
         self.show_issues(sink).await?;
         self.show_user_text(sink).await?;
         // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
         std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
         self.take_uploads().await;
         Ok(())
+    }
+
+    /// Shows who answers.
+    async fn show_agent(&self, sink: &EventSink) -> Result<(), ClientGone> {
+        if self.tools.settings.level == StageLevel::None {
+            return Ok(());
+        }
+        let name = format!("Agent: {}", self.agents.current());
+        write_stage(sink, &name, ANSWERS_NOW.to_owned()).await
     }
 
     async fn show_issues(&self, sink: &EventSink) -> Result<(), ClientGone> {
@@ -282,7 +341,7 @@ impl OpenTurn {
     /// Puts the user's files into the sandbox, and adds a message for the model with their paths.
     async fn take_uploads(&mut self) {
         // They were placed when the turn began.
-        if self.part.continues {
+        if self.part.continues || self.takes_over {
             return;
         }
         let last = self
@@ -324,6 +383,7 @@ impl OpenTurn {
         {
             session::note_session(&mut value, &self.session.turn.session);
         }
+        self.agents.note(&mut value);
         value
     }
 }
@@ -355,7 +415,6 @@ impl StatePacker<'_> {
 /// Runs a request until it ends, or until the time of the turn is over. The time of setting up counts as well.
 async fn run_in_time(
     request: hooks::HookedRequest<'_>,
-    begun: Instant,
     rounds: &mut ToolLoop<'_>,
     messages: &mut Vec<Message>,
     speech: &mut TextRelay,
@@ -363,10 +422,10 @@ async fn run_in_time(
 ) -> Result<LoopEnd, LoopError> {
     let (budget, sink) = (rounds.model.budget, rounds.sink);
     let running = request.run(rounds, messages, speech, tally);
-    let Some(limit) = budget.max_duration() else {
+    let Some(end) = budget.ends_at() else {
         return running.await;
     };
-    match tokio::time::timeout_at(begun + limit, running).await {
+    match tokio::time::timeout_at(end, running).await {
         Ok(done) => done,
         Err(_elapsed) => Ok(stop_with(&budget.late_text(), sink, speech, tally).await?),
     }

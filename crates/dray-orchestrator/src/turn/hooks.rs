@@ -163,6 +163,8 @@ pub(super) struct TurnPart {
     pub(super) prefill: Option<Message>,
     /// Calls of the agent of an earlier request that waited for the client.
     pub(super) resumed: ResumedCalls,
+    /// Whether another agent began it, and this one takes it over with hooks of its own.
+    pub(super) takes_over: bool,
 }
 
 /// Runs the loop of a request, with the hooks before and after it. No hooks run after a failure, or in the middle of a
@@ -188,6 +190,7 @@ impl HookedRequest<'_> {
             continues,
             prefill,
             mut resumed,
+            takes_over,
         } = self.part;
         if !continues {
             // The user wrote something else and is not asked again.
@@ -204,14 +207,16 @@ impl HookedRequest<'_> {
                 questions: waiting,
                 has_text: false,
                 repeats_round: true,
+                handoff: None,
             });
         }
-        if !continues {
+        if !continues || takes_over {
             call_hooks(rounds, self.hooks, start, messages, tally).await?;
         }
         messages.extend(prefill);
         let done = rounds.run(messages, speech, tally).await?;
-        if !done.waits() {
+        // The agent that ends the turn has hooks of its own.
+        if !done.waits() && done.handoff.is_none() {
             let has_hooks = self.hooks.iter().any(|hook| hook.event == end);
             if let Some(checkpoints) = rounds.checkpoints.as_ref().filter(|_| has_hooks) {
                 // Calls of hooks are not stored, so they must not be repeated.

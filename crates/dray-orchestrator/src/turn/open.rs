@@ -4,42 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
+use dray_agent::choice;
 use dray_agent::failure::RequestFailure;
-use dray_agent::issues::{IssueLog, ToolIssue};
+use dray_agent::issues::IssueLog;
 use dray_agent::manifest::{Manifest, feature};
 use dray_agent::message::Message;
-use dray_agent::skill::Skill;
-use dray_agent::{choice, state};
 use dray_tool::pipeline::PipelineSettings;
-use dray_tool::{SetupIssue, Tool, Turn, naming, timeout};
+use dray_tool::{Tool, Turn, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
-use super::additions::{insert_file_skill, system_prompt, tell_news, turn_skills};
+use super::additions::{insert_file_skill, system_prompt, tell_news};
 use super::agent_tool::{AgentCalls, AgentLineage, agent_calls};
 use super::approval_policy::ApprovalPolicy;
+use super::body::ClientWishes;
 use super::budget::TurnBudget;
+use super::client_tools::check_wishes;
+use super::handoff::{HandoffBasis, TakenTurn, TurnAgents};
+use super::inputs::{TurnInputs, offer_tools, tool_audience, turn_inputs};
 use super::manifest::LoadedManifest;
-use super::model_info::{ModelInfo, model_info};
-use super::named_files::attach_named_files;
 use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
 use super::paused::ResumedRecord;
 use super::prepare::OutgoingMessages;
-use super::setup::{BuiltTools, SetupPlan, ToolAudience};
 use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
-use super::{SharedParts, hooks, plain, session, setup, sign_in_owner, trouble};
+use super::{SharedParts, handoff, hooks, plain, session, tool_search, trouble};
 use crate::config::StageLevel;
-use crate::http::{ChatRequest, CheckedChatRequest};
-use crate::internal;
+use crate::http::{ChatRequest, CheckedChatRequest, ManifestSource};
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
-use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
+use dray_tool_files::{TurnFiles, TurnStart};
 
 /// A turn that is ready to run.
 pub(super) struct OpenTurn {
     pub(super) parts: Arc<SharedParts>,
-    pub(super) begun: Instant,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
     pub(super) setup: SetupReport,
@@ -60,6 +59,32 @@ pub(super) struct OpenTurn {
     pub(super) budget: Arc<TurnBudget>,
     /// Reports the turn.
     pub(super) telemetry: Arc<TurnTelemetry>,
+    /// Who answers.
+    pub(super) agents: Arc<TurnAgents>,
+    /// For another agent that continues the turn; `None` if there can be none.
+    pub(super) basis: Option<Box<HandoffBasis>>,
+    /// Whether another agent began the turn.
+    pub(super) takes_over: bool,
+    /// Whether the issues were shown and the uploads placed.
+    pub(super) is_prepared: bool,
+    /// Whether the client was shown text of the turn before.
+    pub(super) has_text: bool,
+    /// The span of an agent that the request does not name.
+    pub(super) span: Span,
+}
+
+/// How an agent gets a request.
+pub(super) struct TurnEntry {
+    /// When the request came.
+    pub(super) begun: Instant,
+    pub(super) wishes: ClientWishes,
+    pub(super) part: hooks::TurnPart,
+    /// Name of the agent.
+    pub(super) agent: String,
+    pub(super) agents: Arc<TurnAgents>,
+    /// What it takes over from another agent.
+    pub(super) taken: Option<TakenTurn>,
+    pub(super) span: Span,
 }
 
 /// What went wrong while the turn was set up.
@@ -93,13 +118,15 @@ pub(super) struct TurnSession {
     pub(super) turn: Turn,
     /// The conversation and its owner.
     pub(super) conversation: String,
+    /// Conversation to which names of files are bound.
+    pub(super) pages: String,
 }
 
 impl TurnSession {
     fn new(
         caller: Caller,
         session: String,
-        conversation: String,
+        (conversation, pages): (String, String),
         history: Vec<Message>,
         files: Arc<TurnFiles>,
     ) -> Self {
@@ -108,20 +135,9 @@ impl TurnSession {
             turn: Turn::new(caller, session, history, storage, limit),
             files,
             conversation,
+            pages,
         }
     }
-}
-
-/// Answers of other services before a turn, requested concurrently.
-struct TurnInputs {
-    tools: Vec<Arc<dyn Tool>>,
-    sources: ToolSources,
-    model: ModelInfo,
-    skills: Vec<Skill>,
-    issues: IssueLog,
-    messages: Vec<Message>,
-    /// Whether results or old messages may become files, which the model must be able to read.
-    keeps_texts: bool,
 }
 
 /// Gathers all that a turn needs. The client got nothing yet, so a failure still has an HTTP status.
@@ -130,12 +146,60 @@ pub(super) async fn open_turn(
     mut asked: CheckedChatRequest,
     loaded: LoadedManifest,
     lineage: Option<AgentLineage>,
-    telemetry: Arc<TurnTelemetry>,
+    mut telemetry: Arc<TurnTelemetry>,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
+    let (wishes, part) = plain::client_part(parts, &mut asked).await?;
+    let (loaded, path) = handoff::answering_agent(parts, &asked, loaded, part.continues).await?;
+    let above = lineage.as_ref().map(|lineage| lineage.names.as_slice());
+    let messages = &asked.request.messages;
+    let agents = TurnAgents::new(parts, path, messages, above.unwrap_or_default());
+    let mut span = Span::none();
+    if let Some(deputy) = agents.deputy() {
+        asked.manifest = ManifestSource::Named(deputy);
+        telemetry = Arc::new(TurnTelemetry::new(parts, &asked));
+        span = telemetry.agent_span();
+    }
+    let entry = TurnEntry {
+        begun,
+        wishes,
+        part,
+        agent: agents.current(),
+        agents: Arc::new(agents),
+        taken: None,
+        span: span.clone(),
+    };
+    let opening = open_agent(parts, asked, loaded, lineage, telemetry, entry);
+    opening.instrument(span).await
+}
+
+/// Gathers all that an agent needs for a request.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one step after the other, which share most of their values"
+)]
+pub(super) async fn open_agent(
+    parts: &Arc<SharedParts>,
+    asked: CheckedChatRequest,
+    loaded: LoadedManifest,
+    lineage: Option<AgentLineage>,
+    telemetry: Arc<TurnTelemetry>,
+    entry: TurnEntry,
+) -> Result<OpenTurn, RequestFailure> {
     let principal = asked.identity.key();
-    let (wishes, part) = plain::client_part(parts, &mut asked, &loaded.manifest).await?;
-    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage).await?;
+    if !asked.is_dial {
+        check_wishes(&loaded.manifest.orchestrator, &entry.wishes)?;
+    }
+    let basis = handoff_basis(&asked, &loaded, lineage.as_ref(), &entry);
+    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage, &entry).await?;
+    let TurnEntry {
+        wishes,
+        part,
+        agents,
+        taken,
+        span,
+        ..
+    } = entry;
     let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
@@ -148,11 +212,12 @@ pub(super) async fn open_turn(
     let mut inputs = turn_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
-    let has_any_tools = has_tools || !wishes.tools.is_empty();
+    let has_handoffs = manifest.handoff_agents().next().is_some();
+    let has_any_tools = has_tools || has_handoffs || !wishes.tools.is_empty();
     // Before the tools of this service are added: "no tools" means that none are configured (quickapps 46).
     choice::check_tool_choice(wishes.tool_choice.as_ref(), has_any_tools)
         .map_err(|failure| *failure)?;
-    let outgoing = outgoing_of_turn(parts, &manifest, &mut inputs, &files);
+    let mut outgoing = outgoing_of_turn(parts, &manifest, &mut inputs, &files);
     let (skills, messages) = (&inputs.skills, &mut inputs.messages);
     let prompt = system_prompt(parts, &manifest, is_dial, skills, messages);
     let takes_files = parts.config.file_skill_always || has_tools;
@@ -160,30 +225,55 @@ pub(super) async fn open_turn(
     let compaction = compaction_threshold(parts, &manifest);
     inputs.keeps_texts = compaction.is_some() || (has_tools && files.offloads_results());
     let hooks = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await;
+    let (tools, sources) = (&mut inputs.tools, &mut inputs.sources);
+    let handoffs =
+        handoff::add_handoffs(manifest.handoff_agents(), &calls, &agents, tools, sources);
+    inputs.issues.tools.extend(handoffs);
+    inputs.access.retain(&mut inputs.tools, &inputs.sources);
+    let (tools, sources) = (&mut inputs.tools, &inputs.sources);
+    let (deferred, issue) = tool_search::defer_tools(parts, &manifest, sources, &wishes, tools);
+    outgoing.deferred = deferred;
+    inputs.issues.tools.extend(issue);
     if !is_dial {
         wishes.check_tools(&inputs.tools, &inputs.model.statics)?;
     }
-    let continued_at = part.continues.then_some(inputs.messages.len());
+    let taken_rounds = taken.as_ref().map_or(0, |taken| taken.rounds);
+    let known = inputs.messages.len().saturating_sub(taken_rounds);
+    let continued_at = part.continues.then_some(known);
     // The get-content pairs must come before the notification (quickapps 11.4).
     tell_news(&manifest, &outgoing, &mut inputs.messages);
     let sources = std::mem::take(&mut inputs.sources);
     let approvals = approval_policy(parts, &manifest, sources, &request);
+    let settings = pipeline_settings(parts, &manifest);
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
     let history = inputs.messages.clone();
-    let session = TurnSession::new(caller, session, conversation, history, files);
+    let session = TurnSession::new(caller, session, (conversation, pages), history, files);
     Ok(OpenTurn {
-        begun,
+        agents,
+        basis,
+        takes_over: part.takes_over,
+        is_prepared: false,
+        has_text: taken.is_some_and(|taken| taken.has_text),
+        span,
         messages: inputs.messages,
         setup: SetupReport::new(inputs.issues, prompt),
         tools: TurnTools {
             offered: inputs.tools,
             hooks,
             statics: inputs.model.statics,
-            settings: pipeline_settings(parts, &manifest),
+            settings,
             approvals,
         },
         session,
-        response: response_options(parts, &request, is_dial, outgoing, wishes, compaction),
+        response: response_options(
+            parts,
+            &request,
+            is_dial,
+            outgoing,
+            wishes,
+            compaction,
+            settings.level,
+        ),
         background: request.background.take(),
         resumed: part.resumed.record.clone(),
         part,
@@ -193,6 +283,25 @@ pub(super) async fn open_turn(
         telemetry,
         parts: Arc::clone(parts),
         manifest,
+    })
+}
+
+/// What another agent needs that continues the turn; `None` for an agent that hands nothing over, and for one that
+/// took the turn over itself: it passes on what it got.
+fn handoff_basis(
+    asked: &CheckedChatRequest,
+    loaded: &LoadedManifest,
+    lineage: Option<&AgentLineage>,
+    entry: &TurnEntry,
+) -> Option<Box<HandoffBasis>> {
+    let hands_over = loaded.manifest.handoff_agents().next().is_some();
+    (hands_over && entry.taken.is_none()).then(|| {
+        Box::new(HandoffBasis {
+            asked: asked.clone(),
+            wishes: entry.wishes.clone(),
+            continues: entry.part.continues,
+            lineage: lineage.cloned(),
+        })
     })
 }
 
@@ -216,6 +325,7 @@ async fn begin_turn(
     asked: &CheckedChatRequest,
     loaded: &LoadedManifest,
     lineage: Option<AgentLineage>,
+    entry: &TurnEntry,
 ) -> Result<(TurnStart, Arc<TurnBudget>, AgentCalls), RequestFailure> {
     let manifest = &loaded.manifest;
     let mut opening = turn_start(parts, asked, manifest).await?;
@@ -224,13 +334,23 @@ async fn begin_turn(
         opening.session.clone_from(&lineage.session);
         opening.conversation.clone_from(&lineage.conversation);
     }
+    if let Some(taken) = &entry.taken {
+        opening.session.clone_from(&taken.session);
+        opening.conversation.clone_from(&taken.conversation);
+        opening.is_new = false;
+    }
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     describe_turn(&opening.conversation, deployment);
     let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
-    let (identity, conversation) = (&asked.identity, &opening.conversation);
-    let budget = TurnBudget::open(parts, identity, conversation, manifest, parent).await?;
+    let budget = if let Some(taken) = &entry.taken {
+        taken.budget.succeed(parts, manifest)?
+    } else {
+        let turn = (opening.conversation.as_str(), entry.begun);
+        TurnBudget::open(parts, &asked.identity, turn, manifest, parent).await?
+    };
     let budget = Arc::new(budget);
-    let calls = agent_calls(parts, asked, &opening, &budget, lineage);
+    let agent = entry.agent.clone();
+    let calls = agent_calls(parts, asked, &opening, &budget, agent, lineage);
     Ok((opening, budget, calls))
 }
 
@@ -252,135 +372,6 @@ fn approval_policy(
             &parts.config.repeatable_tools,
             manifest.repeatable_tools.as_ref(),
         )
-}
-
-fn tool_audience<'a>(
-    (caller, identity, principal): (&'a Caller, &'a CallerIdentity, &'a str),
-    conversation: &'a str,
-    sign_in_conversation: &'a str,
-    loaded: &'a LoadedManifest,
-) -> ToolAudience<'a> {
-    ToolAudience {
-        caller,
-        identity,
-        principal,
-        sign_in_owner: None,
-        conversation,
-        sign_in_conversation,
-        confirmed: &[],
-        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
-    }
-}
-
-/// Attaches the files that the messages name, takes the sign-ins that they confirm, and gathers the rest.
-async fn turn_inputs(
-    parts: &Arc<SharedParts>,
-    audience: ToolAudience<'_>,
-    loaded: &LoadedManifest,
-    files: &Arc<TurnFiles>,
-    calls: &AgentCalls,
-    mut messages: Vec<Message>,
-) -> Result<TurnInputs, RequestFailure> {
-    let (caller, identity) = (audience.caller, audience.identity);
-    let owner = sign_in_owner::of_turn(parts, caller, identity, &loaded.manifest).await;
-    let audience = ToolAudience {
-        sign_in_owner: owner.as_deref(),
-        ..audience
-    };
-    let confirmed = parts.kinds.confirmed_sign_ins(audience, &messages).await;
-    let audience = ToolAudience {
-        confirmed: &confirmed,
-        ..audience
-    };
-    let principal = audience.principal;
-    attach_named_files(&parts.records.client_files, principal, files, &mut messages).await?;
-    gather_inputs(parts, audience, loaded, files, calls, messages).await
-}
-
-/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the hooks.
-async fn offer_tools(
-    parts: &SharedParts,
-    manifest: &Manifest,
-    inputs: &mut TurnInputs,
-    outgoing: &OutgoingMessages,
-    files: &Arc<TurnFiles>,
-) -> Vec<hooks::PlannedCall> {
-    let offer = internal::ToolOffer {
-        manifest,
-        messages: &inputs.messages,
-        skills: &inputs.skills,
-        lazy: outgoing.lazy.as_deref(),
-        clock: &parts.services.clock,
-    };
-    let (tools, keeps_texts) = (&mut inputs.tools, inputs.keeps_texts);
-    add_own_tools(tools, &mut inputs.issues, &offer, files, keeps_texts).await;
-    hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues)
-}
-
-/// Adds the tools of this service to those of the manifest; tools whose names are taken become issues.
-async fn add_own_tools(
-    tools: &mut Vec<Arc<dyn Tool>>,
-    issues: &mut IssueLog,
-    offer: &internal::ToolOffer<'_>,
-    files: &Arc<TurnFiles>,
-    keeps_texts: bool,
-) {
-    tools.extend(internal::offered_tools(offer));
-    tools.extend(file_tools::offered_tools(files, keeps_texts).await);
-    tools.extend(dial_files::offered_tools(files));
-    // Of equal names the first stays, so tools of the manifest win over those of this service.
-    let dropped = naming::drop_duplicates(tools);
-    issues.tools.extend(dropped.into_iter().map(to_tool_issue));
-}
-
-/// Requests tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
-async fn gather_inputs(
-    parts: &SharedParts,
-    audience: ToolAudience<'_>,
-    loaded: &LoadedManifest,
-    files: &TurnFiles,
-    calls: &AgentCalls,
-    messages: Vec<Message>,
-) -> Result<TurnInputs, RequestFailure> {
-    let (caller, manifest) = (audience.caller, &loaded.manifest);
-    let plan = SetupPlan::new(&parts.additions.layers, &parts.loader.reader, loaded);
-    // Before anything looks at tool calls of earlier turns (quickapps 11.3).
-    let mut unpacked = state::unpack_history(messages);
-    for notice in &unpacked.notices {
-        tracing::warn!("{notice}");
-    }
-    inline::keep_inline(files.storage.as_ref(), &mut unpacked.messages).await;
-    let messages = unpacked.messages;
-    let deployment = &manifest.orchestrator.deployment.deployment_id;
-    let (built, model, (skills, mut issues), (), ()) = tokio::join!(
-        Box::pin(parts.kinds.build(&plan.sets, audience)),
-        model_info(parts, caller, deployment),
-        turn_skills(parts, caller, manifest),
-        bind_sandbox(parts, files),
-        files.context.prepare(&messages),
-    );
-    let BuiltTools {
-        mut tools,
-        issues: missing,
-        mut sources,
-    } = built;
-    issues
-        .tools
-        .extend(calls.add_tools(&plan.sets, &mut tools, &mut sources));
-    let templates = plan.failures.iter().map(setup::template_issue);
-    issues
-        .tools
-        .extend(templates.chain(missing).map(to_tool_issue));
-    Ok(TurnInputs {
-        tools,
-        sources,
-        // Failures of tools and skills become issues; missing metadata of the model end the request (quickapps 9).
-        model: model?,
-        skills,
-        issues,
-        messages,
-        keeps_texts: false,
-    })
 }
 
 /// The caller, session and switches from which the files of a turn are set up.
@@ -421,23 +412,6 @@ async fn session_owner(
                 .map_err(|error| trouble::metadata_failure(&error))
         }
         _ => Ok(None),
-    }
-}
-
-/// Binds a session to its sandbox if the operator wants each session to have one.
-async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
-    if let Some(sandbox) = &parts.config.sandbox {
-        files.session.bind(sandbox).await;
-    }
-}
-
-fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
-    ToolIssue {
-        tool: issue.tool,
-        toolset: issue.toolset,
-        message: issue.message,
-        details: issue.details,
-        is_for_user: issue.is_for_user,
     }
 }
 

@@ -1,9 +1,12 @@
 //! How the model is called in a turn, and how its response is sent to the client.
 
 use dray_agent::manifest::Manifest;
+use dray_agent::manifest::feature::StageLevel;
 
 use super::body::ClientWishes;
+use super::mcp_report::McpReport;
 use super::prepare::OutgoingMessages;
+use super::tool_search::DeferredTools;
 use super::{SharedParts, plain};
 use crate::http::ChatRequest;
 
@@ -25,6 +28,10 @@ pub(super) struct ResponseOptions {
     pub(super) links_files: bool,
     /// Whether files of the answer become files of `/v1/files`.
     pub(super) cites_files: bool,
+    /// What of MCP servers the client sees.
+    pub(super) mcp: McpReport,
+    /// Whether their tools are listed.
+    pub(super) lists_mcp: bool,
 }
 
 /// How the response is sent to the client.
@@ -35,8 +42,14 @@ pub(super) fn response_options(
     outgoing: OutgoingMessages,
     wishes: ClientWishes,
     compaction: Option<u64>,
+    level: StageLevel,
 ) -> ResponseOptions {
     ResponseOptions {
+        mcp: McpReport {
+            is_wanted: request.shows_mcp_calls,
+            level,
+        },
+        lists_mcp: request.lists_mcp_tools,
         outgoing,
         compaction,
         cites_files: request.cites_files,
@@ -78,5 +91,6 @@ pub(super) fn outgoing_messages(
         plain: parts.config.model_url.is_some() || parts.core.is_none(),
         reminders: Vec::new(),
         recovered: false,
+        deferred: DeferredTools::default(),
     }
 }

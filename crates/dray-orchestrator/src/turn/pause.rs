@@ -4,13 +4,10 @@ use std::collections::HashSet;
 
 use dray_agent::approval::call_digest;
 use dray_agent::canonical_json::canonical_json;
-use dray_agent::clock::CLOCK_TOOL;
 use dray_agent::event::{ApprovalRequest, Event, FinishReason};
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
-use dray_agent::notify::LIST_TOOL;
 use dray_agent::pair;
-use dray_agent::skill::READ_SKILL_TOOL;
 use dray_agent::state;
 use dray_tool::pipeline::parse_arguments;
 use dray_tool::{ClientGone, EventSink};
@@ -24,12 +21,10 @@ use super::prepare::with_stable_names;
 use super::question_forms::{InputRequest, input_calls, input_text};
 use super::rounds::LoopEnd;
 use super::speech::ANSWER_SEPARATOR;
+use super::succession::ADDED_AGAIN;
 use super::waiting::{AskPlan, WaitingCall, question_digest};
 use crate::approvals::NewApproval;
 use crate::http::ApprovalForm;
-
-/// Synthetic tools whose results every request inserts again.
-const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
     /// Stores what the server itself did in this request until the client continues the turn, and puts ids that lead to

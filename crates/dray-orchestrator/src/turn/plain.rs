@@ -1,13 +1,12 @@
 //! What requests of `OpenAI`'s API have in addition to DIAL's.
 
 use dray_agent::failure::RequestFailure;
-use dray_agent::manifest::Manifest;
 use dray_agent::message::Role;
 use serde_json::Value;
 
 use super::approval_forms::read_text_answers;
 use super::body::ClientWishes;
-use super::client_tools::{ClientTools, check_wishes};
+use super::client_tools::ClientTools;
 use super::{SharedParts, hooks};
 use crate::http::CheckedChatRequest;
 
@@ -21,7 +20,6 @@ pub(super) fn is_text(response_format: Option<&Value>) -> bool {
 pub(super) async fn client_part(
     parts: &SharedParts,
     asked: &mut CheckedChatRequest,
-    manifest: &Manifest,
 ) -> Result<(ClientWishes, hooks::TurnPart), RequestFailure> {
     let principal = asked.identity.key();
     let request = &mut asked.request;
@@ -33,7 +31,6 @@ pub(super) async fn client_part(
     if !asked.is_dial {
         wishes.parameters = std::mem::take(&mut request.parameters);
         wishes.tools = ClientTools::new(std::mem::take(&mut request.tools));
-        check_wishes(&manifest.orchestrator, &wishes)?;
     }
     let messages = &mut request.messages;
     read_text_answers(&parts.records.approvals, &principal, messages).await?;
@@ -49,6 +46,7 @@ pub(super) async fn client_part(
         continues: last.is_some_and(|last| last.role == Role::Tool),
         prefill,
         resumed,
+        takes_over: false,
     };
     Ok((wishes, part))
 }

@@ -6,6 +6,7 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
+use super::tool_search::DeferredTools;
 use crate::http::PART_FIELD;
 use dray_tool_files::inline::INLINE_KEY;
 
@@ -24,6 +25,8 @@ pub(super) struct OutgoingMessages {
     pub(super) reminders: Vec<Option<String>>,
     /// Whether refused files were taken out already.
     pub(super) recovered: bool,
+    /// Tools that the model calls through another one.
+    pub(super) deferred: DeferredTools,
 }
 
 impl OutgoingMessages {
@@ -48,6 +51,7 @@ impl OutgoingMessages {
         let mut copies = filter::for_model(&named, policies);
         // Copies of each call start from the canonical messages, so nothing accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
+        self.deferred.show(&mut copies);
         if self.stamps {
             clock::annotate_times(&mut copies);
         }
@@ -208,6 +212,7 @@ mod tests {
             plain: true,
             reminders,
             recovered: false,
+            deferred: DeferredTools::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use dray_agent::event::{Event, FinishReason};
 use dray_agent::failure::RequestFailure;
-use dray_agent::message::{Message, ToolCall};
+use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{ClientGone, EventSink};
 
@@ -10,7 +10,9 @@ use super::approval_policy::CallGroups;
 use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
 use super::client_tools::ClientTools;
+use super::handoff::{HandoffRequest, TurnAgents, WAITS_FOR_OTHERS};
 use super::model_caller::{ModelCaller, answer_message};
+use super::settle::place_result;
 use super::speech::TextRelay;
 use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
@@ -28,6 +30,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) max_rounds: u32,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
+    /// Who answers.
+    pub(super) agents: &'a TurnAgents,
     /// Chats whose people decide about calls.
     pub(super) chats: ChatApprovals<'a>,
     /// Of a response in the background.
@@ -47,6 +51,8 @@ pub(super) struct LoopEnd {
     pub(super) has_text: bool,
     /// Whether the calls are of the round with which the turn waited before.
     pub(super) repeats_round: bool,
+    /// The agent that continues the turn.
+    pub(super) handoff: Option<HandoffRequest>,
 }
 
 impl LoopEnd {
@@ -87,6 +93,7 @@ pub(super) async fn stop_with(
         questions: Vec::new(),
         has_text: true,
         repeats_round: false,
+        handoff: None,
     })
 }
 
@@ -99,6 +106,17 @@ impl ToolLoop<'_> {
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
         for round in 1.. {
+            if let Some(handoff) = self.agents.take_request() {
+                tally.note_files(&speech.finish(self.sink).await?);
+                return Ok(LoopEnd {
+                    reason: FinishReason::ToolCalls,
+                    pending: Vec::new(),
+                    questions: Vec::new(),
+                    has_text: speech.has_said(),
+                    repeats_round: false,
+                    handoff: Some(handoff),
+                });
+            }
             if round > self.max_rounds {
                 return Err(LoopError::Failed(super::trouble::call_limit_failure()));
             }
@@ -112,7 +130,8 @@ impl ToolLoop<'_> {
                 .await;
             // Before `?`, so that failed calls are counted as well.
             self.metrics.model(answer.is_ok());
-            let answer = answer?;
+            let mut answer = answer?;
+            self.model.outgoing.deferred.resolve(&mut answer.calls);
             tally.note_files(&answer.attachments);
             let calls = answer.calls.clone();
             let reason = answer.reason.unwrap_or_default();
@@ -125,6 +144,7 @@ impl ToolLoop<'_> {
                     questions: Vec::new(),
                     has_text: speech.has_said(),
                     repeats_round: false,
+                    handoff: None,
                 });
             }
             let end = self.call_round(calls, messages, tally).await?;
@@ -175,6 +195,9 @@ impl ToolLoop<'_> {
         let may_wait = !asks && questions.is_empty();
         let in_chats = self.call_approved(asked, may_wait, messages, tally).await?;
         questions.extend(in_chats);
+        if asks || !questions.is_empty() {
+            self.keep_agent(messages);
+        }
         if let Some(checkpoints) = self
             .checkpoints
             .as_ref()
@@ -188,7 +211,15 @@ impl ToolLoop<'_> {
             questions,
             has_text: false,
             repeats_round: false,
+            handoff: None,
         })
+    }
+
+    /// Takes a handoff back because calls of its round wait, which only this agent can continue.
+    pub(super) fn keep_agent(&self, messages: &mut [Message]) {
+        if let Some(id) = self.agents.withdraw() {
+            place_result(messages, &id, Message::new(Role::Tool, WAITS_FOR_OTHERS));
+        }
     }
 
     /// Notes what may be made again when the process ends during these calls.

@@ -95,6 +95,9 @@ impl Settlement<'_> {
                 }
             }
         }
+        if !waiting.is_empty() {
+            rounds.keep_agent(messages);
+        }
         Ok(waiting)
     }
 
@@ -248,7 +251,7 @@ fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
 
 /// Inserts a result at the place that was left for it. Ids of models may repeat, and the newest place belongs to this
 /// turn.
-fn place_result(messages: &mut [Message], id: &str, mut result: Message) {
+pub(super) fn place_result(messages: &mut [Message], id: &str, mut result: Message) {
     result.tool_call_id = Some(id.to_owned());
     let place = messages
         .iter_mut()

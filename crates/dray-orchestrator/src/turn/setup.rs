@@ -150,6 +150,7 @@ impl ToolKinds {
             };
             let built = built.unwrap_or_default();
             sources.add(sets, planned, &built.tools);
+            sources.add_failed(planned, &built);
             all.tools.extend(built.tools);
             all.issues.extend(built.issues);
         }

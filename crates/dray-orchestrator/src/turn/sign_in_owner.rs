@@ -43,14 +43,8 @@ pub(super) async fn of_turn(
 
 /// The owner that a client names in its header.
 fn header_owner(identity: &CallerIdentity, caller: &Caller, header: &str) -> Option<String> {
-    let mut named = caller
-        .forwarded
-        .iter()
-        .filter(|(name, _)| name.eq_ignore_ascii_case(header));
-    let user = named.next().map(|(_, user)| user.trim())?;
-    // Of two headers one may be the user's own.
-    let is_usable = named.next().is_none() && !user.is_empty() && user.len() <= MAX_USER_BYTES;
-    is_usable.then(|| owner_text(identity, "user", user))
+    let user = caller.only_header(header)?;
+    (user.len() <= MAX_USER_BYTES).then(|| owner_text(identity, "user", user))
 }
 
 /// Values of headers and names of buckets have no line feed, so no two owners have the same text.

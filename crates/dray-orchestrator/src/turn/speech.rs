@@ -34,6 +34,13 @@ impl TextRelay {
         self.pending = true;
     }
 
+    /// Before this text, another agent said something.
+    #[must_use]
+    pub(super) const fn after_text(mut self, has_text: bool) -> Self {
+        self.said = has_text;
+        self
+    }
+
     /// Whether anything was said.
     pub(super) const fn has_said(&self) -> bool {
         self.said

@@ -107,6 +107,14 @@ impl TurnTelemetry {
         }
     }
 
+    /// Ends the span of an agent that was handed the turn.
+    pub(super) fn end_part(&self, span: &Span) {
+        note_tokens(
+            span,
+            *self.used.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+
     /// The span of a call of the model with these parameters and messages.
     pub(super) fn chat_span(
         &self,

@@ -11,6 +11,7 @@ use tracing::Instrument as _;
 use super::approval_policy::ApprovalPolicy;
 use super::budget::TurnBudget;
 use super::client_tools::ClientTools;
+use super::mcp_report::McpReport;
 use super::rounds::LoopError;
 use super::telemetry::TurnTelemetry;
 use crate::metrics::OrchestratorMetrics;
@@ -36,6 +37,8 @@ pub(super) struct ToolRunner<'a> {
     pub(super) metrics: &'a OrchestratorMetrics,
     /// Reports the turn.
     pub(super) telemetry: &'a TurnTelemetry,
+    /// Reports calls of MCP servers.
+    pub(super) mcp: McpReport,
     pub(super) sink: &'a EventSink,
 }
 
@@ -78,6 +81,10 @@ impl ToolRunner<'_> {
             arguments: &call.function.arguments,
             answered,
         };
+        let reports = self
+            .mcp
+            .begin(self.approvals, tool.as_ref(), call, self.sink);
+        let is_reported = reports.await?;
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {
                 Some(asked) if !self.approvals.can_ask(asked) => {
@@ -101,7 +108,11 @@ impl ToolRunner<'_> {
             failed = ran.failed,
             "tool call completed"
         );
-        Ok(self.offloaded(name, ran).await)
+        let ran = self.offloaded(name, ran).await;
+        if is_reported {
+            McpReport::end(call, &ran, self.sink).await?;
+        }
+        Ok(ran)
     }
 
     /// Ends a call whose question no one answers: its server gets `cancel`.

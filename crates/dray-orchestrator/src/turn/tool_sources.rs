@@ -8,16 +8,24 @@ use std::sync::Arc;
 
 use dray_agent::manifest::tool::{DeploymentTool, RestTool};
 use dray_agent::manifest::toolset::ToolSet;
-use dray_tool::Tool;
+use dray_tool::{Tool, ToolsetResult};
 use url::Url;
 
 use super::setup::PlannedSet;
+
+/// Source of the tools that hand the turn over.
+const HANDOFF_SOURCE: &str = "handoffs";
 
 /// Sources by the names of tools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToolSources {
     by_tool: HashMap<String, Arc<[String]>>,
     agents: HashSet<String>,
+    handoffs: HashSet<String>,
+    /// Names of the sets of tools of MCP servers.
+    mcp_servers: HashMap<String, Arc<str>>,
+    /// MCP servers without tools, each with the reason.
+    failed_servers: Vec<(String, String)>,
 }
 
 impl ToolSources {
@@ -51,7 +59,44 @@ impl ToolSources {
             if matches!(planned.set, ToolSet::Agents(_)) {
                 self.agents.insert(name.clone());
             }
+            if let Some(server) = mcp_server(&planned.set) {
+                self.mcp_servers.insert(name.clone(), server.into());
+            }
         }
+    }
+
+    /// Records a tool that hands the turn over to an agent.
+    pub(super) fn add_handoff(&mut self, tool: &str, agent: &str) {
+        let names = [HANDOFF_SOURCE.to_owned(), agent.to_owned()];
+        self.by_tool.insert(tool.to_owned(), names.into());
+        self.handoffs.insert(tool.to_owned());
+    }
+
+    /// Whether a tool hands the turn over.
+    pub(super) fn is_handoff(&self, tool: &str) -> bool {
+        self.handoffs.contains(tool)
+    }
+
+    /// Records why an MCP server has no tools.
+    pub(super) fn add_failed(&mut self, planned: &PlannedSet, built: &ToolsetResult) {
+        if let (Some(server), [], [issue, ..]) = (
+            mcp_server(&planned.set),
+            &built.tools[..],
+            &built.issues[..],
+        ) {
+            let failed = (server.to_owned(), issue.message.clone());
+            self.failed_servers.push(failed);
+        }
+    }
+
+    /// MCP servers without tools, each with the reason.
+    pub(super) fn failed_servers(&self) -> &[(String, String)] {
+        &self.failed_servers
+    }
+
+    /// Name of the set of a tool of an MCP server.
+    pub(super) fn mcp_server(&self, tool: &str) -> Option<&str> {
+        self.mcp_servers.get(tool).map(|server| &**server)
     }
 
     /// The sources of a tool; none for the service's own.
@@ -65,7 +110,17 @@ impl ToolSources {
     }
 }
 
-fn set_sources(planned: &PlannedSet) -> Vec<String> {
+/// Name of a set that is an MCP server.
+pub(super) fn mcp_server(set: &ToolSet) -> Option<&str> {
+    match set {
+        ToolSet::Mcp(set) => Some(&set.name),
+        ToolSet::DialMcp(set) => Some(&set.name),
+        _ => None,
+    }
+}
+
+/// The sources of the tools of a set.
+pub(super) fn set_sources(planned: &PlannedSet) -> Vec<String> {
     let mut names: Vec<String> = planned.template.iter().cloned().collect();
     match &planned.set {
         ToolSet::RestApi(set) => {

@@ -60,6 +60,12 @@ fn bank_result(params: &Value) -> Value {
             "paid from {}",
             content["account"].as_str().unwrap()
         )),
+        ("balance", None) => done("12 pounds"),
+        ("lose", None) => {
+            let mut lost = done("nothing is left");
+            lost["isError"] = json!(true);
+            lost
+        }
         ("sign", None) => asks(form("Sign it?", "ok", &json!({"type": "boolean"}))),
         ("nag", None | Some(("accept", _))) => {
             asks(form("More?", "ok", &json!({"type": "boolean"})))
@@ -74,7 +80,7 @@ async fn bank_reply(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let message = request.json().await?;
-    let tools: Vec<_> = ["pay", "sign", "nag"]
+    let tools: Vec<_> = ["pay", "sign", "nag", "balance", "lose"]
         .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
         .into();
     let result = match message["method"].as_str().unwrap_or_default() {

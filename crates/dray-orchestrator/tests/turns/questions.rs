@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::bank::{ASKING_PROGRAM, Bank};
 use crate::client_tools::{CountingEndpoint, kept, result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
-use crate::responses::create;
+use crate::responses::{create, output_text};
 
 /// The model pays and calls the shop in one round; `both` pays and signs.
 const BANK_SCRIPT: &str = r#"{"rules": [
@@ -371,10 +371,7 @@ async fn responses_ask_in_their_text_or_with_function_calls() {
     let next = json!({"input": "first", "previous_response_id": first["id"]});
     let (status, done) = create(&fixture, &next).await;
     assert_eq!(status, 200, "{done}");
-    assert_eq!(
-        done["output"][0]["content"][0]["text"],
-        "Got paid from first."
-    );
+    assert_eq!(output_text(&done), "Got paid from first.");
     let (status, again) = create(&fixture, &next).await;
     assert_eq!(
         (status, &again["error"]["code"]),
@@ -393,10 +390,7 @@ async fn responses_ask_in_their_text_or_with_function_calls() {
     let next = json!({"input": [output], "previous_response_id": first["id"], "tools": [tool]});
     let (status, done) = create(&fixture, &next).await;
     assert_eq!(status, 200, "{done}");
-    assert_eq!(
-        done["output"][0]["content"][0]["text"],
-        "Got paid from second."
-    );
+    assert_eq!(output_text(&done), "Got paid from second.");
     assert_eq!(
         bank.calls(),
         ["pay begin", "pay accept", "pay begin", "pay accept"]

@@ -9,6 +9,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
+use crate::bank::Bank;
 use crate::client_tools::CountingEndpoint;
 use crate::files::upload;
 use crate::fixture::{TurnFixture, manifest, rest};
@@ -16,6 +17,9 @@ use crate::fixture::{TurnFixture, manifest, rest};
 const RESPONSE_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
     {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Made."}},
+    {"when": {"tool_result_of": "bank_balance"}, "reply": {"say": "You have it."}},
+    {"when": {"last_user_contains": "balance"}, "reply": {"say": "I look.", "call": [
+        {"name": "bank_balance", "arguments": {"of": "x"}}, {"name": "bank_lose", "arguments": {}}]}},
     {"when": {"last_user_contains": "as JSON"}, "reply": {"say": "{\"name\":\"Paris\",\"degrees\":21}"}},
     {"when": {"last_user_contains": "slowly"}, "reply": {"say": "a b c", "piece": 1, "delay_ms": 600000}},
     {"when": {"last_user_contains": "the weather"}, "reply": {"call": [
@@ -31,6 +35,15 @@ async fn file_maker(endpoint: &CountingEndpoint) -> TurnFixture {
     set["response_as_attachment"] = json!({"enabled": true, "content_types": ["application/json"]});
     set["tools"][0]["attachment"] = json!({"propagate_types_to_choice": ["application/json"]});
     TurnFixture::plain(&manifest(json!([set])), RESPONSE_SCRIPT).await
+}
+
+/// Adds an agent `bank` with the tools of an MCP server, and one of a server that is gone.
+fn add_bank(fixture: &TurnFixture, bank: &Bank) {
+    let gone = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
+        "url": "http://127.0.0.1:9/mcp", "protocol": "streamable_http"}});
+    let manifest = manifest(json!([bank.set(), gone]));
+    let path = fixture.folder().join("manifests/bank.json");
+    std::fs::write(path, manifest.to_string()).unwrap();
 }
 
 /// Sends a body to `/v1/responses`; returns the status and the body.
@@ -78,7 +91,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     kinds
 }
 
-fn output_text(response: &Value) -> &str {
+pub(crate) fn output_text(response: &Value) -> &str {
     let output = response["output"].as_array().unwrap();
     let message = output.iter().find(|item| item["type"] == "message");
     message.map_or("", |message| {
@@ -89,7 +102,8 @@ fn output_text(response: &Value) -> &str {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_uses_responses_files_and_conversations() {
     let endpoint = CountingEndpoint::start().await;
-    let fixture = file_maker(&endpoint).await;
+    let (fixture, bank) = (file_maker(&endpoint).await, Bank::start().await);
+    add_bank(&fixture, &bank);
     let arguments = [fixture.url.as_str()];
     let seen = dray_testkit::python::run_script("responses_client.py", "openai", &arguments).await;
     assert_eq!(
@@ -124,6 +138,24 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
                     "user: before", "user: hello", "assistant: Second.", "user: and?", "assistant: Third.",
                 ],
                 "metadata": {"topic": "demo"}, "deleted": true,
+            },
+            "calls_mcp": {
+                "kinds": [
+                    "response.mcp_call.completed", "response.mcp_call.failed", "response.mcp_call.in_progress",
+                    "response.mcp_call_arguments.delta", "response.mcp_call_arguments.done",
+                    "response.mcp_list_tools.completed", "response.mcp_list_tools.failed",
+                    "response.mcp_list_tools.in_progress",
+                ],
+                "items": ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "mcp_call", "message"],
+                "places": true,
+                "tools": ["bank_pay", "bank_sign", "bank_nag", "bank_balance", "bank_lose"],
+                "gone": ["gone", true],
+                "calls": [
+                    ["bank", "bank_balance", {"of": "x"}, "12 pounds", null, "completed"],
+                    ["bank", "bank_lose", {}, null, true, "failed"],
+                ],
+                "text": "I look.\n\rYou have it.", "same": true,
+                "next": ["message"], "sent_back": "Second.",
             },
         })
     );

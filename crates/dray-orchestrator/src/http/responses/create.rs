@@ -27,6 +27,8 @@ use crate::turn::checkpoint_messages;
 
 /// Number of writes that may wait for a slow client.
 const MAX_WAITING_WRITES: usize = 16;
+/// Type of the items that list the tools of an MCP server.
+const LIST_ITEM: &str = "mcp_list_tools";
 
 /// Answers a request.
 pub(in crate::http) async fn create_response(
@@ -119,6 +121,11 @@ pub(super) fn chat_request(
     checkpoint: Option<&str>,
 ) -> Result<(ChatRequest, Vec<Option<usize>>), RequestFailure> {
     let (mut messages, mut places) = (Vec::new(), Vec::new());
+    let items = request.input.items.iter();
+    let was_listed = items
+        .filter_map(|item| item.get("type"))
+        .any(|kind| kind == LIST_ITEM);
+    let begins = history.documents.is_empty() && checkpoint.is_none() && !was_listed;
     if let Some(instructions) = &request.instructions {
         messages.push(json!({"role": "system", "content": instructions}));
     }
@@ -145,6 +152,8 @@ pub(super) fn chat_request(
     chat.include_usage = true;
     chat.stream = request.streams;
     chat.cites_files = true;
+    chat.shows_mcp_calls = true;
+    chat.lists_mcp_tools = begins;
     chat.approval_form = ApprovalForm::Items;
     Ok((chat, places))
 }

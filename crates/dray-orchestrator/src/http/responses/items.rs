@@ -110,6 +110,8 @@ impl InputItems {
             }
             // Chat completions have no field for it.
             "reasoning" => set_id(item, "rs_"),
+            // What the agent's own tools did comes back with the state.
+            "mcp_call" | "mcp_list_tools" => set_id(item, "mcp_"),
             "item_reference" => {
                 let reason =
                     "items are sent whole, or come with 'previous_response_id' or 'conversation'";

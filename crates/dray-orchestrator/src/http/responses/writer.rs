@@ -7,6 +7,7 @@ use dray_agent::wire::write_event_line;
 use serde_json::{Map, Value, json};
 
 use super::approval_items::approval_item;
+use super::mcp_items::{OpenMcpCalls, list_item};
 use super::open_item::{OpenItem, OpenPart};
 use crate::records::random_id;
 use crate::turn::question_calls;
@@ -25,6 +26,7 @@ pub(super) struct ResponseWriter {
     files: Vec<(String, String)>,
     calls: Vec<ToolCall>,
     approvals: Vec<ApprovalRequest>,
+    mcp_calls: OpenMcpCalls,
     usage: Option<TokenUsage>,
 }
 
@@ -56,6 +58,7 @@ impl ResponseWriter {
             files: Vec::new(),
             calls: Vec::new(),
             approvals: Vec::new(),
+            mcp_calls: OpenMcpCalls::default(),
             usage: None,
         }
     }
@@ -105,6 +108,22 @@ impl ResponseWriter {
             Event::State(state) => self.answer.state = Some(state),
             Event::ToolCalls(calls) => self.calls.extend(calls),
             Event::ApprovalRequests(requests) => self.approvals.extend(requests),
+            Event::McpTools(list) => {
+                self.close("completed");
+                let (item, events) = list_item(list, self.index());
+                self.emit_all(events);
+                self.finish_item(item);
+            }
+            Event::McpCallStarted(call) => {
+                self.close("completed");
+                let (item, events) = self.mcp_calls.begin(call, self.output.len());
+                self.emit_all(events);
+                self.output.push(item);
+            }
+            Event::McpCallEnded(end) => {
+                let events = self.mcp_calls.end(&end, &mut self.output);
+                self.emit_all(events);
+            }
             // Stages exist only in DIAL's API.
             Event::ToolsStarted
             | Event::StageOpened { .. }
@@ -119,6 +138,7 @@ impl ResponseWriter {
     pub(super) fn finish(&mut self, ending: &AnswerEnd) -> &'static str {
         self.cite_files();
         self.close("completed");
+        self.abandon_calls();
         for call in self.calls.clone() {
             self.call(&call);
         }
@@ -142,6 +162,7 @@ impl ResponseWriter {
     /// Closes items that a failure left open.
     pub(super) fn fail(&mut self, failure: &RequestFailure) {
         self.close("incomplete");
+        self.abandon_calls();
         let code = match (failure.status, &failure.code) {
             (429, _) => "rate_limit_exceeded",
             (_, Some(code)) => code,
@@ -290,6 +311,11 @@ impl ResponseWriter {
                 self.emit(kind, body);
             }
         }
+    }
+
+    fn abandon_calls(&mut self) {
+        let events = self.mcp_calls.abandon(&mut self.output);
+        self.emit_all(events);
     }
 
     fn call(&mut self, call: &ToolCall) {

@@ -1,0 +1,189 @@
+//! Calls of tools of MCP servers as items of a response: `mcp_list_tools` and `mcp_call`, with their events. Calls of one
+//! round run concurrently, so each item has its place in the output from its beginning on.
+
+use dray_agent::event::{McpCallEnd, McpCallStart, McpToolList};
+use serde_json::{Value, json};
+
+use crate::records::random_id;
+
+/// Kinds of events and their members.
+type ItemEvents = Vec<(&'static str, Value)>;
+
+/// The calls that run, by the ids of their calls.
+#[derive(Debug, Default)]
+pub(super) struct OpenMcpCalls {
+    open: Vec<OpenMcpCall>,
+}
+
+#[derive(Debug)]
+struct OpenMcpCall {
+    call_id: String,
+    output_index: usize,
+}
+
+/// The item of a list of tools, and the events before the one that ends it.
+pub(super) fn list_item(list: McpToolList, output_index: usize) -> (Value, ItemEvents) {
+    let id = random_id("mcpl_");
+    let tools: Vec<_> = list
+        .tools
+        .into_iter()
+        .map(|tool| {
+            json!({
+                "name": tool.name, "description": tool.description, "input_schema": tool.input_schema,
+                "annotations": null,
+            })
+        })
+        .collect();
+    let item = |tools: &[Value]| {
+        json!({
+            "id": id, "type": "mcp_list_tools", "server_label": list.server, "tools": tools, "error": list.error,
+        })
+    };
+    let place = json!({"item_id": id, "output_index": output_index});
+    let ending = if list.error.is_some() {
+        "response.mcp_list_tools.failed"
+    } else {
+        "response.mcp_list_tools.completed"
+    };
+    let events = vec![
+        (
+            "response.output_item.added",
+            json!({"output_index": output_index, "item": item(&[])}),
+        ),
+        ("response.mcp_list_tools.in_progress", place.clone()),
+        (ending, place),
+    ];
+    (item(&tools), events)
+}
+
+impl OpenMcpCalls {
+    /// Begins a call. Returns its item as it stands in the output, and the events.
+    pub(super) fn begin(&mut self, call: McpCallStart, output_index: usize) -> (Value, ItemEvents) {
+        let id = random_id("mcp_");
+        let item = |arguments: &str| {
+            json!({
+                "id": id, "type": "mcp_call", "status": "in_progress", "server_label": call.server, "name": call.tool,
+                "arguments": arguments, "output": null, "error": null, "approval_request_id": null,
+            })
+        };
+        let place =
+            |name: &str| json!({"item_id": id, "output_index": output_index, name: call.arguments});
+        let events = vec![
+            (
+                "response.output_item.added",
+                json!({"output_index": output_index, "item": item("")}),
+            ),
+            (
+                "response.mcp_call.in_progress",
+                json!({"item_id": id, "output_index": output_index}),
+            ),
+            ("response.mcp_call_arguments.delta", place("delta")),
+            ("response.mcp_call_arguments.done", place("arguments")),
+        ];
+        let shown = item(&call.arguments);
+        self.open.push(OpenMcpCall {
+            call_id: call.call_id,
+            output_index,
+        });
+        (shown, events)
+    }
+
+    /// Ends a call: its item changes at its place. Of equal ids the oldest call ends first.
+    pub(super) fn end(&mut self, end: &McpCallEnd, output: &mut [Value]) -> ItemEvents {
+        let at = self
+            .open
+            .iter()
+            .position(|call| call.call_id == end.call_id);
+        let Some(at) = at else { return Vec::new() };
+        let call = self.open.remove(at);
+        let Some(item) = output.get_mut(call.output_index) else {
+            return Vec::new();
+        };
+        let (status, kind, member) = if end.failed {
+            ("failed", "response.mcp_call.failed", "error")
+        } else {
+            ("completed", "response.mcp_call.completed", "output")
+        };
+        set_members(
+            item,
+            &[("status", json!(status)), (member, json!(end.text))],
+        );
+        let place = json!({"item_id": item.get("id"), "output_index": call.output_index});
+        let done = json!({"output_index": call.output_index, "item": item});
+        vec![(kind, place), ("response.output_item.done", done)]
+    }
+
+    /// Ends all calls that run: the response ends before they do.
+    pub(super) fn abandon(&mut self, output: &mut [Value]) -> ItemEvents {
+        let mut events = Vec::with_capacity(self.open.len());
+        for call in self.open.drain(..) {
+            let Some(item) = output.get_mut(call.output_index) else {
+                continue;
+            };
+            set_members(item, &[("status", json!("incomplete"))]);
+            let done = json!({"output_index": call.output_index, "item": item});
+            events.push(("response.output_item.done", done));
+        }
+        events
+    }
+}
+
+fn set_members(item: &mut Value, members: &[(&str, Value)]) {
+    if let Some(item) = item.as_object_mut() {
+        for (name, value) in members {
+            item.insert((*name).to_owned(), value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(call_id: &str) -> McpCallStart {
+        McpCallStart {
+            call_id: call_id.to_owned(),
+            server: "bank".to_owned(),
+            tool: "bank_pay".to_owned(),
+            arguments: r#"{"to":"x"}"#.to_owned(),
+        }
+    }
+
+    fn end(call_id: &str, failed: bool) -> McpCallEnd {
+        McpCallEnd {
+            call_id: call_id.to_owned(),
+            text: "told".to_owned(),
+            failed,
+        }
+    }
+
+    #[test]
+    fn concurrent_calls_end_in_any_order_at_their_own_places() {
+        let (mut calls, mut output) = (OpenMcpCalls::default(), Vec::new());
+        for id in ["a", "b", "c"] {
+            let (item, events) = calls.begin(start(id), output.len());
+            assert_eq!(events.len(), 4);
+            output.push(item);
+        }
+        let ended = calls.end(&end("b", true), &mut output);
+        assert_eq!(ended[0].0, "response.mcp_call.failed");
+        assert_eq!(ended[1].1["output_index"], 1);
+        calls.end(&end("a", false), &mut output);
+        assert_eq!(calls.end(&end("a", false), &mut output), []);
+        let left = calls.abandon(&mut output);
+        assert_eq!(left[0].1["item"]["status"], "incomplete");
+        let seen: Vec<_> = output
+            .iter()
+            .map(|item| (&item["status"], &item["output"], &item["error"]))
+            .collect();
+        let (told, null) = (json!("told"), Value::Null);
+        assert_eq!(
+            seen,
+            [
+                (&json!("completed"), &told, &null),
+                (&json!("failed"), &null, &told),
+                (&json!("incomplete"), &null, &null),
+            ]
+        );
+    }
+}

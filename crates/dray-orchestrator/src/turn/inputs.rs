@@ -1,0 +1,196 @@
+//! What a turn needs of other services before it begins: tools, metadata of the model, skills, files.
+
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_agent::failure::RequestFailure;
+use dray_agent::issues::{IssueLog, ToolIssue};
+use dray_agent::manifest::Manifest;
+use dray_agent::message::Message;
+use dray_agent::skill::Skill;
+use dray_agent::state;
+use dray_tool::{SetupIssue, Tool, naming};
+
+use super::additions::turn_skills;
+use super::agent_tool::AgentCalls;
+use super::manifest::LoadedManifest;
+use super::model_info::{ModelInfo, model_info};
+use super::named_files::attach_named_files;
+use super::prepare::OutgoingMessages;
+use super::setup::{BuiltTools, SetupPlan, ToolAudience};
+use super::tool_access::CallerAccess;
+use super::tool_sources::ToolSources;
+use super::{SharedParts, hooks, setup, sign_in_owner};
+use crate::internal;
+use crate::permissions::CallerIdentity;
+use dray_tool_files::{TurnFiles, dial_files, inline, tools as file_tools};
+
+/// Answers of other services before a turn, requested concurrently.
+pub(super) struct TurnInputs {
+    pub(super) tools: Vec<Arc<dyn Tool>>,
+    pub(super) sources: ToolSources,
+    pub(super) model: ModelInfo,
+    pub(super) skills: Vec<Skill>,
+    pub(super) issues: IssueLog,
+    pub(super) messages: Vec<Message>,
+    /// Whether results or old messages may become files, which the model must be able to read.
+    pub(super) keeps_texts: bool,
+    /// Which tools the caller may use.
+    pub(super) access: CallerAccess,
+}
+
+/// The audience of the tools of a turn, before its sign-ins are known.
+pub(super) fn tool_audience<'a>(
+    (caller, identity, principal): (&'a Caller, &'a CallerIdentity, &'a str),
+    conversation: &'a str,
+    sign_in_conversation: &'a str,
+    loaded: &'a LoadedManifest,
+) -> ToolAudience<'a> {
+    ToolAudience {
+        caller,
+        identity,
+        principal,
+        sign_in_owner: None,
+        conversation,
+        sign_in_conversation,
+        confirmed: &[],
+        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
+    }
+}
+
+/// Attaches the files that the messages name, takes the sign-ins that they confirm, and gathers the rest.
+pub(super) async fn turn_inputs(
+    parts: &Arc<SharedParts>,
+    audience: ToolAudience<'_>,
+    loaded: &LoadedManifest,
+    files: &Arc<TurnFiles>,
+    calls: &AgentCalls,
+    mut messages: Vec<Message>,
+) -> Result<TurnInputs, RequestFailure> {
+    let (caller, identity) = (audience.caller, audience.identity);
+    let owner = sign_in_owner::of_turn(parts, caller, identity, &loaded.manifest).await;
+    let audience = ToolAudience {
+        sign_in_owner: owner.as_deref(),
+        ..audience
+    };
+    let confirmed = parts.kinds.confirmed_sign_ins(audience, &messages).await;
+    let audience = ToolAudience {
+        confirmed: &confirmed,
+        ..audience
+    };
+    let principal = audience.principal;
+    attach_named_files(&parts.records.client_files, principal, files, &mut messages).await?;
+    gather_inputs(parts, audience, loaded, files, calls, messages).await
+}
+
+/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the hooks.
+pub(super) async fn offer_tools(
+    parts: &SharedParts,
+    manifest: &Manifest,
+    inputs: &mut TurnInputs,
+    outgoing: &OutgoingMessages,
+    files: &Arc<TurnFiles>,
+) -> Vec<hooks::PlannedCall> {
+    let offer = internal::ToolOffer {
+        manifest,
+        messages: &inputs.messages,
+        skills: &inputs.skills,
+        lazy: outgoing.lazy.as_deref(),
+        clock: &parts.services.clock,
+    };
+    let (tools, keeps_texts) = (&mut inputs.tools, inputs.keeps_texts);
+    add_own_tools(tools, &mut inputs.issues, &offer, files, keeps_texts).await;
+    // Before hooks are planned, which may not call them either.
+    inputs.access.retain(tools, &inputs.sources);
+    hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues)
+}
+
+/// Adds the tools of this service to those of the manifest; tools whose names are taken become issues.
+async fn add_own_tools(
+    tools: &mut Vec<Arc<dyn Tool>>,
+    issues: &mut IssueLog,
+    offer: &internal::ToolOffer<'_>,
+    files: &Arc<TurnFiles>,
+    keeps_texts: bool,
+) {
+    tools.extend(internal::offered_tools(offer));
+    tools.extend(file_tools::offered_tools(files, keeps_texts).await);
+    tools.extend(dial_files::offered_tools(files));
+    // Of equal names the first stays, so tools of the manifest win over those of this service.
+    let dropped = naming::drop_duplicates(tools);
+    issues.tools.extend(dropped.into_iter().map(to_tool_issue));
+}
+
+/// Requests tools, the model's metadata, skills, the session and the files of the conversation, all concurrently.
+async fn gather_inputs(
+    parts: &SharedParts,
+    audience: ToolAudience<'_>,
+    loaded: &LoadedManifest,
+    files: &TurnFiles,
+    calls: &AgentCalls,
+    messages: Vec<Message>,
+) -> Result<TurnInputs, RequestFailure> {
+    let (caller, manifest) = (audience.caller, &loaded.manifest);
+    let access = CallerAccess::of(parts, caller, audience.identity).await;
+    let mut plan = SetupPlan::new(&parts.additions.layers, &parts.loader.reader, loaded);
+    // Before anything is connected or started.
+    access.retain_sets(&mut plan.sets);
+    // Before anything looks at tool calls of earlier turns (quickapps 11.3).
+    let mut unpacked = state::unpack_history(messages);
+    for notice in &unpacked.notices {
+        tracing::warn!("{notice}");
+    }
+    inline::keep_inline(files.storage.as_ref(), &mut unpacked.messages).await;
+    let messages = unpacked.messages;
+    let deployment = &manifest.orchestrator.deployment.deployment_id;
+    let (built, model, (skills, mut issues), (), ()) = tokio::join!(
+        Box::pin(parts.kinds.build(&plan.sets, audience)),
+        model_info(parts, caller, deployment),
+        turn_skills(parts, caller, manifest),
+        bind_sandbox(parts, files),
+        files.context.prepare(&messages),
+    );
+    let BuiltTools {
+        mut tools,
+        issues: missing,
+        mut sources,
+    } = built;
+    issues
+        .tools
+        .extend(calls.add_tools(&plan.sets, &mut tools, &mut sources));
+    access.retain(&mut tools, &sources);
+    let mut model = model?;
+    access.retain_statics(&mut model.statics);
+    let templates = plan.failures.iter().map(setup::template_issue);
+    issues
+        .tools
+        .extend(templates.chain(missing).map(to_tool_issue));
+    Ok(TurnInputs {
+        tools,
+        sources,
+        // Failures of tools and skills become issues; missing metadata of the model end the request (quickapps 9).
+        model,
+        access,
+        skills,
+        issues,
+        messages,
+        keeps_texts: false,
+    })
+}
+
+/// Binds a session to its sandbox if the operator wants each session to have one.
+async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
+    if let Some(sandbox) = &parts.config.sandbox {
+        files.session.bind(sandbox).await;
+    }
+}
+
+fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
+    ToolIssue {
+        tool: issue.tool,
+        toolset: issue.toolset,
+        message: issue.message,
+        details: issue.details,
+        is_for_user: issue.is_for_user,
+    }
+}

@@ -1,0 +1,160 @@
+//! A turn continues with another agent: it gets the request and all that the agents before it did.
+
+use std::sync::Arc;
+
+use dray_agent::clock::CLOCK_TOOL;
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Message, Role};
+use dray_agent::notify::LIST_TOOL;
+use dray_agent::pair;
+use dray_agent::skill::READ_SKILL_TOOL;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::body::ClientWishes;
+use super::handoff::{HandoffBasis, HandoffRequest, TakenTurn};
+use super::hooks::TurnPart;
+use super::open::{OpenTurn, TurnEntry, open_agent};
+use super::settle::place_result;
+use super::telemetry::TurnTelemetry;
+use crate::http::ManifestSource;
+
+/// Synthetic tools whose results every agent inserts again.
+pub(super) const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
+
+impl OpenTurn {
+    /// The turn of the agent that the model has named. If it cannot take the turn, this agent continues and learns why.
+    pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
+        let Some(basis) = self.basis.take() else {
+            // An agent without a basis has no tool for handoffs.
+            return self;
+        };
+        match Box::pin(self.successor(&handoff, &basis, has_text)).await {
+            Ok(mut next) => {
+                next.agents.hand_over(&handoff.agent);
+                next.resumed = self.resumed.take();
+                if let Some(interpreter) = self.session.turn.interpreter() {
+                    next.session.turn.set_interpreter(interpreter);
+                }
+                let goes_on = next.manifest.handoff_agents().next().is_some();
+                next.basis = goes_on.then_some(basis);
+                next
+            }
+            Err(failure) => {
+                let agent = &handoff.agent;
+                tracing::warn!(%failure, %agent, "a turn could not be handed over");
+                let text = format!(
+                    "The agent '{agent}' could not take the conversation over, so you still answer: {}",
+                    failure.message
+                );
+                place_result(
+                    &mut self.messages,
+                    &handoff.call_id,
+                    Message::new(Role::Tool, text),
+                );
+                self.go_on(basis, has_text);
+                self
+            }
+        }
+    }
+
+    /// Prepares for more rounds of the same agent.
+    fn go_on(&mut self, basis: Box<HandoffBasis>, has_text: bool) {
+        self.response.wishes = later_wishes(&basis);
+        self.part = TurnPart {
+            continues: true,
+            ..TurnPart::default()
+        };
+        self.basis = Some(basis);
+        self.is_prepared = true;
+        self.has_text = has_text;
+    }
+
+    async fn successor(
+        &self,
+        handoff: &HandoffRequest,
+        basis: &HandoffBasis,
+        has_text: bool,
+    ) -> Result<Self, RequestFailure> {
+        let parts = &self.parts;
+        let mut asked = basis.asked.clone();
+        asked.manifest = ManifestSource::Named(handoff.agent.clone());
+        let (before, rounds) = self.rounds();
+        let messages = &mut asked.request.messages;
+        take_results(messages, before);
+        messages.extend(rounds.iter().cloned());
+        let loading = parts
+            .loader
+            .load(&asked.caller, &asked.identity, &asked.manifest);
+        let loaded = loading.await?;
+        let telemetry = Arc::new(TurnTelemetry::new(parts, &asked));
+        let span = telemetry.agent_span();
+        let entry = TurnEntry {
+            begun: Instant::now(),
+            wishes: later_wishes(basis),
+            part: TurnPart {
+                continues: basis.continues,
+                takes_over: true,
+                ..TurnPart::default()
+            },
+            agent: handoff.agent.clone(),
+            agents: Arc::clone(&self.agents),
+            taken: Some(TakenTurn {
+                session: self.session.turn.session.clone(),
+                conversation: self.session.pages.clone(),
+                budget: Arc::clone(&self.budget),
+                rounds: rounds.len(),
+                has_text,
+            }),
+            span: span.clone(),
+        };
+        let lineage = basis.lineage.clone();
+        open_agent(parts, asked, loaded, lineage, telemetry, entry)
+            .instrument(span)
+            .await
+    }
+
+    /// The messages before those of this request, and the rounds of tools in it.
+    fn rounds(&self) -> (&[Message], Vec<Message>) {
+        let is_user = |message: &Message| message.role == Role::User;
+        let user = self.messages.iter().rposition(is_user);
+        let begin = self.continued_at.unwrap_or(user.map_or(0, |at| at + 1));
+        let (before, new) = self.messages.split_at_checked(begin).unwrap_or_default();
+        let mut keeps = false;
+        let rounds = new.iter().filter(|message| {
+            if message.role != Role::Tool {
+                let calls = message.calls();
+                let is_own =
+                    |id: &str| !ADDED_AGAIN.iter().any(|tool| pair::is_synthetic(id, tool));
+                keeps = calls.iter().any(|call| is_own(&call.id));
+            }
+            keeps
+        });
+        (before, rounds.cloned().collect())
+    }
+}
+
+/// What the client asks of later calls of the model.
+fn later_wishes(basis: &HandoffBasis) -> ClientWishes {
+    ClientWishes {
+        // It is for the first call of the request.
+        tool_choice: None,
+        ..basis.wishes.clone()
+    }
+}
+
+/// Takes over the results of the round with which the request continues: in the request itself they are empty as far as
+/// they were decided about.
+fn take_results(messages: &mut [Message], current: &[Message]) {
+    let round = messages.iter().rposition(|one| !one.calls().is_empty());
+    let places = messages.get_mut(round.map_or(usize::MAX, |at| at + 1)..);
+    let places = places.into_iter().flatten();
+    for place in places.take_while(|message| message.role == Role::Tool) {
+        let result = current
+            .iter()
+            .rfind(|one| one.role == Role::Tool && one.tool_call_id == place.tool_call_id);
+        if let Some(result) = result {
+            *place = result.clone();
+        }
+    }
+}

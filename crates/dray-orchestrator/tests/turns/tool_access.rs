@@ -1,0 +1,261 @@
+//! Tests of tools that only some callers may use, and of large sets of tools that the model searches.
+
+use dray_orchestrator::Config;
+use dray_orchestrator::config::permissions::CallerPermissions;
+use dray_testkit::dial::DialCore;
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use crate::client_tools::{CountingEndpoint, user};
+use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
+use crate::responses::create;
+
+/// The model calls `shop_b` in any case.
+const CALLING_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},
+    {"reply": {"call": [{"name": "shop_b", "arguments": {"q": "1"}}]}}]}"#;
+
+fn portal(config: &mut Config, access: Value) {
+    config.preview = true;
+    config.clients = [("portal", "k-1"), ("batch", "k-2")]
+        .map(|(name, key)| (name.to_owned(), Secret::new(key)))
+        .into();
+    let users = CallerPermissions {
+        user_header: Some("X-Portal-User".to_owned()),
+        groups_header: Some("X-Portal-Groups".to_owned()),
+        ..CallerPermissions::default()
+    };
+    config.permissions.clients = [("portal".to_owned(), users)].into();
+    config.tool_access = serde_json::from_value(access).unwrap();
+}
+
+async fn ask_as(fixture: &TurnFixture, key: &'static str, headers: &[(&str, &str)]) -> ChatResult {
+    let body = json!({"model": "agent", "messages": [user("go")], "stream": true});
+    let url = format!("{}/v1/chat/completions", fixture.url);
+    let mut request = fixture
+        .client
+        .post(&url)
+        .authorization("Bearer", &Secret::new(key));
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    fixture.send(request.json(&body)).await
+}
+
+fn tool_names(asked: &Value) -> Vec<String> {
+    let tools = asked["tools"].as_array().cloned().unwrap_or_default();
+    let name = |tool: &Value| tool["function"]["name"].as_str().unwrap().to_owned();
+    tools.iter().map(name).collect()
+}
+
+fn last_asked(fixture: &TurnFixture) -> Value {
+    fixture.asked().pop().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
+    let (endpoint, server) = (
+        CountingEndpoint::start().await,
+        CountingEndpoint::start().await,
+    );
+    let mut agent = manifest(json!([
+        rest(&endpoint.url(), &["a", "b", "c"]),
+        {"type": "mcp", "name": "bank", "mcp_server_info": {"url": server.url(), "protocol": "streamable_http"}},
+    ]));
+    agent["hooks"] = json!([{"type": "tool", "event": "on_request_start", "tool": "shop_c"}]);
+    let access = json!([
+        {"tools": ["shop_b", "shop_c"], "groups": ["finance"]},
+        {"tool_sets": ["bank"], "callers": ["client:batch"]},
+    ]);
+    let fixture = TurnFixture::with(&agent, CALLING_SCRIPT, |config| portal(config, access)).await;
+    let of_finance = [
+        ("x-portal-user", "ann"),
+        ("x-portal-groups", "staff, finance"),
+    ];
+    let seen = ask_as(&fixture, "k-1", &of_finance).await;
+    assert_eq!(seen.text(), "Got {\"own\":\"1\"}.", "{seen:?}");
+    // Once for the hook, and once for the model.
+    assert_eq!(endpoint.called(), ["", "1"]);
+    assert!(tool_names(&last_asked(&fixture)).contains(&"shop_b".to_owned()));
+    // All other callers, and those whose groups are not known for certain.
+    for (key, headers) in [
+        ("k-1", &[("x-portal-groups", "staff")][..]),
+        (
+            "k-1",
+            &[("x-portal-groups", "finance"), ("x-portal-groups", "staff")],
+        ),
+        ("k-1", &[]),
+        ("k-2", &of_finance),
+    ] {
+        let seen = ask_as(&fixture, key, headers).await;
+        assert!(seen.text().contains("shop_b"), "{seen:?}");
+        assert!(!seen.text().contains("own"), "{headers:?}: {seen:?}");
+        let names = tool_names(&last_asked(&fixture));
+        assert!(names.contains(&"shop_a".to_owned()), "{names:?}");
+        assert!(!names.contains(&"shop_b".to_owned()), "{names:?}");
+    }
+    assert_eq!(endpoint.called().len(), 2);
+    // The server of the set was reached for the one caller that may use it.
+    assert!(!server.called().is_empty());
+    let before = server.called().len();
+    ask_as(&fixture, "k-1", &of_finance).await;
+    assert_eq!(server.called().len(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_and_claims_of_dial_decide_and_a_core_that_fails_permits_nothing() {
+    let endpoint = CountingEndpoint::start().await;
+    let core = DialCore::start().await.unwrap();
+    core.add_key("key", "bucket-ann");
+    core.document(
+        "/v1/user/info",
+        json!({"roles": ["admin"], "userClaims": {"title": ["cfo"]}}),
+    );
+    let url = core.url();
+    let access = json!([{"tools": ["shop_b"], "users": ["bucket-ann"], "groups": ["admin"], "claims": {"title": ["cfo"]}}]);
+    let agent = manifest(json!([rest(&endpoint.url(), &["b"])]));
+    let fixture = TurnFixture::with(&agent, CALLING_SCRIPT, |config| {
+        config.dial_url = Some(url);
+        config.tool_access = serde_json::from_value(access).unwrap();
+    })
+    .await;
+    let ask = || {
+        let url = format!("{}/openai/deployments/agent/chat/completions", fixture.url);
+        let request = fixture.client.post(&url).header("api-key", "key");
+        fixture.send(request.json(&json!({"messages": [user("go")], "stream": true})))
+    };
+    let seen = ask().await;
+    assert!(seen.text().contains("Got {\"own\":\"1\"}."), "{seen:?}");
+    core.document(
+        "/v1/user/info",
+        json!({"roles": ["admin"], "userClaims": {"title": ["clerk"]}}),
+    );
+    assert!(!ask().await.text().contains("own"));
+    core.document("/v1/user/info", json!("not an object"));
+    assert!(!ask().await.text().contains("own"));
+    assert_eq!(endpoint.called(), ["1"]);
+}
+
+/// The model searches, and calls what it found through the other tool.
+const SEARCHING_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "call_tool", "last_user_contains": "unknown"}, "reply": {"say": "Told: {result}"}},
+    {"when": {"tool_result_of": "call_tool"}, "reply": {"say": "Got {result}."}},
+    {"when": {"last_user_contains": "unknown"}, "reply": {"call": [{"name": "call_tool", "arguments": {"name": "shop_z", "arguments": {}}}]}},
+    {"when": {"tool_result_of": "search_tools"}, "reply": {"call": [
+        {"name": "call_tool", "arguments": {"name": "shop_tool_7", "arguments": {"q": "7"}}}]}},
+    {"reply": {"call": [{"name": "search_tools", "arguments": {"query": "tool 7", "limit": 1}}]}}]}"#;
+
+fn large_shop(endpoint: &CountingEndpoint) -> Value {
+    let paths: Vec<_> = (0..30).map(|number| format!("tool_{number}")).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let mut agent = manifest(json!([rest(&endpoint.url(), &paths)]));
+    agent["features"]["tool_search"] = json!({"threshold": 20, "always_loaded": ["shop_tool_0"]});
+    agent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
+    let endpoint = CountingEndpoint::start().await;
+    let fixture = TurnFixture::plain(&large_shop(&endpoint), SEARCHING_SCRIPT).await;
+    let seen = fixture.say("go").await;
+    assert_eq!(seen.text(), "Got {\"own\":\"7\"}.", "{seen:?}");
+    assert_eq!(endpoint.called(), ["7"]);
+    let asked = fixture.asked();
+    let names = tool_names(&asked[0]);
+    for name in ["search_tools", "call_tool", "shop_tool_0"] {
+        assert!(names.contains(&name.to_owned()), "{names:?}");
+    }
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| name.starts_with("shop_"))
+            .count(),
+        1
+    );
+    assert!(
+        asked[0]["tools"].to_string().contains("shop (29)"),
+        "{}",
+        asked[0]["tools"]
+    );
+    let result = asked[1]["messages"].to_string();
+    assert!(
+        result.contains("shop_tool_7") && result.contains("parameters"),
+        "{result}"
+    );
+    // Loading changes nothing at the beginning: the tools are the same, and each prompt begins with the one before.
+    let (_, next) = (
+        seen.message(),
+        fixture
+            .ask(json!([user("go"), seen.message(), user("unknown")]))
+            .await,
+    );
+    assert!(
+        next.text().contains("There is no tool 'shop_z'"),
+        "{next:?}"
+    );
+    let asked = fixture.asked();
+    for pair in asked.windows(2) {
+        assert_eq!(pair[0]["tools"], pair[1]["tools"]);
+        let (before, after) = (
+            pair[0]["messages"].as_array().unwrap(),
+            pair[1]["messages"].as_array().unwrap(),
+        );
+        assert_eq!(before[..], after[..before.len()]);
+    }
+    // Stages and records have the tool itself.
+    let stages = seen.stages();
+    assert!(
+        stages.iter().any(|stage| stage.0.starts_with("tool_7")),
+        "{stages:?}"
+    );
+    // A few tools are declared as they are.
+    let few = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    let fixture = TurnFixture::plain(&few, SEARCHING_SCRIPT).await;
+    fixture.say("unknown").await;
+    assert!(!tool_names(&last_asked(&fixture)).contains(&"search_tools".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_others() {
+    let endpoint = CountingEndpoint::start().await;
+    let mut agent = large_shop(&endpoint);
+    agent["require_approval"] = json!([{"tools": ["shop_tool_7"]}]);
+    let fixture = TurnFixture::plain(&agent, SEARCHING_SCRIPT).await;
+    let question = fixture.say("go").await;
+    assert!(question.text().contains("`shop_tool_7`"), "{question:?}");
+    assert_eq!(endpoint.called(), [""; 0]);
+    let said = json!({"role": "assistant", "content": question.text()});
+    let done = fixture.ask(json!([user("go"), said, user("yes")])).await;
+    assert_eq!(done.text(), "Got {\"own\":\"7\"}.", "{done:?}");
+    let (_, asked) = create(&fixture, &json!({"input": "go"})).await;
+    let output = asked["output"].as_array().unwrap();
+    let request = output
+        .iter()
+        .find(|item| item["type"] == "mcp_approval_request");
+    assert_eq!(request.unwrap()["name"], "shop_tool_7", "{asked}");
+    // A tool of others is not found either.
+    let access = json!([{"tools": ["shop_tool_7"], "callers": ["client:batch"]}]);
+    let fixture = TurnFixture::with(&large_shop(&endpoint), SEARCHING_SCRIPT, |config| {
+        portal(config, access);
+    })
+    .await;
+    let before = endpoint.called().len();
+    let seen = ask_as(&fixture, "k-1", &[]).await;
+    assert!(
+        seen.text().contains("There is no tool 'shop_tool_7'"),
+        "{seen:?}"
+    );
+    let asked = fixture.asked();
+    let result = asked[1]["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .to_string();
+    assert!(!result.contains("\\\"shop_tool_7\\\""), "{result}");
+    assert_eq!(endpoint.called().len(), before);
+    assert_eq!(
+        ask_as(&fixture, "k-2", &[]).await.text(),
+        "Got {\"own\":\"7\"}."
+    );
+}
