@@ -137,6 +137,8 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::PreviewRecord>(),
         entry::<v1::PreviewRecords>(),
         entry::<v1::ProbeSandboxRequest>(),
+        entry::<v1::PurgeFetchReply>(),
+        entry::<v1::PurgeFetchRequest>(),
         entry::<v1::PutSandboxFileRequest>(),
         entry::<v1::PutSandboxTreeReply>(),
         entry::<v1::PutSandboxTreeRequest>(),

@@ -327,7 +327,7 @@ pub(crate) struct TopologySize {
     /// Copies of every stream on different servers: 3 in production, 1 on a single server.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) replicas: usize,
-    /// Size of the servers' JetStream store; all streams together stay below 70 % of it.
+    /// Size of the servers' JetStream store; all streams together take at most 70 % of it.
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub(crate) store_size: ByteSize,
     /// Add a durable consumer `publisher-TENANT` with the outcomes of this tenant's tool calls. Can be given several

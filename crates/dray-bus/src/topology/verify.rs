@@ -62,6 +62,7 @@ pub(super) fn call_contracts() -> Vec<SubjectContract> {
         call_subject::<v1::CheckBackendsRequest>(),
         call_subject::<v1::FetchRequest>(),
         call_subject::<v1::ExplainRequest>(),
+        call_subject::<v1::PurgeFetchRequest>(),
         call_subject::<v1::ListEgressQuestionsRequest>(),
         call_subject::<v1::AnswerEgressQuestionRequest>(),
         call_subject::<v1::ReadAttachmentRequest>(),

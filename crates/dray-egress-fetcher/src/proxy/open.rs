@@ -2,6 +2,7 @@
 
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{CanonicalUrl, Code, PolicyStep, RequestKind, RuleOwner, StepObserver as _};
+use dray_types::ErrorChain;
 
 use super::refusal::ProxyRefusal;
 use super::serve::ForwardProxy;
@@ -95,7 +96,7 @@ impl ForwardProxy {
 
 /// What the client gets for a failure.
 pub(super) fn refusal_of(failure: &FetchError, record: &FetchRecord) -> ProxyRefusal {
-    let cause = std::error::Error::source(failure).map(crate::fetch::describe_causes);
+    let cause = std::error::Error::source(failure).map(|cause| ErrorChain(cause).to_string());
     tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
     match (failure.code, record.question) {
         (Code::ApprovalRequired, Some(id)) => ProxyRefusal::Approval(id),
