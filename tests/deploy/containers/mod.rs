@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dray_testkit::docker::OUTSIDE_ADDRESS;
+use dray_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::all_services::PERMISSION_REFUSALS;
@@ -66,7 +67,13 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     nothing_was_refused(&machine);
     up.interrupt();
 
-    machine.run("docker compose down -v");
+    // Again where it fails: the engine forgets the endpoint of a killed container later than the container, and refuses to
+    // remove its network until then.
+    eventually("the removal of all that was started", async || {
+        let mut down = machine.shell("docker compose down -v");
+        down.output().unwrap().status.success().then_some(())
+    })
+    .await;
     nothing_is_left(&machine);
 }
 
