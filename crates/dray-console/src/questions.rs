@@ -37,6 +37,7 @@ pub(crate) async fn list_page(
 ) -> Response {
     let include_answered = FormFields::of_query(&uri).is_checked("all");
     let request = v1::ListEgressQuestionsRequest { include_answered };
+    // Asked for each view: a question that was answered elsewhere must not look open here.
     let reply = state.ask(&request).await;
     let content = html! {
         p { "A rule of the egress policy asks a person before a session may reach these hosts. An answer holds for one session, \
@@ -114,6 +115,7 @@ fn answer_state(question: &v1::EgressQuestion) -> Markup {
     html! {
         @match question.answer() {
             EgressAnswer::Unspecified => { span.state data-state="waiting" { "waits" } " until " (end) },
+            // Both answers show who gave them and when they end, since either can be changed.
             answer => {
                 span.state data-state=(answer.name()) { (answer.name()) }
                 " by " (shown(&question.answered_by)) ", until " (end)

@@ -162,6 +162,7 @@ fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime
         expires.duration_since(date.unwrap_or(now)).ok()
     };
     let max_age = directives.max_age.map(Duration::from_secs);
+    // `max-age` overrides `Expires` (section 5.3).
     let lifetime = max_age.or_else(of_expires).unwrap_or_default();
     let apparent_age = date.and_then(|date| now.duration_since(date).ok());
     let age = match headers.get(AGE) {
@@ -218,6 +219,7 @@ fn date_of(value: &HeaderValue) -> Option<SystemTime> {
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
+    // Of two values, it is unknown which one the server meant.
     values.next().is_none().then_some(first)
 }
 

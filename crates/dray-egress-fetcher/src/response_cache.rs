@@ -23,7 +23,7 @@ use crate::sink::StoredFile;
 
 /// The bucket of records.
 pub const CACHE_BUCKET: &str = "dray_egress_cache";
-/// Longest time for one record. After it a fetch goes on without.
+/// Longest time for one record. After it a fetch continues without.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One stored response, as it is written.
@@ -65,6 +65,7 @@ impl CacheRecord {
             terms,
             vary_digest,
         } = response;
+        // The operator's limit is applied when it is written, so a later change of it does not bring old records back.
         let fresh = terms.fresh_for.min(most).as_millis();
         Self {
             url: url_digest(url).to_hex(),
@@ -142,6 +143,7 @@ impl CacheStore {
     /// The key of the place of a URL.
     fn key(&self, tenant: &TenantId, url: &CanonicalUrl) -> String {
         let digest = url_digest(url);
+        // Eight bytes are enough to spread URLs evenly over any number of places.
         let number = digest.as_bytes().iter().take(8);
         let number = number.fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
         let place = number % u64::from(self.settings.max_entries.max(1));
@@ -157,6 +159,7 @@ impl CacheStore {
         let Some(entry) = self.keys.get(&self.key(tenant, url)).await? else {
             return Ok((None, None));
         };
+        // A record of another version is a miss, and its place is taken by the next response.
         let record = serde_json::from_slice::<CacheRecord>(&entry.value).ok();
         let url = url_digest(url).to_hex();
         Ok((
@@ -194,6 +197,7 @@ impl CacheStore {
         // Texts and numbers always have a form in JSON.
         let value = Bytes::from(serde_json::to_vec(&record).unwrap_or_default());
         let key = self.key(tenant, url);
+        // With the revision that was read, so that a slow writer cannot replace a newer response.
         let written = match revision {
             Some(revision) => self.keys.update(&key, value, revision).await,
             None => self.keys.create(&key, value).await,
@@ -239,6 +243,7 @@ impl ResponseCache for CacheStore {
         response: Option<&'a CachedResponse>,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
+            // Requests carry checked tenants; without one there is no place to write to.
             let Ok(tenant) = TenantId::new(tenant) else {
                 return;
             };

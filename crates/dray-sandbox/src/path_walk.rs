@@ -58,6 +58,7 @@ impl PathWalk {
             if part != b".." {
                 return self.resolved.join(part).map(Some);
             }
+            // Of what is resolved, not of the text: behind a link `..` leads to the parent of its target.
             self.resolved = self.resolved.parent();
             self.pending.pop_front();
         }
@@ -92,6 +93,7 @@ impl PathWalk {
     ///
     /// [`ErrorKind::Loop`] after [`MAX_SYMBOLIC_LINKS`]; [`ErrorKind::NotFound`] for an empty target, as in Linux.
     pub fn follow(&mut self, target: &[u8]) -> Result<(), Error> {
+        // Counted over the whole path, as the kernel does: a link of each part may be harmless alone.
         self.links += 1;
         if self.links > MAX_SYMBOLIC_LINKS {
             return Err(Error::new(ErrorKind::Loop, "too many links"));
@@ -103,6 +105,7 @@ impl PathWalk {
             self.resolved = SandboxPath::root();
         }
         self.pending.pop_front();
+        // The target's parts come first, and its own links are followed before the rest of the path.
         let mut pending: VecDeque<_> = path_parts(target).map(<[u8]>::to_vec).collect();
         pending.append(&mut self.pending);
         self.pending = pending;

@@ -257,7 +257,7 @@ impl Conversation {
         self.lock().request(&self.agent, turn)
     }
 
-    /// Adds what came of the newest turn's answer.
+    /// Adds the outcome of the newest turn's answer.
     ///
     /// # Errors
     /// The answer is larger than one may be.

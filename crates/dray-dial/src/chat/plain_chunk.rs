@@ -104,6 +104,7 @@ impl ObjectMembers for PlainChunk {
                 let [JsonObject(choice)] = members.next_value::<[JsonObject<PlainChoice>; 1]>()?;
                 self.choice = choice;
             }
+            // Anything but null fails here, so that the tree reads what is counted or reported.
             "error" | "usage" | "statistics" => return read_null(members),
             _ => return ignore_value(members),
         }
@@ -119,6 +120,7 @@ impl ObjectMembers for PlainChoice {
     ) -> Result<(), A::Error> {
         match name {
             "index" => {
+                // Some services leave the index out.
                 if members.next_value::<Option<u64>>()?.unwrap_or(0) != 0 {
                     return Err(A::Error::custom("not the first choice"));
                 }
@@ -216,6 +218,7 @@ impl<'de, T: ObjectMembers> Visitor<'de> for ObjectVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
         let mut object = T::default();
+        // A member that occurs twice keeps its last value, as in the tree.
         while let Some(MemberName(name)) = members.next_key()? {
             object.read_member(&name, &mut members)?;
         }

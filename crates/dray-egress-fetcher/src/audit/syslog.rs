@@ -88,11 +88,13 @@ impl SyslogWriter {
         match &self.address {
             SyslogAddress::Udp(server) => {
                 let server = resolve(server)?;
+                // A socket of one family cannot send to an address of the other.
                 let local: SocketAddr = match server {
                     SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
                     SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
                 };
                 let socket = UdpSocket::bind(local)?;
+                // Connected, so that the kernel reports a closed port at the next message.
                 socket.connect(server)?;
                 Ok(SyslogConnection::Udp(socket))
             }

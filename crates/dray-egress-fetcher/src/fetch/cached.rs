@@ -129,6 +129,7 @@ impl Fetcher {
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
         let url = chain.current().clone();
+        // The same judgement as before a connection: a rule that changed since counts immediately.
         let HopAdmission { pinned, .. } = self.admit(chain, &url, context, record).await?;
         chain.note(&pinned);
         check_cached(cached, limit, record)?;
@@ -162,6 +163,7 @@ impl Fetcher {
     ) {
         let Some(cache) = &self.cache else { return };
         let tenant = &context.request.caller.tenant;
+        // A body that merely ended may have been cut off, and would be served cut off for its whole lifetime.
         let fits = fetched.length_verified && fetched.stored.size <= cache.max_file_bytes();
         let Some(terms) = kept.terms.filter(|_| fits) else {
             // The stored one is not what the server says now.
@@ -197,6 +199,7 @@ impl Fetcher {
         let Some(cache) = &self.cache else {
             return Err(FetchError::new(Code::Internal, FetchPhase::Head));
         };
+        // A 304 may forbid further storing; then the record is removed after this last use.
         let terms = renewed_terms(&parts.headers, &cached.terms, cache.now());
         let renewed = terms.map(|terms| CachedResponse {
             vary_digest: self.vary_digest(&terms.vary),

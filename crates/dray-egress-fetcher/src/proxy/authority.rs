@@ -110,6 +110,7 @@ impl InterceptionAuthority {
         let key = KeyPair::from_pem(key).map_err(AuthorityError::Key)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name;
+        // Only a copy for the library, which signs leaves with it; clients get the operator's own certificate.
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let has_key_id = key_id.is_some();
         params.key_identifier_method = KeyIdMethod::PreSpecified(key_id.unwrap_or_default());
@@ -140,6 +141,7 @@ impl InterceptionAuthority {
             Host::Ip(ip) => ip.to_string(),
             Host::Name(name) => name.as_str().to_owned(),
         };
+        // Held while a certificate is made, so that concurrent tunnels to one host share it.
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(leaf) = leaves.get_mut(&name) {
             // A clock that was set back must not keep a certificate for longer.
@@ -153,6 +155,7 @@ impl InterceptionAuthority {
         }
         let config = Arc::new(self.new_config(&name, now_s)?);
         if leaves.len() >= MAX_LEAVES && !leaves.contains_key(&name) {
+            // A scan of a thousand entries is cheap beside the handshake that follows.
             let oldest = leaves.iter().min_by_key(|(_, leaf)| leaf.used_s);
             if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
                 leaves.remove(&oldest);

@@ -37,10 +37,12 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        // Before anything can fail, so that the event of a refusal says it too.
         audited.is_intercepted = true;
         let mut client = match self.accept_tls(client, &opened.url).await {
             Ok(client) => client,
             Err(refusal) => {
+                // The target and the slots are free before the client gets its response.
                 drop(opened);
                 return audited.refused(refusal).await;
             }
@@ -62,6 +64,7 @@ impl ForwardProxy {
         let end = self
             .run_request(client, io, request, decision, &mut audited, ends_at)
             .await;
+        // Not before the last byte: the connection counts against its tenant until then.
         drop(slots);
         audited.closed(end).await;
     }
@@ -108,6 +111,7 @@ impl ForwardProxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        // A target reads origin form, and so does this reader: an absolute URL could name another host.
         let reading = read_head(client, RequestRecipient::Server);
         let request = match timeout(self.settings().head_timeout, reading).await {
             Ok(read) => {
@@ -123,6 +127,7 @@ impl ForwardProxy {
         // Accepted fields and a canonical URL always make a request.
         let head = target_head(&request, &opened.url, credential);
         let head = head.map_err(|_| ProxyRefusal::Response)?;
+        // An event that cannot be stored stops the request before the target sees a byte of it.
         self.record_opened(audited).await?;
         let limits = self.settings().limits;
         let io = opened.take_io();

@@ -51,7 +51,7 @@ pub(crate) enum AskFailure {
     Unreachable,
 }
 
-/// What became of a question in a chat.
+/// The outcome of a question in a chat.
 #[derive(Debug)]
 pub(crate) enum ChatState {
     /// It waits for its answer.
@@ -149,7 +149,7 @@ impl ApprovalStore {
         Err(unavailable_failure())
     }
 
-    /// What became of a question.
+    /// The outcome of a question.
     ///
     /// # Errors
     ///

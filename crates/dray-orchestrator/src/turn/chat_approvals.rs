@@ -69,7 +69,7 @@ impl Drop for OpenQuestion<'_> {
     }
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum ChatOutcome {
     /// It is made now: the decision is used.

@@ -102,6 +102,7 @@ impl TurnAgents {
                 other.agent
             ));
         }
+        // Also against two agents that hand a turn to each other for ever.
         if state.taken.contains(agent) {
             return Err(format!(
                 "The agent '{agent}' had this turn already. Answer the user yourself."
@@ -157,6 +158,7 @@ impl TurnAgents {
         let state = self.state();
         match &state.requested {
             Some(request) => state.path.step(&request.agent).note(value),
+            // Also the way back to the first agent has to be noted, or the state of an earlier turn would count.
             None if state.is_noted => state.path.note(value),
             None => {}
         }
@@ -216,6 +218,7 @@ pub(super) async fn answering_agent(
     let Some(path) = path.filter(|path| path.from == root) else {
         return Ok((loaded, AgentPath::new(root)));
     };
+    // Step by step, because each agent names those to which it may hand over.
     let mut current = loaded.clone();
     for agent in &path.path {
         let is_named = current
@@ -224,6 +227,7 @@ pub(super) async fn answering_agent(
             .any(|handoff| handoff.agent == *agent);
         let source = ManifestSource::Named(agent.clone());
         let next = if is_named {
+            // Loaded as for a request of this caller, so its permissions decide.
             let next = parts.loader.load(&asked.caller, &asked.identity, &source);
             next.await.ok()
         } else {

@@ -25,6 +25,7 @@ pub(super) const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOO
 impl OpenTurn {
     /// The turn of the agent that the model has named. If it cannot take the turn, this agent continues and learns why.
     pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
+        // Moved on, because the request may be megabytes.
         let Some(basis) = self.basis.take() else {
             // An agent without a basis has no tool for handoffs.
             return self;
@@ -36,6 +37,7 @@ impl OpenTurn {
                 if let Some(interpreter) = self.session.turn.interpreter() {
                     next.session.turn.set_interpreter(interpreter);
                 }
+                // No agent follows one without handoffs, so the request need not be kept.
                 let goes_on = next.manifest.handoff_agents().next().is_some();
                 next.basis = goes_on.then_some(basis);
                 next
@@ -52,6 +54,7 @@ impl OpenTurn {
                     &handoff.call_id,
                     Message::new(Role::Tool, text),
                 );
+                // The failed agent counts as one that had the turn, so the model does not try it for ever.
                 self.go_on(basis, has_text);
                 self
             }
@@ -117,6 +120,7 @@ impl OpenTurn {
     /// The messages before those of this request, and the rounds of tools in it.
     fn rounds(&self) -> (&[Message], Vec<Message>) {
         let is_user = |message: &Message| message.role == Role::User;
+        // What follows the last message of the user was done in this request.
         let user = self.messages.iter().rposition(is_user);
         let begin = self.continued_at.unwrap_or(user.map_or(0, |at| at + 1));
         let (before, new) = self.messages.split_at_checked(begin).unwrap_or_default();
@@ -146,6 +150,7 @@ fn later_wishes(basis: &HandoffBasis) -> ClientWishes {
 /// Takes over the results of the round with which the request continues: in the request itself they are empty as far as
 /// they were decided about.
 fn take_results(messages: &mut [Message], current: &[Message]) {
+    // Only the last round can wait: earlier ones were answered before the model went on.
     let round = messages.iter().rposition(|one| !one.calls().is_empty());
     let places = messages.get_mut(round.map_or(usize::MAX, |at| at + 1)..);
     let places = places.into_iter().flatten();

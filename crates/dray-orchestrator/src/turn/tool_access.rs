@@ -33,6 +33,7 @@ impl CallerAccess {
         if entries.is_empty() {
             return Self::default();
         }
+        // A request to DIAL Core in each turn is spent only where an entry depends on the user.
         let needs_user = entries.iter().any(ToolAccess::needs_user);
         let facts = caller_facts(parts, caller, identity, needs_user).await;
         let decide = |access: &ToolAccess| (access.clone(), access.permits(&facts));
@@ -47,6 +48,7 @@ impl CallerAccess {
             |access: &ToolAccess| access.covers_tool(name) || access.covers_sources(sources);
         let mut covering = self.entries.iter().filter(|(access, _)| covers(access));
         let first = covering.next();
+        // A tool that no entry covers is for everybody, as before there were entries.
         first.is_none_or(|(_, permits)| *permits || covering.any(|(_, permits)| *permits))
     }
 
@@ -93,6 +95,7 @@ impl CallerAccess {
 
     /// The same for tools that the model's own deployment runs.
     pub(super) fn retain_statics(&self, statics: &mut Vec<Value>) {
+        // They belong to no set of the manifest, so only their name can be covered.
         statics.retain(|tool| {
             let name = tool.pointer("/static_function/name");
             let name = name.and_then(Value::as_str).unwrap_or_default();
@@ -108,6 +111,7 @@ fn may_name_tool(pattern: &str, set: &str) -> bool {
         Some((head, _)) => (head, true),
         None => (pattern, false),
     };
+    // An open pattern may still become the prefix of the set; a closed one has to hold it already.
     head.starts_with(&prefix) || (is_open && prefix.starts_with(head))
 }
 
@@ -131,6 +135,7 @@ async fn caller_facts(
     let permissions = parts.config.permissions.of(identity);
     if permissions.user_header.is_some() || permissions.groups_header.is_some() {
         let header = |name: &Option<String>| caller.only_header(name.as_deref()?);
+        // A header that is sent twice is no header here: it is unknown which one the gateway wrote.
         facts.user = header(&permissions.user_header).map(str::to_owned);
         let groups = header(&permissions.groups_header).filter(|one| one.len() <= MAX_GROUPS_BYTES);
         let groups = groups.unwrap_or_default().split(',').map(str::trim);

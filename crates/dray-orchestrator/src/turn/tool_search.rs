@@ -69,6 +69,7 @@ impl DeferredTools {
             let Some((name, arguments)) = named_call(&call.function.arguments) else {
                 continue;
             };
+            // An unknown name stays a call of the wrapper, whose result lists the names for the model.
             if self.all.contains(&name) {
                 call.function.name = name;
                 call.function.arguments = arguments;
@@ -88,6 +89,7 @@ impl DeferredTools {
         for call in calls.filter(|call| self.has(&call.function.name)) {
             let text = &call.function.arguments;
             let arguments = serde_json::from_str::<Value>(text).ok();
+            // Arguments that are no JSON are shown as the text that the model wrote.
             let arguments = arguments.unwrap_or_else(|| Value::from(text.as_str()));
             let shown = json!({"name": call.function.name, "arguments": arguments});
             call.function.arguments = shown.to_string();
@@ -101,6 +103,7 @@ fn named_call(text: &str) -> Option<(String, String)> {
     let Value::Object(mut call) = serde_json::from_str(text).ok()? else {
         return None;
     };
+    // Removed, not cloned: arguments may be megabytes.
     let Value::String(name) = call.shift_remove("name")? else {
         return None;
     };
@@ -110,6 +113,7 @@ fn named_call(text: &str) -> Option<(String, String)> {
         None | Some(Value::Null) => "{}".to_owned(),
         Some(value) => value.to_string(),
     };
+    // A call of the wrapper through the wrapper would never end.
     (name != CALL_TOOL).then_some((name, arguments))
 }
 
@@ -141,6 +145,7 @@ pub(super) fn defer_tools(
     if threshold(parts, manifest).is_none_or(|most| of_sets.len() <= most) {
         return (DeferredTools::default(), None);
     }
+    // Two tools of one name would make it open which one a call means.
     let taken = [SEARCH_TOOL, CALL_TOOL]
         .into_iter()
         .find(|name| tools.iter().any(|tool| tool.declaration().name == *name));
@@ -190,6 +195,7 @@ fn words(text: &str) -> Vec<String> {
         }
         was_lower = character.is_lowercase();
     }
+    // Two separators in a row leave an empty word between them.
     words.retain(|word| !word.is_empty());
     words
 }
@@ -257,6 +263,7 @@ impl SearchIndex {
             }
         }
         let mut found: Vec<_> = scores.into_iter().collect();
+        // The number keeps equal tools in the order of the manifest, so that a prompt is the same each time.
         found.sort_by_key(|(number, score)| (Reverse(*score), *number));
         let tools = found
             .into_iter()

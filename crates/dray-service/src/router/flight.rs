@@ -44,7 +44,7 @@ impl FlightKey {
 
 impl Hash for FlightKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Without the bytes of the body: the operation tells almost all requests apart, and a key is hashed three times.
+        // Without the bytes of the body: the operation distinguishes almost all requests, and a key is hashed three times.
         // Hashing 32 KiB would take longer than all else that the router does for a call.
         self.subject.hash(state);
         self.tenant.hash(state);

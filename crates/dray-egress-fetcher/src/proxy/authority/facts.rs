@@ -78,6 +78,7 @@ fn certificate_parts(certificate: &[u8]) -> Option<CertificateParts<'_>> {
             extensions = Some(DerReader(content).expect(SEQUENCE_TAG)?);
         }
     }
+    // No signature covers bytes behind the certificate.
     (fields.0.is_empty() && whole.0.is_empty()).then_some(CertificateParts {
         subject,
         extensions,
@@ -95,6 +96,7 @@ fn read_name(subject: &[u8]) -> Option<DistinguishedName> {
             attribute.expect(OBJECT_IDENTIFIER_TAG)?,
         )?);
         let (tag, content) = attribute.next_value()?;
+        // The other string types may hold bytes of any encoding.
         let text = std::str::from_utf8(content).ok()?;
         let value = match tag {
             UTF8_STRING_TAG => DnValue::Utf8String(text.to_owned()),
@@ -125,6 +127,7 @@ fn read_extensions(content: &[u8]) -> Option<AuthorityExtensions> {
     while !extensions.0.is_empty() {
         let mut extension = DerReader(extensions.expect(SEQUENCE_TAG)?);
         let kind = extension.expect(OBJECT_IDENTIFIER_TAG)?;
+        // `critical` is left out where it is false.
         if extension.0.first() == Some(&BOOLEAN_TAG) {
             extension.next_value()?;
         }
@@ -155,6 +158,7 @@ fn read_object_identifier(content: &[u8]) -> Option<Vec<u64>> {
             continue;
         }
         if numbers.is_empty() {
+            // The first number packs two: 40 times the first, plus the second.
             let first = (number / 40).min(2);
             numbers.extend([first, number - 40 * first]);
         } else {

@@ -90,6 +90,7 @@ impl OpenMcpCalls {
 
     /// Ends a call: its item changes at its place. Of equal ids the oldest call ends first.
     pub(super) fn end(&mut self, end: &McpCallEnd, output: &mut [Value]) -> ItemEvents {
+        // Models reuse ids of calls within a response, so the first open one is meant.
         let at = self
             .open
             .iter()
@@ -116,6 +117,7 @@ impl OpenMcpCalls {
     /// Ends all calls that run: the response ends before they do.
     pub(super) fn abandon(&mut self, output: &mut [Value]) -> ItemEvents {
         let mut events = Vec::with_capacity(self.open.len());
+        // A client that replays the output must not take them for calls that still run.
         for call in self.open.drain(..) {
             let Some(item) = output.get_mut(call.output_index) else {
                 continue;
