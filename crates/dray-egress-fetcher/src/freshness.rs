@@ -184,7 +184,7 @@ fn vary_names(headers: &HeaderMap) -> Option<Vec<String>> {
             if name.is_empty() {
                 continue;
             }
-            // `*` is no name of a field.
+            // `*` stands for more than request fields (RFC 9110, section 12.5.5).
             HeaderName::from_bytes(name.as_bytes())
                 .ok()
                 .filter(|_| name != "*" && name.len() <= MAX_VARY_NAME_BYTES)?;

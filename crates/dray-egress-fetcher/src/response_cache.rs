@@ -243,7 +243,7 @@ impl ResponseCache for CacheStore {
         response: Option<&'a CachedResponse>,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            // Requests carry checked tenants; without one there is no place to write to.
+            // Requests carry a valid tenant; for another text there is no key.
             let Ok(tenant) = TenantId::new(tenant) else {
                 return;
             };

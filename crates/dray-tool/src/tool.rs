@@ -29,7 +29,7 @@ impl Serialize for ToolDeclaration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // In a fixed order: equal tools give equal bytes, so prompt caches hit (quickapps 44.4 R16).
         #[derive(Serialize)]
-        struct Function<'a> {
+        struct FunctionBody<'a> {
             name: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             description: Option<&'a str>,
@@ -37,7 +37,7 @@ impl Serialize for ToolDeclaration {
         }
         let mut tool = serializer.serialize_struct("ToolDeclaration", 2)?;
         tool.serialize_field("type", "function")?;
-        let function = Function {
+        let function = FunctionBody {
             name: &self.name,
             description: self.description.as_deref(),
             parameters: &self.parameters,

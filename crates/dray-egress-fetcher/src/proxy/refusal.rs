@@ -63,8 +63,8 @@ pub enum ProxyRefusal {
     /// The `ClientHello` has an encrypted name.
     #[error("the TLS handshake hides its server name")]
     EncryptedName,
-    /// The tunnel is to be intercepted, and there is no authority.
-    #[error("the tunnel is to be intercepted, and no authority is configured")]
+    /// A rule requires interception of this tunnel, and no authority is configured.
+    #[error("a rule requires interception of this tunnel, and no authority is configured")]
     NoAuthority,
     /// The client did not finish the TLS handshake with the certificate of the proxy.
     #[error("the client refused the certificate of the proxy, or broke off the TLS handshake")]

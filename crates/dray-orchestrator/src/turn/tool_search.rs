@@ -89,7 +89,7 @@ impl DeferredTools {
         for call in calls.filter(|call| self.has(&call.function.name)) {
             let text = &call.function.arguments;
             let arguments = serde_json::from_str::<Value>(text).ok();
-            // Arguments that are no JSON are shown as the text that the model wrote.
+            // Arguments that do not parse as JSON are shown as the text that the model wrote.
             let arguments = arguments.unwrap_or_else(|| Value::from(text.as_str()));
             let shown = json!({"name": call.function.name, "arguments": arguments});
             call.function.arguments = shown.to_string();
