@@ -12,6 +12,10 @@ use crate::error::ProbeError;
 /// How often the clocks are compared.
 const SKEW_EVERY_MS: u64 = 30_000;
 
+/// Longest pause between two attempts to reconnect. Workers that lose their connections together are back within this
+/// time of each other.
+pub(crate) const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(4);
+
 /// What the connection's events have reported. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionHealth {
@@ -103,10 +107,16 @@ impl ConnectionHealth {
         }
     }
 
-    /// The remainder of `period` after a lost connection was restored. Other workers probably lost their connections
-    /// too, and need that time to renew their leases.
-    pub(crate) fn restoring(&self, period: Duration) -> Duration {
-        self.connection()
+    /// How long the leases of others cannot be judged, after an outage of the bus. Other workers probably lost their
+    /// connections too: each needs up to [`MAX_RECONNECT_DELAY`] to come back, and less than `lease` to renew.
+    pub(crate) fn restoring(&self, lease: Duration) -> Duration {
+        let period = lease + MAX_RECONNECT_DELAY;
+        let connection = self.connection();
+        // Messages of the restored connection can arrive before the event that reports it.
+        if connection.is_lost {
+            return period;
+        }
+        connection
             .restored_at
             .map_or(Duration::ZERO, |at| period.saturating_sub(at.elapsed()))
     }
@@ -195,16 +205,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_connection_that_was_lost_is_being_restored() {
         let health = ConnectionHealth::default();
-        let period = Duration::from_secs(6);
+        let lease = Duration::from_secs(6);
+        let period = lease + MAX_RECONNECT_DELAY;
         health.connected();
-        assert_eq!(health.restoring(period), Duration::ZERO);
+        assert_eq!(health.restoring(lease), Duration::ZERO);
         health.disconnected();
         health.connected();
-        assert_eq!(health.restoring(period), period);
+        assert_eq!(health.restoring(lease), period);
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(health.restoring(period), Duration::from_secs(2));
-        tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(health.restoring(period), Duration::ZERO);
+        assert_eq!(health.restoring(lease), Duration::from_secs(6));
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!(health.restoring(lease), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_connection_gives_others_their_time_before_its_return_is_reported() {
+        let health = ConnectionHealth::default();
+        let lease = Duration::from_secs(6);
+        health.connected();
+        health.disconnected();
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(health.restoring(lease), lease + MAX_RECONNECT_DELAY);
     }
 
     #[tokio::test]

@@ -8,12 +8,9 @@ use tokio::sync::watch;
 use super::inbox::WeakMux;
 use crate::backoff::random_between;
 use crate::error::ConnectError;
-use crate::health::ConnectionHealth;
+use crate::health::{ConnectionHealth, MAX_RECONNECT_DELAY};
 use crate::metrics::BusMetrics;
 use crate::options::NatsOptions;
-
-/// Longest pause between two attempts to reconnect.
-const RECONNECT_CEILING: Duration = Duration::from_secs(4);
 
 /// The receiver of the connection's events.
 #[derive(Clone, Debug)]
@@ -119,7 +116,7 @@ fn reconnect_delay(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(6);
     let bound = Duration::from_millis(100)
         .saturating_mul(1 << doublings)
-        .min(RECONNECT_CEILING);
+        .min(MAX_RECONNECT_DELAY);
     // Not from zero on: the first milliseconds after a restart would see much of the fleet.
     random_between(bound / 4, bound)
 }
@@ -186,7 +183,7 @@ mod tests {
     #[test]
     fn reconnects_are_spread_and_bounded() {
         for attempts in [0, 1, 5, 1_000_000] {
-            assert!(reconnect_delay(attempts) <= RECONNECT_CEILING);
+            assert!(reconnect_delay(attempts) <= MAX_RECONNECT_DELAY);
         }
         let delays: std::collections::BTreeSet<_> = (0..20).map(|_| reconnect_delay(10)).collect();
         assert!(delays.len() > 1);
