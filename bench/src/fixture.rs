@@ -142,6 +142,7 @@ impl Dialer for LoopbackDialer {
         Box::pin(async move {
             let stream = tokio::net::TcpStream::connect(self.server).await?;
             Ok(DialedStream {
+                upstream_proxy: None,
                 peer: to.socket_addr(),
                 local: stream.local_addr()?,
                 io: Box::new(stream),

@@ -68,6 +68,7 @@ impl Dialer for FakeInternet {
                 let _ = serve_request(theirs, &responder).await;
             });
             Ok(DialedStream {
+                upstream_proxy: None,
                 io: Box::new(ours),
                 peer: to.socket_addr(),
                 local: std::net::SocketAddr::from(([192, 0, 2, 1], 40_000)),

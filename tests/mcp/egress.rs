@@ -60,6 +60,7 @@ impl Dialer for CorpusNetwork {
                 let _ = serve_request(far, &responder).await;
             });
             Ok(DialedStream {
+                upstream_proxy: None,
                 io: Box::new(near),
                 peer,
                 local: SocketAddr::from(([192, 0, 2, 1], 40_000)),

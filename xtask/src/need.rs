@@ -134,6 +134,12 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "downloads through tickets are tested with an independent client",
     },
     NeededProgram {
+        program: "tinyproxy",
+        probes: &[&["tinyproxy", "-v"]],
+        package: "tinyproxy-bin",
+        reason: "connections through an upstream proxy are tested with an independent one",
+    },
+    NeededProgram {
         program: "go",
         probes: &[&["go", "version"]],
         package: "golang-go",

@@ -13,6 +13,7 @@ mod credential;
 mod interception;
 mod proxy;
 mod questions;
+mod upstream_proxy;
 
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
 pub use audit_syslog::{AuditSyslogConfig, AuditSyslogSettings, SyslogAddress};
@@ -22,6 +23,7 @@ pub use credential::CredentialConfig;
 pub use interception::{InterceptionConfig, InterceptionSettings};
 pub use proxy::{ProxyConfig, ProxySettings};
 pub use questions::{QuestionConfig, QuestionSettings};
+pub use upstream_proxy::UpstreamProxyConfig;
 
 use std::path::PathBuf;
 
@@ -77,6 +79,8 @@ pub struct Config {
     pub kubernetes_api: Option<String>,
     /// File with further trust anchors in PEM form, in addition to the built-in web roots.
     pub ca_bundle: Option<String>,
+    /// A proxy on the way to the web. Proxy variables in the environment are never read.
+    pub upstream_proxy: UpstreamProxyConfig,
     /// `User-Agent` of every request: printable ASCII, at most 128 characters.
     pub user_agent: String,
     /// Fails a fetch whose audit event could not be published.
@@ -156,6 +160,7 @@ impl Default for Config {
             protected: Vec::new(),
             kubernetes_api: None,
             ca_bundle: None,
+            upstream_proxy: UpstreamProxyConfig::default(),
             user_agent: concat!("dray/", env!("CARGO_PKG_VERSION")).to_owned(),
             audit_required: false,
             audit_key: None,

@@ -1,7 +1,7 @@
 //! Connects to addresses that the guard allowed, and to no others (egress-security 9).
 //!
 //! A [`PinnedAddr`] comes only from the judge, so each address that is dialled here was judged (I-1, I-2). Nothing
-//! here knows host names, a resolver, a proxy (T-3) or a pool (T-4). Several addresses are tried as Happy Eyeballs does
+//! here knows the names of targets, their resolver, a proxy of the environment (T-3) or a pool (T-4). Several addresses are tried as Happy Eyeballs does
 //! (RFC 8305): staggered and concurrent, and the first connection wins.
 
 use std::io;
@@ -18,6 +18,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::limits::{AddressSlot, FetchAdmission};
 
+mod upstream_proxy;
+
+pub use upstream_proxy::{UpstreamProxyDialer, UpstreamProxySettings};
+
 /// The Connection Attempt Delay of Happy Eyeballs (RFC 8305, section 5): time after which the next address is tried
 /// although the one before has not failed yet (T-1).
 pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -33,10 +37,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub struct DialedStream {
     /// The stream itself, for reading and writing.
     pub io: Box<dyn Io>,
-    /// Address at the other end, as the kernel says.
+    /// Address at the other end: as the kernel says, or as the upstream proxy was asked for it.
     pub peer: SocketAddr,
     /// Address of our own end, as the kernel says.
     pub local: SocketAddr,
+    /// The upstream proxy that made the connection, as the kernel says; `None` without one.
+    pub upstream_proxy: Option<SocketAddr>,
 }
 
 impl std::fmt::Debug for DialedStream {
@@ -44,11 +50,12 @@ impl std::fmt::Debug for DialedStream {
         f.debug_struct("DialedStream")
             .field("peer", &self.peer)
             .field("local", &self.local)
+            .field("upstream_proxy", &self.upstream_proxy)
             .finish_non_exhaustive()
     }
 }
 
-/// Makes connections. The product uses [`TcpDialer`]; tests and the demo inject their own, which is the only way to
+/// Makes connections. The product uses [`TcpDialer`] or [`UpstreamProxyDialer`]; tests and the demo inject their own, which is the only way to
 /// reach anything that the judge refuses (I-9).
 pub trait Dialer: Send + Sync + 'static {
     /// Connects to this address and no other. Dropping the future gives up.
@@ -69,6 +76,7 @@ impl Dialer for TcpDialer {
             Ok(DialedStream {
                 peer: stream.peer_addr()?,
                 local: stream.local_addr()?,
+                upstream_proxy: None,
                 io: Box::new(stream),
             })
         })

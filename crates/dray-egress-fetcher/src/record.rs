@@ -180,6 +180,8 @@ pub struct HopRecord {
     pub chosen: Option<SocketAddr>,
     /// Address of the other end of the connection.
     pub peer: Option<SocketAddr>,
+    /// The upstream proxy that made the connection; `None` without one.
+    pub upstream_proxy: Option<SocketAddr>,
     /// Our port of the connection; 0 without one.
     pub local_port: u16,
     /// Version and certificate, once the handshake succeeded.

@@ -17,7 +17,7 @@ use crate::config::{
     CacheSettings, CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
 };
 use crate::credential::CredentialStore;
-use crate::dial::TcpDialer;
+use crate::dial::{Dialer, TcpDialer, UpstreamProxyDialer};
 use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
@@ -80,9 +80,16 @@ impl Service for EgressFetcher {
         };
         let resolver = HickoryResolver::new(&servers, compiled.settings.dns)
             .map_err(|error| StartError::with_source("could not build the resolver", error))?;
+        let dialer: Arc<dyn Dialer> = match &compiled.upstream_proxy {
+            Some(settings) => {
+                let tls = tls_client(&config).await?;
+                Arc::new(UpstreamProxyDialer::new(settings.clone(), tls))
+            }
+            None => Arc::new(TcpDialer),
+        };
         let network = NetworkAccess {
             resolver: Arc::new(resolver),
-            dialer: Arc::new(TcpDialer),
+            dialer,
         };
         // The servers themselves must never be fetched from (8.4).
         let addresses = servers.iter().map(std::net::SocketAddr::ip).collect();

@@ -285,6 +285,7 @@ fn egress_audit(row: &mut EventRow, audit: &v1::EgressAudit) {
     if let Some(hop) = audit.hops.last() {
         row.prove("pinned address", hop.chosen_address.as_str());
         row.prove("peer address", hop.peer_address.as_str());
+        row.prove("upstream proxy", hop.upstream_proxy.as_str());
     }
     row.prove("sha256", audit.sha256.as_str());
 }

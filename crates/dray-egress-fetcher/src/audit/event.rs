@@ -222,6 +222,10 @@ fn audit_hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
             .peer
             .map(|address| address.to_string())
             .unwrap_or_default(),
+        upstream_proxy: hop
+            .upstream_proxy
+            .map(|address| address.to_string())
+            .unwrap_or_default(),
         local_port: u32::from(hop.local_port),
         tls_version: hop
             .tls

@@ -101,6 +101,7 @@ fn hop_json(hop: &v1::AuditHop) -> Value {
         certificate_sha256,
         status,
         code,
+        upstream_proxy,
     } = hop;
     let answers: Vec<Value> = answers
         .iter()
@@ -110,6 +111,6 @@ fn hop_json(hop: &v1::AuditHop) -> Value {
         "index": index, "scheme": scheme, "host": host, "port": port, "cname_chain": cname_chain,
         "answers": answers, "chosen_address": chosen_address, "peer_address": peer_address,
         "local_port": local_port, "tls_version": tls_version, "certificate_sha256": certificate_sha256,
-        "status": status, "code": code,
+        "status": status, "code": code, "upstream_proxy": upstream_proxy,
     })
 }

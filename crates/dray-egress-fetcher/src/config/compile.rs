@@ -15,6 +15,7 @@ use http::HeaderValue;
 use super::{
     AuditFileSettings, AuditSyslogSettings, CacheSettings, Config, ProxySettings, QuestionSettings,
 };
+use crate::dial::UpstreamProxySettings;
 use crate::fetch::FetchLimits;
 use crate::limits::AdmissionLimits;
 use crate::resolve::parse_servers;
@@ -47,6 +48,8 @@ pub struct CompiledConfig {
     pub audit_syslog: Option<AuditSyslogSettings>,
     /// Stored responses; `None` when nothing is stored.
     pub cache: Option<CacheSettings>,
+    /// The upstream proxy; `None` without one.
+    pub upstream_proxy: Option<UpstreamProxySettings>,
     /// Questions to people.
     pub questions: QuestionSettings,
     /// The forward proxy; `None` without one.
@@ -143,6 +146,7 @@ impl Config {
             audit_file: self.audit_file.compile(&mut checks),
             audit_syslog: self.audit_syslog.compile(&mut checks),
             cache: self.cache.compile(&mut checks),
+            upstream_proxy: self.upstream_proxy.compile(&mut checks),
             questions: self.questions.compile(&mut checks),
             proxy,
         };
@@ -192,13 +196,13 @@ impl Config {
             // A URL has slashes too; its host has to be looked up.
             item.parse::<IpAddr>().is_ok() || item.contains('/') && !item.contains("://")
         };
-        // The server of audit events is one that the product talks to.
-        let syslog = self.audit_syslog.host();
+        // The product talks to both itself.
+        let hosts = [self.audit_syslog.host(), self.upstream_proxy.host()];
         self.protected
             .iter()
             .chain(&self.kubernetes_api)
             .cloned()
-            .chain(syslog)
+            .chain(hosts.into_iter().flatten())
             .partition(is_network)
     }
 

@@ -53,9 +53,9 @@ async fn t_6_dropping_early_resets_instead_of_reading_on() {
 }
 
 #[test]
-fn t_3_no_proxy_can_be_set_anywhere() {
-    // The whole crate reads no environment variables and knows no outgoing proxy: `new_socket` above is the only way to
-    // connect.
+fn t_3_only_the_upstream_proxy_of_the_configuration_is_known() {
+    // The crate reads no environment variables, and nothing on the way of a fetch knows a proxy but one dialer, whose
+    // own file asks for judged addresses alone.
     let sources = [
         include_str!("../dial.rs"),
         include_str!("../hop.rs"),

@@ -446,6 +446,7 @@ impl Fetcher {
         let hop = record.hop();
         hop.chosen = Some(address.socket_addr());
         hop.peer = Some(stream.peer);
+        hop.upstream_proxy = stream.upstream_proxy;
         hop.local_port = stream.local.port();
         // Uses the current state, because an address may have become one of this machine since it was checked.
         let judge = self.current_judge()?;

@@ -256,6 +256,7 @@ impl Dialer for FakeNetwork {
                 io: Box::new(near),
                 peer: peer_address,
                 local,
+                upstream_proxy: None,
             })
         })
     }

@@ -4047,6 +4047,9 @@ pub struct AuditHop {
     /// The reason when the chain ended here.
     #[prost(string, tag = "13")]
     pub code: ::prost::alloc::string::String,
+    /// Address of the upstream proxy that made the connection; `peer_address` is then what it was asked for. Empty without.
+    #[prost(string, tag = "14")]
+    pub upstream_proxy: ::prost::alloc::string::String,
 }
 impl ::prost::Name for AuditHop {
 const NAME: &'static str = "AuditHop";

@@ -99,6 +99,7 @@ impl Dialer for FakeInternet {
                 let _ = serve_request(theirs, &responder).await;
             });
             Ok(DialedStream {
+                upstream_proxy: None,
                 io: Box::new(ours),
                 peer,
                 // TEST-NET-1 (RFC 5737): an address that no machine has.

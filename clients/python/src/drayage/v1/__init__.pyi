@@ -2511,7 +2511,9 @@ class AuditHop(Message):
     """Status of the response; 0 when none came."""
     code: _str
     """The reason when the chain ended here."""
-    def __init__(self, *, index: _int | None = ..., scheme: _str | None = ..., host: _str | None = ..., port: _int | None = ..., cname_chain: Iterable[_str] | None = ..., answers: Iterable[AuditAnswer] | None = ..., chosen_address: _str | None = ..., peer_address: _str | None = ..., local_port: _int | None = ..., tls_version: _str | None = ..., certificate_sha256: _str | None = ..., status: _int | None = ..., code: _str | None = ...) -> None: ...
+    upstream_proxy: _str
+    """Address of the upstream proxy that made the connection; `peer_address` is then what it was asked for. Empty without."""
+    def __init__(self, *, index: _int | None = ..., scheme: _str | None = ..., host: _str | None = ..., port: _int | None = ..., cname_chain: Iterable[_str] | None = ..., answers: Iterable[AuditAnswer] | None = ..., chosen_address: _str | None = ..., peer_address: _str | None = ..., local_port: _int | None = ..., tls_version: _str | None = ..., certificate_sha256: _str | None = ..., status: _int | None = ..., code: _str | None = ..., upstream_proxy: _str | None = ...) -> None: ...
 
 class AuditAnswer(Message):
     """One judged address."""

@@ -1,0 +1,197 @@
+//! Connects through a proxy of the operator, for networks without a direct way to the web (egress-security T-3).
+//!
+//! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged (I-2).
+//! TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's network, so
+//! they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is known.
+
+use std::io;
+use std::net::SocketAddr;
+
+use dray_guard::{CanonicalUrl, Class, Host, PinnedAddr};
+use dray_types::Secret;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use super::{DialedStream, Dialer, Io, TcpDialer, new_socket};
+use crate::tls::{TlsClient, TlsError};
+
+/// Most bytes of the responses to `CONNECT`, interim ones included.
+const MAX_HEAD_BYTES: usize = 8 * 1024;
+/// Most header fields of a response to `CONNECT`.
+const MAX_HEADER_FIELDS: usize = 64;
+
+/// Why the upstream proxy opened no tunnel.
+#[derive(Debug, thiserror::Error)]
+enum UpstreamProxyError {
+    /// Its name has no address, or no address accepts connections.
+    #[error("could not connect to the upstream proxy")]
+    Connect(#[source] io::Error),
+    /// The handshake with the proxy failed, or its certificate is not good for its host.
+    #[error("could not secure the connection to the upstream proxy")]
+    Tls(#[source] TlsError),
+    /// The connection broke before the response.
+    #[error("the connection to the upstream proxy broke")]
+    Broken(#[source] io::Error),
+    /// It closed the connection before the response.
+    #[error("the upstream proxy closed the connection without a response")]
+    Closed,
+    /// What it sent is not an HTTP/1.1 response.
+    #[error("the response of the upstream proxy cannot be read")]
+    Malformed(#[source] httparse::Error),
+    /// Its response does not end.
+    #[error("the response of the upstream proxy has more than {MAX_HEAD_BYTES} bytes")]
+    TooLarge,
+    /// It wants other credentials.
+    #[error(
+        "the upstream proxy does not accept the credentials in egress-fetcher.upstream_proxy (status 407)"
+    )]
+    Credentials,
+    /// It does not connect to the target.
+    #[error("the upstream proxy refused the connection with status {0}")]
+    Refused(u16),
+}
+
+/// The checked settings of the upstream proxy.
+#[derive(Clone, Debug)]
+pub struct UpstreamProxySettings {
+    /// Scheme, host and port of the proxy.
+    pub url: CanonicalUrl,
+    /// Value of `Proxy-Authorization`; `None` without a user.
+    pub authorization: Option<Secret>,
+}
+
+/// Connects through the upstream proxy, and directly to opened private ranges.
+#[derive(Clone, Debug)]
+pub struct UpstreamProxyDialer {
+    settings: UpstreamProxySettings,
+    tls: TlsClient,
+}
+
+impl UpstreamProxyDialer {
+    /// Connects through the proxy of `settings`. A proxy with an `https` URL must prove its name to `tls`.
+    pub fn new(settings: UpstreamProxySettings, tls: TlsClient) -> Self {
+        Self { settings, tls }
+    }
+
+    async fn open_tunnel(&self, target: SocketAddr) -> Result<DialedStream, UpstreamProxyError> {
+        let url = &self.settings.url;
+        let stream = connect_tcp(url)
+            .await
+            .map_err(UpstreamProxyError::Connect)?;
+        let ends = stream
+            .peer_addr()
+            .and_then(|peer| Ok((peer, stream.local_addr()?)));
+        let (proxy, local) = ends.map_err(UpstreamProxyError::Connect)?;
+        let mut io: Box<dyn Io> = Box::new(stream);
+        if url.https() {
+            let secured = self.tls.handshake(io, url.host()).await;
+            (io, _) = secured.map_err(UpstreamProxyError::Tls)?;
+        }
+        // It stays around the stream: the first bytes of the target may arrive with the response.
+        let mut io = BufReader::new(io);
+        let request = self.connect_request(target);
+        let sent = async {
+            io.write_all(request.as_bytes()).await?;
+            io.flush().await
+        };
+        sent.await.map_err(UpstreamProxyError::Broken)?;
+        match read_status(&mut io).await? {
+            200..=299 => Ok(DialedStream {
+                io: Box::new(io),
+                peer: target,
+                local,
+                upstream_proxy: Some(proxy),
+            }),
+            407 => Err(UpstreamProxyError::Credentials),
+            status => Err(UpstreamProxyError::Refused(status)),
+        }
+    }
+
+    /// The request for a tunnel (RFC 9110, section 9.3.6). `Host` repeats its target (RFC 9112, section 3.2).
+    fn connect_request(&self, target: SocketAddr) -> String {
+        let authorization = self
+            .settings
+            .authorization
+            .as_ref()
+            .map(|value| format!("Proxy-Authorization: {}\r\n", value.expose()));
+        let authorization = authorization.unwrap_or_default();
+        format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n")
+    }
+}
+
+impl Dialer for UpstreamProxyDialer {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
+        if is_direct(to) {
+            return TcpDialer.connect(to);
+        }
+        Box::pin(async move {
+            let tunnel = self.open_tunnel(to.socket_addr()).await;
+            tunnel.map_err(io::Error::other)
+        })
+    }
+}
+
+/// Whether an address is inside the operator's network, to which no proxy leads.
+fn is_direct(address: &PinnedAddr) -> bool {
+    matches!(address.class(), Class::Opened(_))
+}
+
+/// Connects to the proxy itself. Its name is the operator's and is resolved by the system.
+async fn connect_tcp(url: &CanonicalUrl) -> io::Result<TcpStream> {
+    let addresses: Vec<SocketAddr> = match url.host() {
+        Host::Ip(address) => vec![SocketAddr::new(*address, url.port())],
+        Host::Name(name) => tokio::net::lookup_host((name.as_str(), url.port()))
+            .await?
+            .collect(),
+    };
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match new_socket(address)?.connect(address).await {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Reads the responses up to the final one and returns its status. Everything behind its head stays in `io`: a 2xx to
+/// `CONNECT` has no body, whatever its fields say (RFC 9112, section 6.3).
+async fn read_status(io: &mut BufReader<Box<dyn Io>>) -> Result<u16, UpstreamProxyError> {
+    let mut head = Vec::new();
+    let mut earlier_bytes = 0;
+    loop {
+        let received = io.fill_buf().await.map_err(UpstreamProxyError::Broken)?;
+        if received.is_empty() {
+            return Err(UpstreamProxyError::Closed);
+        }
+        let known_bytes = head.len();
+        head.extend_from_slice(received);
+        let received_bytes = received.len();
+        let mut fields = [httparse::EMPTY_HEADER; MAX_HEADER_FIELDS];
+        let mut response = httparse::Response::new(&mut fields);
+        let parsed = response
+            .parse(&head)
+            .map_err(UpstreamProxyError::Malformed)?;
+        match (parsed, response.code) {
+            (httparse::Status::Complete(length), Some(status)) => {
+                io.consume(length - known_bytes);
+                if status >= 200 {
+                    return Ok(status);
+                }
+                earlier_bytes += length;
+                head.clear();
+            }
+            _ => io.consume(received_bytes),
+        }
+        if earlier_bytes + head.len() > MAX_HEAD_BYTES {
+            return Err(UpstreamProxyError::TooLarge);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
