@@ -1,8 +1,8 @@
 //! The records of stored responses. Their bodies are artifacts of the store.
 //!
-//! A tenant has a fixed number of places in the bucket [`CACHE_BUCKET`], and the digest of a URL says which one is its place.
-//! So the number of records is exact without counting, and a response that takes a place displaces the one that was there.
-//! Records hold the digest of a URL, never the URL, which may have a secret. One that cannot be read or written is a miss.
+//! A tenant has a fixed number of slots in the bucket [`CACHE_BUCKET`], and the digest of a URL selects its slot. So the number
+//! of records is bounded without counting, and a new response replaces the one in its slot. Records hold the digest of a
+//! URL, never the URL, which may have a secret. A record that cannot be read or written is a miss.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ use crate::sink::StoredFile;
 
 /// The bucket of records.
 pub const CACHE_BUCKET: &str = "dray_egress_cache";
-/// Longest time for one record. After it a fetch continues without.
+/// Timeout for reading or writing one record. A fetch continues without it.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One stored response, as it is written.
@@ -168,7 +168,7 @@ impl CacheStore {
         ))
     }
 
-    /// Removes the record of a URL; whether there was one.
+    /// Removes the record of a URL. Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl CacheStore {
     async fn in_time<T>(work: impl Future<Output = Result<T, KeyError>>) -> Option<T> {
         match tokio::time::timeout(RECORD_TIMEOUT, work).await {
             Ok(Ok(done)) => Some(done),
-            // Another fetch of the same place was faster, which is as good.
+            // Another fetch wrote this slot first; its response is as good.
             Ok(Err(KeyError::Stale | KeyError::Exists)) => None,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a record of the cache could not be used");

@@ -1,7 +1,7 @@
 //! Files in sandboxes of providers that offer an HTTP API (sandbox-transfer 8 and 9).
 //!
-//! - [`Provider`]: what differs between providers: requests, the state of a sandbox, how refusals read.
-//! - [`HostedSandbox`]: everything alike, as [`dray_sandbox::Sandbox`].
+//! - [`Provider`]: what differs between providers: requests, the state of a sandbox, the texts of errors.
+//! - [`HostedSandbox`]: what all providers share, as [`dray_sandbox::Sandbox`].
 //! - [`unanswered`], [`refused`], [`kind_of_status`]: failures of HTTP as kinds of failure.
 //! - [`http_client`], [`is_base_url`]: settings that all providers have.
 //! - `fake_server` and `provider_suite` (features of the same names with hyphens): for the tests of providers.

@@ -25,7 +25,7 @@ pub(crate) enum ObjectChecksum {
 }
 
 impl Crc64 {
-    /// The checksum of these bytes, one piece after the other.
+    /// The checksum of these chunks in order.
     pub(crate) fn of(pieces: &[Bytes]) -> Self {
         let mut digest = crc_fast::Digest::new(Crc64Nvme);
         for chunk in pieces {

@@ -1,6 +1,6 @@
 //! Several access keys for one endpoint, each with a policy document of the kind that S3 and `MinIO` enforce.
 //!
-//! Understood are statements with `Effect`, `Action` and `Resource`, and `*` and `?` in the last two. A policy with
+//! Statements have `Effect`, `Action` and `Resource`, with the wildcards `*` and `?` in the last two. A policy with
 //! any other part (`Condition`, `NotAction`, `Principal`) is refused, because ignoring a part would change its
 //! meaning.
 
