@@ -59,7 +59,7 @@ impl OrchestratorFixture {
         let clock = Clock::system();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("bench");
         let (s3, options) = EmbeddedS3::start(folder.path()).await?;
-        let store = Store::open(&options, clock.clone()).await?;
+        let store = Store::open_in_process(&s3, &options, clock.clone()).await?;
         let bus = Bus::in_process(clock.clone(), &meter);
         bus.apply_topology(&Topology::new(1, 1 << 30)).await?;
         let cx = ServiceContext::new(bus, store, clock);

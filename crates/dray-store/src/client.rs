@@ -19,6 +19,7 @@ use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
+use crate::embedded::InProcessTransport;
 use crate::options::StoreOptions;
 
 /// Time to a connection, TLS included (messaging-reliability K-8).
@@ -48,17 +49,25 @@ impl S3Clients {
     pub(crate) async fn new(options: &StoreOptions) -> io::Result<Self> {
         let plain = options.endpoint.starts_with("http://");
         let tls = tls_context(options.ca_file.as_deref()).await?;
-        let http = http_client(plain, tls);
+        Ok(Self::over(options, http_client(plain, tls)))
+    }
+
+    /// Makes both clients for an endpoint of this process.
+    pub(crate) fn in_process(options: &StoreOptions, transport: InProcessTransport) -> Self {
+        Self::over(options, transport.into_client())
+    }
+
+    fn over(options: &StoreOptions, http: SharedHttpClient) -> Self {
         let public = if options.public_endpoint.is_empty() {
             &options.endpoint
         } else {
             &options.public_endpoint
         };
-        Ok(Self {
+        Self {
             inside: s3_client(options, &options.endpoint, http.clone()),
             // The host is part of the signature: a URL signed for an internal name fails behind a proxy (L-3).
             public: s3_client(options, public, http),
-        })
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::client::{IDLE_TIMEOUT, RESPONSE_HEAD_TIMEOUT, S3Clients};
+use crate::embedded::EmbeddedS3;
 use crate::error::{OpenError, PutError, ReadError};
 use crate::options::StoreOptions;
 use crate::reader::ArtifactReader;
@@ -56,13 +57,35 @@ impl Store {
     /// (messaging-reliability K-7): conditional create and checksums.
     pub fn open(options: &StoreOptions, clock: Clock) -> BoxFuture<'_, Result<Self, OpenError>> {
         Box::pin(async move {
-            let problems = options.problems();
-            if !problems.is_empty() {
-                return Err(OpenError::Options(problems));
-            }
+            check_options(options)?;
             let clients = S3Clients::new(options)
                 .await
                 .map_err(OpenError::Authorities)?;
+            Self::open_with(options, clients, clock).await
+        })
+    }
+
+    /// Like [`Store::open`], for an endpoint of this process. Its requests need no connection; everything else is the
+    /// same, and links lead to the endpoint's listener. After the end of `endpoint` all requests fail.
+    pub fn open_in_process<'a>(
+        endpoint: &EmbeddedS3,
+        options: &'a StoreOptions,
+        clock: Clock,
+    ) -> BoxFuture<'a, Result<Self, OpenError>> {
+        let transport = endpoint.transport();
+        Box::pin(async move {
+            check_options(options)?;
+            let clients = S3Clients::in_process(options, transport);
+            Self::open_with(options, clients, clock).await
+        })
+    }
+
+    fn open_with(
+        options: &StoreOptions,
+        clients: S3Clients,
+        clock: Clock,
+    ) -> BoxFuture<'_, Result<Self, OpenError>> {
+        Box::pin(async move {
             let permits = usize::try_from(options.concurrency).unwrap_or(1);
             let store = Self {
                 inner: Arc::new(StoreInner {
@@ -177,6 +200,15 @@ impl Store {
         self.inner.tasks.wait().await;
         // Uploads of this store continue after a drain.
         self.inner.tasks.reopen();
+    }
+}
+
+fn check_options(options: &StoreOptions) -> Result<(), OpenError> {
+    let problems = options.problems();
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(OpenError::Options(problems))
     }
 }
 

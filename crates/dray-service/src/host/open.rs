@@ -268,7 +268,7 @@ async fn open_store(
         return Ok((store, None));
     }
     let (server, options) = embedded_store(sections).await?;
-    match Store::open(&options, clock.clone()).await {
+    match Store::open_in_process(&server, &options, clock.clone()).await {
         Ok(store) => Ok((store, Some(server))),
         Err(error) => {
             // Stopped here, since only a store that opened is returned with its server.

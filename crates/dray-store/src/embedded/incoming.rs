@@ -1,7 +1,7 @@
 //! Bodies on their way into the folder: written and hashed beside the network, and checked before they become
 //! visible.
 
-use std::io::{self, Write as _};
+use std::io::{self, IoSlice, Write};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -125,11 +125,13 @@ fn join_result(
 }
 
 impl BodySink {
+    /// Writes one batch, usually with one system call, and hashes it while it is in the processor's cache.
     fn write(&mut self, pieces: &[Bytes]) -> io::Result<()> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        // Before the write, so that the capacity is never exceeded.
+        self.draft.reserve(length as u64)?;
+        write_pieces(&mut self.draft.file, pieces)?;
         for chunk in pieces {
-            // Before the write, so that the capacity is never exceeded.
-            self.draft.reserve(chunk.len() as u64)?;
-            self.draft.file.write_all(chunk)?;
             self.hasher.update(chunk);
             if let Some(md5) = &mut self.md5 {
                 md5.update(chunk);
@@ -137,6 +139,23 @@ impl BodySink {
         }
         Ok(())
     }
+}
+
+/// Writes all pieces in order.
+fn write_pieces(file: &mut impl Write, pieces: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = pieces.iter().map(|chunk| IoSlice::new(chunk)).collect();
+    let mut rest = slices.as_mut_slice();
+    // Empty slices at the front would make a complete write look like a file that takes no more bytes.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl AnnouncedBody {
@@ -210,5 +229,53 @@ impl AnnouncedBody {
             return Err(FolderError::BadDigest);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that takes a few bytes at a time and is interrupted before each.
+    #[derive(Default)]
+    struct ShortWriter {
+        taken: Vec<u8>,
+        calls: usize,
+    }
+
+    impl Write for ShortWriter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.calls += 1;
+            if self.calls % 2 == 1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let taken = bytes.len().min(3);
+            self.taken.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pieces_are_written_in_order_when_the_file_takes_few_bytes_at_a_time() {
+        let pieces: Vec<Bytes> = ["", "a", "", "bcdefgh", "ij", ""]
+            .into_iter()
+            .map(Bytes::from)
+            .collect();
+        let mut file = ShortWriter::default();
+        write_pieces(&mut file, &pieces).unwrap();
+        assert_eq!(file.taken, b"abcdefghij");
+    }
+
+    #[test]
+    fn a_file_that_takes_no_bytes_is_an_error_and_no_pieces_are_none() {
+        let mut full: &mut [u8] = &mut [];
+        let error = write_pieces(&mut full, &[Bytes::from("x")]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+        write_pieces(&mut full, &[]).unwrap();
+        write_pieces(&mut full, &[Bytes::new()]).unwrap();
     }
 }

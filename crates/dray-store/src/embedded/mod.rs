@@ -1,6 +1,7 @@
 //! An S3 endpoint inside this process, on loopback, over a folder: the object store of the one-machine mode.
 //!
 //! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as in a remote store.
+//! Requests of this process itself can do without a connection ([`Store::open_in_process`](crate::Store)).
 //! It supports the operations on objects that this crate's client and ordinary clients need, and responds
 //! `NotImplemented` to others (no versions, no lists by delimiter). Its own key has all permissions; further keys can
 //! have policies, so that the policies of a deployment can be tested.
@@ -13,6 +14,7 @@ mod api;
 mod error;
 mod folder;
 mod identity;
+mod in_process;
 mod incoming;
 mod layout;
 mod listing;
@@ -30,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
+use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -41,6 +43,7 @@ use access::AccessControl;
 use api::S3Api;
 use folder::ServedDirectory;
 use identity::EndpointIdentity;
+pub(crate) use in_process::InProcessTransport;
 
 const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
@@ -62,9 +65,10 @@ pub fn prepare_parent(directory: &Path, known: &[&str]) -> io::Result<()> {
 }
 
 /// A running endpoint. Dropping it stops it without waiting; [`EmbeddedS3::stop`] lets requests finish.
-#[derive(Debug)]
 pub struct EmbeddedS3 {
     address: SocketAddr,
+    /// For requests of this process, which end with this value.
+    service: Arc<S3Service>,
     stop: CancellationToken,
     tasks: TaskTracker,
     access: AccessControl,
@@ -131,9 +135,11 @@ impl EmbeddedS3 {
         service.set_access(access.clone());
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        tasks.spawn(server::serve_until(listener, service.build(), stop.clone()));
+        let service = service.build();
+        tasks.spawn(server::serve_until(listener, service.clone(), stop.clone()));
         let endpoint = Self {
             address,
+            service: Arc::new(service),
             stop,
             tasks,
             access,
@@ -151,11 +157,27 @@ impl EmbeddedS3 {
         self.access.refused()
     }
 
+    /// The way in for requests of this process.
+    pub(crate) fn transport(&self) -> InProcessTransport {
+        InProcessTransport::new(&self.service, self.tasks.clone())
+    }
+
     /// Takes no more connections, waits for the requests at work, and returns.
     pub async fn stop(self) {
         self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        let tasks = self.tasks.clone();
+        // No further request of this process finds the service.
+        drop(self);
+        tasks.close();
+        tasks.wait().await;
+    }
+}
+
+impl std::fmt::Debug for EmbeddedS3 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EmbeddedS3")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 

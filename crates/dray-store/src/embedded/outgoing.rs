@@ -1,12 +1,14 @@
 //! Bodies on their way out of the folder, read ahead by one chunk.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::Stream;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 use s3s::StdError;
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
@@ -16,31 +18,51 @@ use tokio::task::JoinHandle;
 const CHUNK_BYTES: u64 = 256 << 10;
 
 /// Streams the bytes `start..start + length` of the file. While one chunk is sent, the next one is read.
-pub(super) fn file_body(mut file: File, start: u64, length: u64) -> StreamingBlob {
-    let reading = tokio::task::spawn_blocking(move || {
-        file.seek(SeekFrom::Start(start))?;
-        read_chunk(file, length)
-    });
+pub(super) fn file_body(file: File, start: u64, length: u64) -> StreamingBlob {
+    let range = FileRange {
+        file,
+        start,
+        left: length,
+    };
     StreamingBlob::new(ObjectBody {
         left: length,
-        reading,
+        reading: tokio::task::spawn_blocking(move || range.read_chunk()),
     })
 }
 
 struct ObjectBody {
     left: u64,
-    reading: JoinHandle<io::Result<(File, Bytes)>>,
+    reading: JoinHandle<io::Result<(FileRange, Bytes)>>,
 }
 
-fn read_chunk(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
-    let wanted = left.min(CHUNK_BYTES);
-    let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
-    (&mut file).take(wanted).read_to_end(&mut chunk)?;
-    // The file is shorter than its record says. The response head has announced the length, so the body has to fail.
-    if (chunk.len() as u64) < wanted {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+/// The part of a file that is still to be read.
+struct FileRange {
+    file: File,
+    start: u64,
+    left: u64,
+}
+
+impl FileRange {
+    /// Reads the next chunk, usually with one system call: `Read::read_to_end` begins with 8 KiB and doubles them.
+    fn read_chunk(mut self) -> io::Result<(Self, Bytes)> {
+        let wanted = usize::try_from(self.left.min(CHUNK_BYTES)).unwrap_or_default();
+        let mut chunk = Vec::with_capacity(wanted);
+        while chunk.len() < wanted {
+            let offset = self.start + chunk.len() as u64;
+            match rustix::io::pread(&self.file, spare_capacity(&mut chunk), offset) {
+                // The file is shorter than its record says. The response head has announced the length, so the body
+                // has to fail.
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A vector may have more capacity than requested, and the record of the object follows its bytes.
+        chunk.truncate(wanted);
+        self.start += wanted as u64;
+        self.left -= wanted as u64;
+        Ok((self, chunk.into()))
     }
-    Ok((file, chunk.into()))
 }
 
 impl Stream for ObjectBody {
@@ -51,11 +73,10 @@ impl Stream for ObjectBody {
             return Poll::Ready(None);
         }
         match ready!(Pin::new(&mut self.reading).poll(context)) {
-            Ok(Ok((file, chunk))) => {
-                self.left -= chunk.len() as u64;
-                let left = self.left;
-                if left > 0 {
-                    self.reading = tokio::task::spawn_blocking(move || read_chunk(file, left));
+            Ok(Ok((range, chunk))) => {
+                self.left = range.left;
+                if self.left > 0 {
+                    self.reading = tokio::task::spawn_blocking(move || range.read_chunk());
                 }
                 Poll::Ready(Some(Ok(chunk)))
             }

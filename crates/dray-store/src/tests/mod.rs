@@ -4,6 +4,7 @@ mod cache;
 mod damage;
 mod faults;
 mod full;
+mod in_process;
 mod large_copy;
 mod lifetime;
 mod listing;
