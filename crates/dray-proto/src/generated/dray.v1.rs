@@ -604,6 +604,12 @@ pub struct ConsoleAudit {
     /// Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one.
     #[prost(string, tag = "6")]
     pub failure: ::prost::alloc::string::String,
+    /// Who logged in: `sub` of the identity provider, at most 255 bytes; empty with a login link, which names no person.
+    #[prost(string, tag = "7")]
+    pub person: ::prost::alloc::string::String,
+    /// Name of `person` for people, at most 240 characters. The provider may change it, so it is not an identity.
+    #[prost(string, tag = "8")]
+    pub person_name: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ConsoleAudit {
 const NAME: &'static str = "ConsoleAudit";
