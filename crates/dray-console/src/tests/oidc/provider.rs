@@ -85,7 +85,7 @@ impl FakeProvider {
             tamper: |token| token,
             faults: HashMap::new(),
             requests: HashMap::new(),
-            last_token_request: Default::default(),
+            last_token_request: (String::new(), Vec::new()),
         };
         let server = FakeServer::start(state, |shared, request| {
             let answered: futures_util::future::BoxFuture<'static, _> =
