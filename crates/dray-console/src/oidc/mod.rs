@@ -143,7 +143,7 @@ impl OidcLogin {
             .exchange_code(&metadata, code, &attempt.code_verifier)
             .await?;
         let claims = self.verifier.verify(&token).await?;
-        self.check_nonce(&claims, &attempt)?;
+        check_nonce(&claims, &attempt)?;
         let identity = LoginIdentity::from_claims(&claims, &self.settings, self.clock.now_ms())?;
         Ok(CompletedLogin {
             identity,
@@ -159,18 +159,14 @@ impl OidcLogin {
             _ => Err(OidcError::Response("it is of another issuer")),
         }
     }
+}
 
-    /// OpenID Connect Core section 3.1.3.7, step 11: the token belongs to this attempt.
-    fn check_nonce(
-        &self,
-        claims: &dray_jwt::TokenClaims,
-        attempt: &LoginAttempt,
-    ) -> Result<(), OidcError> {
-        let nonce = claims.text_claim("nonce")?.unwrap_or_default();
-        if attempt.nonce.as_bytes().ct_eq(nonce.as_bytes()).into() {
-            Ok(())
-        } else {
-            Err(OidcError::Token("the token belongs to another login"))
-        }
+/// OpenID Connect Core section 3.1.3.7, step 11: the token belongs to this attempt.
+fn check_nonce(claims: &dray_jwt::TokenClaims, attempt: &LoginAttempt) -> Result<(), OidcError> {
+    let nonce = claims.text_claim("nonce")?.unwrap_or_default();
+    if attempt.nonce.as_bytes().ct_eq(nonce.as_bytes()).into() {
+        Ok(())
+    } else {
+        Err(OidcError::Token("the token belongs to another login"))
     }
 }

@@ -8,6 +8,10 @@ use serde_json::json;
 
 /// Options for the identity provider of the console. Each replaces a setting of the section `console.oidc`.
 #[derive(Debug, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the fields are those of the options"
+)]
 pub(crate) struct OidcArgs {
     /// Identity provider (OpenID Connect) whose people may log in to the console, for example
     /// `https://login.example.org/realms/team`.
