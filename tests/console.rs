@@ -1,5 +1,7 @@
 //! The console of `dray up` in Chromium, over NATS, as a person uses it.
 
+mod oidc;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

@@ -6,8 +6,7 @@ use dray_bus::Meta;
 use dray_proto::v1::{ConsoleAction, ConsoleAudit, ConsoleStage};
 use dray_types::{Fault, FaultCode, OperationId};
 
-use crate::session::ConsoleSession;
-use crate::settings::ConsoleRole;
+use crate::session::{ConsolePerson, ConsoleSession};
 use crate::state::ConsoleState;
 use crate::text;
 
@@ -49,10 +48,8 @@ impl ConsoleState {
             meta = meta.with_operation(operation);
         }
         let audit = ConsoleAudit {
-            login: session.login.clone(),
-            role: session.role.as_str().to_owned(),
             target: text::shown(request.target),
-            ..ConsoleAudit::default()
+            ..session_audit(session)
         };
         let mut recorded = RecordedAction {
             state: self.clone(),
@@ -75,23 +72,53 @@ impl ConsoleState {
 
     /// Records a login or a logout. It happens also where the event cannot be stored: people need the console most when
     /// the bus is down.
-    pub(crate) async fn record_login(&self, action: ConsoleAction, role: ConsoleRole, login: &str) {
-        let mut audit = ConsoleAudit {
-            login: login.to_owned(),
-            role: role.as_str().to_owned(),
-            ..ConsoleAudit::default()
-        };
+    pub(crate) async fn record_login(&self, action: ConsoleAction, session: &ConsoleSession) {
+        let mut audit = session_audit(session);
         audit.set_action(action);
         audit.set_stage(ConsoleStage::Done);
+        let (login, role) = (&session.login, session.role);
+        tracing::info!(login, %role, person = audit.person, ?action, "a person logged in or out of the console");
+        self.publish_login(audit).await;
+    }
+
+    /// Records that a person of the identity provider was not let in.
+    pub(crate) async fn record_refused_login(&self, person: &ConsolePerson, failure: &str) {
+        let mut audit = ConsoleAudit {
+            person: person.subject.clone(),
+            person_name: person.name.clone(),
+            failure: failure.to_owned(),
+            ..ConsoleAudit::default()
+        };
+        audit.set_action(ConsoleAction::Login);
+        audit.set_stage(ConsoleStage::Failed);
+        tracing::warn!(person = audit.person, failure, "a login was refused");
+        self.publish_login(audit).await;
+    }
+
+    async fn publish_login(&self, audit: ConsoleAudit) {
         let recorded = RecordedAction {
             state: self.clone(),
             audit,
             meta: self.meta(AUDIT_TIMEOUT),
         };
-        tracing::info!(login, %role, ?action, "a person logged in or out of the console");
         if let Err(fault) = recorded.publish().await {
+            let login = &recorded.audit.login;
             tracing::warn!(login, code = %fault.code, "the audit event of a login was not stored");
         }
+    }
+}
+
+/// An event of this session without an action.
+fn session_audit(session: &ConsoleSession) -> ConsoleAudit {
+    let person = session.person.clone();
+    let (subject, name) =
+        person.map_or_else(Default::default, |person| (person.subject, person.name));
+    ConsoleAudit {
+        login: session.login.clone(),
+        role: session.role.as_str().to_owned(),
+        person: subject,
+        person_name: name,
+        ..ConsoleAudit::default()
     }
 }
 

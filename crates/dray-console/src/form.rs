@@ -105,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_form_needs_the_token_of_its_session() {
-        let (_, session) = SessionStore::default().begin(ConsoleRole::Act, 0);
+        let (_, session) = SessionStore::default().begin(ConsoleRole::Act, None, 0);
         let form = format!("csrf={}&id=1&id=+2+&dry=on", session.csrf_token);
         let fields = FormFields::of_body(Body::from(form), &session)
             .await

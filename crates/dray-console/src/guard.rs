@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
 use crate::login;
+use crate::oidc;
 use crate::respond;
 use crate::state::ConsoleState;
 
@@ -80,12 +81,16 @@ pub(crate) async fn check_request(
         ));
     }
     let path = request.uri().path();
-    let is_public = path == login::LOGIN_PATH || path.starts_with("/assets/");
+    let is_public = [login::LOGIN_PATH, oidc::BEGIN_PATH, oidc::RETURN_PATH].contains(&path)
+        || path.starts_with("/assets/");
     if !is_public {
         let secret = state.cookie.read(headers);
         let session = secret.and_then(|secret| state.sessions.find(secret, state.now_ms()));
         let Some(session) = session else {
-            return with_headers(login::login_needed());
+            // The way back is for pages alone: a form or a part of a page cannot be opened.
+            let wanted = request.uri().path_and_query().filter(|_| is_reading);
+            let wanted = wanted.map_or("/", |wanted| wanted.as_str());
+            return with_headers(login::login_needed(&state, wanted));
         };
         request.extensions_mut().insert(session);
     }

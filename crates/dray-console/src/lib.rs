@@ -3,7 +3,8 @@
 //!
 //! [`ConsoleServer`] binds an address and serves the pages; [`ConsoleSystem`] is what they look at: the bus, the store
 //! and one tenant. Data comes from the calls and streams that every client of the bus may use, and chats go through the
-//! orchestrator's public API, so the console needs no private path into a service. [`LoginLink`] makes the single-use URL that lets a person in.
+//! orchestrator's public API, so the console needs no private path into a service. [`LoginLink`] makes the single-use URL that lets a person in, and
+//! [`OidcSettings`] name an identity provider whose people log in by themselves (OpenID Connect).
 //!
 //! ```
 //! use dray_console::{ConsoleRole, LoginLink};
@@ -19,6 +20,7 @@
 
 mod audit;
 mod calls;
+mod cookie;
 mod deliveries;
 mod files;
 mod form;
@@ -29,6 +31,7 @@ mod letters;
 mod link;
 mod live;
 mod login;
+mod oidc;
 mod operation;
 mod page;
 mod playground;
@@ -51,6 +54,7 @@ mod text;
 mod upload;
 
 pub use link::{LINK_KEY_PURPOSE, LINK_LIFETIME, LoginLink};
+pub use oidc::{OidcProblem, OidcSettings};
 pub use rights::{declare_acting, declare_looking};
 pub use server::{ConsoleError, ConsoleServer};
 pub use settings::{AgentEndpoint, ConfigValue, ConsoleRole, ConsoleSettings, ConsoleSystem};

@@ -8,6 +8,7 @@ use http::{Method, StatusCode, Uri, header};
 use maud::{Markup, html};
 
 use crate::form::FormFields;
+use crate::oidc::{OwnPath, login_link};
 use crate::page;
 use crate::respond::{see_other, set_header};
 use crate::session::ConsoleSession;
@@ -26,36 +27,43 @@ pub(crate) async fn log_in(
     let token = query.get("token");
     // A program that only looks whether a link works must not use it up.
     if token.is_empty() || method == Method::HEAD {
-        return login_needed();
+        return login_needed(&state, "/");
     }
     let now_ms = state.now_ms();
     let role = match state.links.take(token, now_ms) {
         Ok(role) => role,
         Err(error) => {
             tracing::info!(%error, "a login link was refused");
-            return refused(&error.to_string());
+            return refused(&state, &error.to_string(), "/");
         }
     };
-    let (secret, session) = state.sessions.begin(role, now_ms);
-    state
-        .record_login(ConsoleAction::Login, role, &session.login)
-        .await;
+    let begun = state.sessions.begin(role, None, now_ms);
+    state.record_login(ConsoleAction::Login, &begun.1).await;
+    logged_in(&state, &begun, "/")
+}
+
+/// The page that begins a session with this secret and leads to the page `next` of this console.
+pub(crate) fn logged_in(
+    state: &ConsoleState,
+    (secret, session): &(String, ConsoleSession),
+    next: &str,
+) -> Response {
     // Not a redirect: a browser that followed the link from another site would not send a `SameSite=Strict` cookie along
     // with a redirect, but does with a navigation that begins on this page.
     let mut response = page::bare(
         StatusCode::OK,
         "Logged in",
         &html! {
-            p { "You are logged in to " strong { (role) } "." }
-            p { a href="/" { "Open the console" } }
+            p {
+                "You are logged in "
+                @if let Some(person) = &session.person { "as " strong { (person.name) } " " }
+                "to " strong { (session.role) } "."
+            }
+            p { a href=(next) { "Open the console" } }
         },
     );
-    set_header(
-        &mut response,
-        header::SET_COOKIE,
-        &state.cookie.set(&secret),
-    );
-    set_header(&mut response, header::REFRESH, "0;url=/");
+    set_header(&mut response, header::SET_COOKIE, &state.cookie.set(secret));
+    set_header(&mut response, header::REFRESH, &format!("0;url={next}"));
     response
 }
 
@@ -75,33 +83,35 @@ pub(crate) async fn log_out(
     }
     // The answers that the login requested must not spend more.
     state.conversations.end_login(&session.login);
-    state
-        .record_login(ConsoleAction::Logout, session.role, &session.login)
-        .await;
+    state.record_login(ConsoleAction::Logout, &session).await;
     let mut response = see_other(LOGIN_PATH);
     set_header(&mut response, header::SET_COOKIE, &state.cookie.clear());
     response
 }
 
-/// What a request without a session gets.
-pub(crate) fn login_needed() -> Response {
-    refused("You are not logged in.")
+/// What a request without a session gets. `wanted` is the page to open after the login.
+pub(crate) fn login_needed(state: &ConsoleState, wanted: &str) -> Response {
+    refused(state, "You are not logged in.", wanted)
 }
 
-fn refused(reason: &str) -> Response {
+fn refused(state: &ConsoleState, reason: &str, wanted: &str) -> Response {
     page::bare(
         StatusCode::UNAUTHORIZED,
         "Log in",
         &html! {
             p.notice.problem role="alert" { (reason) }
-            (advice())
+            @if let Some(oidc) = &state.oidc { (login_link(oidc, &OwnPath::parse(wanted))) }
+            (advice(state.oidc.is_some()))
         },
     )
 }
 
-fn advice() -> Markup {
+fn advice(has_provider: bool) -> Markup {
     html! {
-        p { "Open a new login link. " code { "dray up" } " prints one when it starts, and this command prints another:" }
+        p {
+            @if has_provider { "Or open" } @else { "Open" }
+            " a new login link. " code { "dray up" } " prints one when it starts, and this command prints another:"
+        }
         pre { code { "dray console link" } }
         p.muted { "A link works once, for 10 minutes." }
     }

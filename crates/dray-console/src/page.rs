@@ -105,7 +105,12 @@ impl PageFrame<'_> {
                 }
                 form.logout method="post" action="/logout" {
                     (token_field(session))
-                    span.muted { "may " (session.role) }
+                    span.muted {
+                        @if let Some(person) = &session.person {
+                            span title=(person.subject) { (person.name) } " "
+                        }
+                        "may " (session.role)
+                    }
                     button { "Log out" }
                 }
             }

@@ -18,17 +18,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use crate::cookie::ConsoleCookie;
 use crate::guard::{self, OwnOrigins};
 use crate::health::{self, HealthReporter};
 use crate::index::{EventIndex, EventSource, follow_events};
 use crate::link::{LinkVerifier, LoginLink};
 use crate::login::LOGIN_PATH;
+use crate::oidc::{self, OidcLogin, OidcProblem, OidcSettings};
 use crate::page::PAGE_ASSETS;
 use crate::playground::agent::AgentClient;
 use crate::playground::conversation::ConversationStore;
 use crate::replay::job::ReplayStore;
 use crate::respond::see_other;
-use crate::session::{SessionCookie, SessionStore};
+use crate::session::SessionStore;
 use crate::settings::{AgentEndpoint, ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
 use crate::{
@@ -48,6 +50,7 @@ pub struct ConsoleServer {
     address: SocketAddr,
     public_url: Option<Url>,
     settings: ConsoleSettings,
+    oidc: Option<OidcLogin>,
     clock: Clock,
     /// Links from before this instant are refused.
     started_ms: u64,
@@ -66,6 +69,17 @@ pub enum ConsoleError {
         "other machines reach {0}: set the https URL of the proxy before it, or listen on loopback"
     )]
     Exposed(SocketAddr),
+    /// A setting of the identity provider cannot be used.
+    #[error("the setting `{setting}` of the identity provider {reason}")]
+    Oidc {
+        /// Name of the setting.
+        setting: &'static str,
+        /// What it must be.
+        reason: String,
+    },
+    /// The client for the identity provider cannot be made.
+    #[error("the file with authorities for the identity provider cannot be used")]
+    OidcClient(#[source] dray_http::HttpError),
     /// The address cannot be bound.
     #[error("could not listen on {address}")]
     Bind {
@@ -83,7 +97,7 @@ impl ConsoleServer {
     ///
     /// # Errors
     ///
-    /// [`ConsoleError::PublicUrl`], [`ConsoleError::Exposed`] and [`ConsoleError::Bind`].
+    /// [`ConsoleError`].
     pub async fn bind(
         address: SocketAddr,
         settings: ConsoleSettings,
@@ -96,14 +110,23 @@ impl ConsoleServer {
         if !address.ip().is_loopback() && !is_encrypted {
             return Err(ConsoleError::Exposed(address));
         }
+        if let Some(problem) = settings.oidc.iter().flat_map(OidcSettings::problems).next() {
+            let OidcProblem { setting, reason } = problem;
+            return Err(ConsoleError::Oidc { setting, reason });
+        }
         let failed = |source| ConsoleError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let base_url = base_url(public_url.as_ref(), address);
+        let cookie = ConsoleCookie::for_attempt(address.port(), is_encrypted);
+        let oidc = settings.oidc.clone();
+        let oidc = oidc.map(|oidc| OidcLogin::open(oidc, &base_url, cookie, clock.clone()));
         Ok(Self {
             listener,
             address,
             public_url,
             settings,
+            oidc: oidc.transpose().map_err(ConsoleError::OidcClient)?,
             started_ms: clock.now_ms(),
             clock,
         })
@@ -116,10 +139,7 @@ impl ConsoleServer {
 
     /// The base of the console's URLs, such as `http://127.0.0.1:7300`. Port 0 was replaced by the port that was bound.
     pub fn base_url(&self) -> String {
-        match &self.public_url {
-            Some(url) => url.origin().ascii_serialization(),
-            None => format!("http://{}", self.address),
-        }
+        base_url(self.public_url.as_ref(), self.address)
     }
 
     /// A new URL that logs in to this console once, with the highest role that it offers.
@@ -157,12 +177,15 @@ impl ConsoleServer {
             .as_ref()
             .is_some_and(|url| url.scheme() == "https");
         let role = self.settings.highest_role;
+        let base_url = self.base_url();
         let turns = TaskTracker::new();
         let state = ConsoleState::new(ConsoleParts {
             origins: OwnOrigins::new(self.address, self.public_url.as_ref()),
-            cookie: SessionCookie::new(self.address.port(), is_secure),
+            cookie: ConsoleCookie::for_session(self.address.port(), is_secure),
+            base_url,
             sessions: SessionStore::default(),
             links: LinkVerifier::new(system.link_key, &system.tenant, role, self.started_ms),
+            oidc: self.oidc,
             bus: system.bus,
             store: system.store,
             clock: self.clock,
@@ -214,6 +237,13 @@ fn open_agents(endpoint: &AgentEndpoint) -> Option<Arc<AgentClient>> {
     }
 }
 
+fn base_url(public_url: Option<&Url>, address: SocketAddr) -> String {
+    match public_url {
+        Some(url) => url.origin().ascii_serialization(),
+        None => format!("http://{address}"),
+    }
+}
+
 fn parse_url(text: &str) -> Result<Url, ConsoleError> {
     let wrong = || ConsoleError::PublicUrl(text.to_owned());
     let url = Url::parse(text).map_err(|_| wrong())?;
@@ -262,6 +292,8 @@ fn router(state: ConsoleState) -> Router {
     let mut router = Router::new()
         .route("/", get(async || see_other("/deliveries")))
         .route(LOGIN_PATH, get(login::log_in))
+        .route(oidc::BEGIN_PATH, get(oidc::begin_login))
+        .route(oidc::RETURN_PATH, get(oidc::complete_login))
         .route("/logout", post(login::log_out))
         .route("/status", get(setup::status_json))
         .route("/live", get(live::live_page))

@@ -7,7 +7,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_types::Sha256Digest;
-use http::{HeaderMap, header};
 use subtle::ConstantTimeEq as _;
 
 use crate::settings::ConsoleRole;
@@ -21,12 +20,23 @@ const MAX_SESSIONS: usize = 64;
 /// Digits of a session's digest that name its login in audit events.
 const LOGIN_DIGITS: usize = 16;
 
+/// A person whom the identity provider named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConsolePerson {
+    /// `sub` of the ID token: printable ASCII, at most 255 bytes, never reused by the provider.
+    pub(crate) subject: String,
+    /// A name for people, which the provider may change.
+    pub(crate) name: String,
+}
+
 /// A session as a request sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConsoleSession {
     pub(crate) role: ConsoleRole,
     /// Name of the login in audit events.
     pub(crate) login: String,
+    /// Who logged in; `None` with a login link, which names no person.
+    pub(crate) person: Option<ConsolePerson>,
     /// Text that every form of this session carries.
     pub(crate) csrf_token: String,
 }
@@ -66,13 +76,19 @@ pub(crate) struct SessionStore {
 impl SessionStore {
     /// Begins a session with a new secret. The secret that the browser sent before is not used, so a planted one
     /// (session fixation) opens nothing.
-    pub(crate) fn begin(&self, role: ConsoleRole, now_ms: u64) -> (String, ConsoleSession) {
+    pub(crate) fn begin(
+        &self,
+        role: ConsoleRole,
+        person: Option<ConsolePerson>,
+        now_ms: u64,
+    ) -> (String, ConsoleSession) {
         let secret = random_text();
         let key = Sha256Digest::of(secret.as_bytes());
         let login: String = key.to_hex().chars().take(LOGIN_DIGITS).collect();
         let session = ConsoleSession {
             role,
             login,
+            person,
             csrf_token: random_text(),
         };
         let mut sessions = self.lock();
@@ -127,57 +143,9 @@ impl SessionStore {
     }
 }
 
-fn random_text() -> String {
+/// 256 random bits, for URLs and cookies.
+pub(crate) fn random_text() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
-}
-
-/// How the cookie of this console is called and sent.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionCookie {
-    name: String,
-    is_secure: bool,
-}
-
-impl SessionCookie {
-    /// Cookies know no ports, so the name holds the port: two consoles of one machine do not log each other out.
-    pub(crate) fn new(port: u16, is_secure: bool) -> Self {
-        let name = if is_secure {
-            // RFC 6265bis section 4.1.3.2: browsers take this prefix only with `Secure`, `Path=/` and without a domain.
-            "__Host-dray-console".to_owned()
-        } else {
-            format!("dray-console-{port}")
-        };
-        Self { name, is_secure }
-    }
-
-    /// The secret that a browser sent.
-    pub(crate) fn read<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
-        headers
-            .get_all(header::COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='))
-            .find(|(name, _)| *name == self.name)
-            .map(|(_, secret)| secret)
-    }
-
-    /// `Set-Cookie` for a new session.
-    pub(crate) fn set(&self, secret: &str) -> String {
-        self.attributes(secret, "")
-    }
-
-    /// `Set-Cookie` that removes it.
-    pub(crate) fn clear(&self) -> String {
-        self.attributes("", "; Max-Age=0")
-    }
-
-    fn attributes(&self, secret: &str, age: &str) -> String {
-        // Without TLS `Secure` is left out: Safari sends no such cookie to http://127.0.0.1.
-        let secure = if self.is_secure { "; Secure" } else { "" };
-        let name = &self.name;
-        format!("{name}={secret}; Path=/; HttpOnly; SameSite=Strict{secure}{age}")
-    }
 }
 
 #[cfg(test)]
@@ -189,7 +157,7 @@ mod tests {
     #[test]
     fn a_session_ends_when_it_is_idle_and_at_its_greatest_age() {
         let sessions = SessionStore::default();
-        let (secret, session) = sessions.begin(ConsoleRole::Act, START_MS);
+        let (secret, session) = sessions.begin(ConsoleRole::Act, None, START_MS);
         assert_eq!(sessions.find(&secret, START_MS), Some(session.clone()));
         assert_eq!(sessions.find("other", START_MS), None);
         let hour_ms = 3_600_000;
@@ -199,15 +167,15 @@ mod tests {
         }
         assert!(!sessions.is_open(&session.login, START_MS + 13 * hour_ms));
         assert_eq!(sessions.find(&secret, START_MS + 13 * hour_ms), None);
-        let (secret, _) = sessions.begin(ConsoleRole::Act, START_MS);
+        let (secret, _) = sessions.begin(ConsoleRole::Act, None, START_MS);
         assert_eq!(sessions.find(&secret, START_MS + 3 * hour_ms), None);
     }
 
     #[test]
     fn logins_have_secrets_and_form_tokens_of_their_own() {
         let sessions = SessionStore::default();
-        let (first, one) = sessions.begin(ConsoleRole::Act, START_MS);
-        let (second, two) = sessions.begin(ConsoleRole::Act, START_MS);
+        let (first, one) = sessions.begin(ConsoleRole::Act, None, START_MS);
+        let (second, two) = sessions.begin(ConsoleRole::Act, None, START_MS);
         assert_ne!(first, second);
         assert_ne!(one.login, two.login);
         assert!(one.has_token(&one.csrf_token));
@@ -220,31 +188,13 @@ mod tests {
     #[test]
     fn the_session_that_was_idle_longest_gives_way() {
         let sessions = SessionStore::default();
-        let (first, _) = sessions.begin(ConsoleRole::Look, START_MS);
-        let (second, _) = sessions.begin(ConsoleRole::Look, START_MS + 1);
+        let (first, _) = sessions.begin(ConsoleRole::Look, None, START_MS);
+        let (second, _) = sessions.begin(ConsoleRole::Look, None, START_MS + 1);
         assert!(sessions.find(&first, START_MS + 2).is_some());
         for at in 0..63 {
-            sessions.begin(ConsoleRole::Look, START_MS + 10 + at);
+            sessions.begin(ConsoleRole::Look, None, START_MS + 10 + at);
         }
         assert!(sessions.find(&first, START_MS + 100).is_some());
         assert!(sessions.find(&second, START_MS + 100).is_none());
-    }
-
-    #[test]
-    fn the_cookie_is_closed_to_scripts_other_sites_and_other_consoles() {
-        let cookie = SessionCookie::new(7300, false);
-        let set = cookie.set("s");
-        assert_eq!(
-            set,
-            "dray-console-7300=s; Path=/; HttpOnly; SameSite=Strict"
-        );
-        let mut headers = HeaderMap::new();
-        let sent = "dray-console-7301=other; dray-console-7300=mine; x=y";
-        headers.insert(header::COOKIE, sent.parse().unwrap());
-        assert_eq!(cookie.read(&headers), Some("mine"));
-        let secure = SessionCookie::new(443, true);
-        assert!(secure.set("s").contains("__Host-dray-console=s; Path=/; "));
-        assert!(secure.set("s").contains("; Secure"));
-        assert!(secure.clear().ends_with("Max-Age=0"));
     }
 }

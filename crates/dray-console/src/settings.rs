@@ -7,6 +7,8 @@ use dray_bus::Bus;
 use dray_store::Store;
 use dray_types::{Secret, TenantId};
 
+use crate::oidc::OidcSettings;
+
 /// The role of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConsoleRole {
@@ -56,6 +58,8 @@ pub struct ConsoleSettings {
     pub max_events: usize,
     /// Largest file that is copied into a sandbox, in bytes.
     pub max_upload_bytes: u64,
+    /// The identity provider; without one, people log in with links alone.
+    pub oidc: Option<OidcSettings>,
 }
 
 impl Default for ConsoleSettings {
@@ -65,6 +69,7 @@ impl Default for ConsoleSettings {
             highest_role: ConsoleRole::Look,
             max_events: 10_000,
             max_upload_bytes: 256 * 1024 * 1024,
+            oidc: None,
         }
     }
 }

@@ -10,14 +10,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cookie::ConsoleCookie;
 use crate::guard::OwnOrigins;
 use crate::health::SystemHealth;
 use crate::index::EventIndex;
 use crate::link::LinkVerifier;
+use crate::oidc::OidcLogin;
 use crate::playground::agent::AgentClient;
 use crate::playground::conversation::ConversationStore;
 use crate::replay::job::ReplayStore;
-use crate::session::{SessionCookie, SessionStore};
+use crate::session::SessionStore;
 use crate::settings::{ConfigValue, ConsoleSettings};
 
 /// Handles of one console; clones share them.
@@ -32,9 +34,13 @@ pub(crate) struct ConsoleParts {
     pub(crate) config: Vec<ConfigValue>,
     pub(crate) settings: ConsoleSettings,
     pub(crate) origins: OwnOrigins,
-    pub(crate) cookie: SessionCookie,
+    pub(crate) cookie: ConsoleCookie,
     pub(crate) sessions: SessionStore,
     pub(crate) links: LinkVerifier,
+    /// Logins through an identity provider, where one is configured.
+    pub(crate) oidc: Option<OidcLogin>,
+    /// Base of the console's URLs.
+    pub(crate) base_url: String,
     pub(crate) index: Arc<EventIndex>,
     pub(crate) health: watch::Receiver<SystemHealth>,
     /// The orchestrator of the playground.

@@ -7,6 +7,7 @@ mod doctor;
 mod egress;
 mod mcp;
 mod mcp_setup;
+mod oidc;
 mod policy;
 mod preview;
 mod read;

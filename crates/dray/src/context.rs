@@ -24,6 +24,7 @@ use dray_types::{Clock, Deadline, Secret, TenantId};
 
 pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
+use crate::console_section::ConsoleSection;
 use crate::outcome::CommandFailure;
 
 /// Setting of the address of previews.
@@ -39,6 +40,7 @@ pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
         .with::<Orchestrator>()
         .with::<TicketServer>()
         .with::<SweeperService>()
+        .with_section::<ConsoleSection>("console")
 }
 
 /// The sources of configuration that the command line names. The last value of a key counts.

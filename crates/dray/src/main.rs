@@ -13,6 +13,7 @@ use clap::Parser as _;
 mod bus_failure;
 mod cli;
 mod commands;
+mod console_section;
 mod context;
 mod demo;
 mod outcome;

@@ -27,6 +27,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     ("dray-http", &["dray-types"]),
     ("dray-http-server", &[]),
+    ("dray-jwt", &["dray-types"]),
     (
         "dray-reading",
         &["dray-types", "dray-documents", "dray-http"],
@@ -138,12 +139,14 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-store",
             "dray-ticket",
             "dray-http-server",
+            "dray-jwt",
         ],
     ),
     (
         "dray-console",
         &[
             "dray-types",
+            "dray-jwt",
             "dray-agent",
             "dray-dial",
             "dray-guard",
@@ -384,6 +387,7 @@ const ALL_CRATES: &[&str] = &[
     "dray-testkit",
     "dray",
     "dray-http-server",
+    "dray-jwt",
 ];
 
 /// Crates that may depend on every extension.

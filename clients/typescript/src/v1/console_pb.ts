@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/console.proto.
  */
 export const file_dray_v1_console: GenFile = /*@__PURE__*/
-  fileDesc("ChVkcmF5L3YxL2NvbnNvbGUucHJvdG8SB2RyYXkudjEimgEKDENvbnNvbGVBdWRpdBINCgVsb2dpbhgBIAEoCRIMCgRyb2xlGAIgASgJEiYKBmFjdGlvbhgDIAEoDjIWLmRyYXkudjEuQ29uc29sZUFjdGlvbhIkCgVzdGFnZRgEIAEoDjIVLmRyYXkudjEuQ29uc29sZVN0YWdlEg4KBnRhcmdldBgFIAEoCRIPCgdmYWlsdXJlGAYgASgJKsMDCg1Db25zb2xlQWN0aW9uEh4KGkNPTlNPTEVfQUNUSU9OX1VOU1BFQ0lGSUVEEAASGAoUQ09OU09MRV9BQ1RJT05fTE9HSU4QARIZChVDT05TT0xFX0FDVElPTl9MT0dPVVQQAhIZChVDT05TT0xFX0FDVElPTl9SRVNFTkQQAxIaChZDT05TT0xFX0FDVElPTl9SRURSSVZFEAQSHgoaQ09OU09MRV9BQ1RJT05fU0FOREJPWF9HRVQQBRIeChpDT05TT0xFX0FDVElPTl9TQU5EQk9YX1BVVBAGEiEKHUNPTlNPTEVfQUNUSU9OX1BPTElDWV9SRVNPTFZFEAcSGgoWQ09OU09MRV9BQ1RJT05fUFJFVklFVxAIEiEKHUNPTlNPTEVfQUNUSU9OX1BSRVZJRVdfUkVWT0tFEAkSHwobQ09OU09MRV9BQ1RJT05fU0VUX1VQX0NIRUNLEAoSGwoXQ09OU09MRV9BQ1RJT05fRklMRV9HRVQQCxIiCh5DT05TT0xFX0FDVElPTl9QTEFZR1JPVU5EX1RVUk4QDBIiCh5DT05TT0xFX0FDVElPTl9BTlNXRVJfUVVFU1RJT04QDSp4CgxDb25zb2xlU3RhZ2USHQoZQ09OU09MRV9TVEFHRV9VTlNQRUNJRklFRBAAEhcKE0NPTlNPTEVfU1RBR0VfQkVHVU4QARIWChJDT05TT0xFX1NUQUdFX0RPTkUQAhIYChRDT05TT0xFX1NUQUdFX0ZBSUxFRBADYgZwcm90bzM");
+  fileDesc("ChVkcmF5L3YxL2NvbnNvbGUucHJvdG8SB2RyYXkudjEivwEKDENvbnNvbGVBdWRpdBINCgVsb2dpbhgBIAEoCRIMCgRyb2xlGAIgASgJEiYKBmFjdGlvbhgDIAEoDjIWLmRyYXkudjEuQ29uc29sZUFjdGlvbhIkCgVzdGFnZRgEIAEoDjIVLmRyYXkudjEuQ29uc29sZVN0YWdlEg4KBnRhcmdldBgFIAEoCRIPCgdmYWlsdXJlGAYgASgJEg4KBnBlcnNvbhgHIAEoCRITCgtwZXJzb25fbmFtZRgIIAEoCSrDAwoNQ29uc29sZUFjdGlvbhIeChpDT05TT0xFX0FDVElPTl9VTlNQRUNJRklFRBAAEhgKFENPTlNPTEVfQUNUSU9OX0xPR0lOEAESGQoVQ09OU09MRV9BQ1RJT05fTE9HT1VUEAISGQoVQ09OU09MRV9BQ1RJT05fUkVTRU5EEAMSGgoWQ09OU09MRV9BQ1RJT05fUkVEUklWRRAEEh4KGkNPTlNPTEVfQUNUSU9OX1NBTkRCT1hfR0VUEAUSHgoaQ09OU09MRV9BQ1RJT05fU0FOREJPWF9QVVQQBhIhCh1DT05TT0xFX0FDVElPTl9QT0xJQ1lfUkVTT0xWRRAHEhoKFkNPTlNPTEVfQUNUSU9OX1BSRVZJRVcQCBIhCh1DT05TT0xFX0FDVElPTl9QUkVWSUVXX1JFVk9LRRAJEh8KG0NPTlNPTEVfQUNUSU9OX1NFVF9VUF9DSEVDSxAKEhsKF0NPTlNPTEVfQUNUSU9OX0ZJTEVfR0VUEAsSIgoeQ09OU09MRV9BQ1RJT05fUExBWUdST1VORF9UVVJOEAwSIgoeQ09OU09MRV9BQ1RJT05fQU5TV0VSX1FVRVNUSU9OEA0qeAoMQ29uc29sZVN0YWdlEh0KGUNPTlNPTEVfU1RBR0VfVU5TUEVDSUZJRUQQABIXChNDT05TT0xFX1NUQUdFX0JFR1VOEAESFgoSQ09OU09MRV9TVEFHRV9ET05FEAISGAoUQ09OU09MRV9TVEFHRV9GQUlMRUQQA2IGcHJvdG8z");
 
 /**
  * Two per action, before it and after it, with the same operation id: `dray.audit.console.v1.acted.<tenant>`. An action
@@ -22,7 +22,7 @@ export const file_dray_v1_console: GenFile = /*@__PURE__*/
  */
 export type ConsoleAudit = Message<"dray.v1.ConsoleAudit"> & {
   /**
-   * Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty before there is one.
+   * Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty for a login that was refused.
    *
    * @generated from field: string login = 1;
    */
@@ -62,6 +62,20 @@ export type ConsoleAudit = Message<"dray.v1.ConsoleAudit"> & {
    * @generated from field: string failure = 6;
    */
   failure: string;
+
+  /**
+   * Who logged in: `sub` of the identity provider, at most 255 bytes; empty with a login link, which names no person.
+   *
+   * @generated from field: string person = 7;
+   */
+  person: string;
+
+  /**
+   * Name of `person` for people, at most 240 characters. The provider may change it, so it is not an identity.
+   *
+   * @generated from field: string person_name = 8;
+   */
+  personName: string;
 };
 
 /**
@@ -85,7 +99,7 @@ export enum ConsoleAction {
   UNSPECIFIED = 0,
 
   /**
-   * Exchanged a login link for a session: `login`.
+   * Exchanged a login link, or a login at the identity provider, for a session: `login`.
    *
    * @generated from enum value: CONSOLE_ACTION_LOGIN = 1;
    */

@@ -334,6 +334,8 @@ fn console_audit(row: &mut EventRow, audit: &v1::ConsoleAudit) {
         audit.stage().name()
     );
     row.prove("login", audit.login.as_str());
+    row.prove("person", audit.person.as_str());
+    row.prove("name", audit.person_name.as_str());
     row.prove("failure", audit.failure.as_str());
 }
 

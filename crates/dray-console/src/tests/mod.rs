@@ -5,6 +5,7 @@ mod checks;
 mod files;
 mod guard;
 mod live;
+mod oidc;
 mod outage;
 mod pages;
 mod playground;
@@ -97,10 +98,7 @@ impl ConsoleFixture {
     }
 
     async fn with(settings: ConsoleSettings) -> Self {
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::in_process(Clock::system(), &meter);
-        bus.apply_topology(&Topology::default()).await.unwrap();
-        Self::start_on(bus, settings).await
+        Self::start_on(empty_bus().await, settings).await
     }
 
     /// A console over this bus.
@@ -114,7 +112,16 @@ impl ConsoleFixture {
         settings: ConsoleSettings,
         agents: Option<AgentEndpoint>,
     ) -> Self {
-        let clock = Clock::system();
+        Self::over_clock(bus, settings, agents, Clock::system()).await
+    }
+
+    /// A console over this bus with this clock.
+    async fn over_clock(
+        bus: Bus,
+        settings: ConsoleSettings,
+        agents: Option<AgentEndpoint>,
+        clock: Clock,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
@@ -278,6 +285,14 @@ impl ConsoleFixture {
         let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
         waited.unwrap_or_else(|_| panic!("{path} never showed {text:?}"))
     }
+}
+
+/// A bus of its own process with every stream.
+async fn empty_bus() -> Bus {
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let bus = Bus::in_process(Clock::system(), &meter);
+    bus.apply_topology(&Topology::default()).await.unwrap();
+    bus
 }
 
 /// A form with fields and files (name and content), as a browser sends it.

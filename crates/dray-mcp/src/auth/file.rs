@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use dray_jwt::check_secure_url;
 use dray_types::{SessionId, Sha256Digest, TenantId};
 use serde::Deserialize;
-use url::Url;
 
 use super::{
     AuthOptions, BearerToken, Caller, KeyLocation, OAuthOptions, Scope, ScopeSet, StaticToken,
@@ -223,20 +223,9 @@ impl OAuthTable {
 
 /// Tokens and keys must not travel in clear text, except within one machine.
 fn check_url(key: &str, text: &str) -> Result<(), AuthFileError> {
-    let url = Url::parse(text).map_err(|error| unusable(key, error))?;
-    let is_loopback = match url.host() {
-        // Only this exact name: `localhost.example.org` resolves anywhere.
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    match url.scheme() {
-        // RFC 8707 section 2: no fragment.
-        "https" | "http" if url.fragment().is_some() => Err(unusable(key, "has a fragment")),
-        "https" => Ok(()),
-        "http" if is_loopback => Ok(()),
-        _ => Err(unusable(key, "is not an https URL")),
+    match check_secure_url(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(unusable(key, error)),
     }
 }
 

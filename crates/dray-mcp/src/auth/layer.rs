@@ -10,6 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use dray_jwt::TokenError;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
@@ -17,7 +18,6 @@ use serde_json::Value;
 use super::challenge;
 use super::scope::{Scope, ScopeSet, required_scopes};
 use super::session_id::SessionIdSigner;
-use super::token::TokenError;
 use super::{Authenticator, Caller};
 use crate::options::ToolName;
 use crate::{transfer, transfer_tasks};
@@ -45,7 +45,7 @@ impl AuthLayer {
 
     async fn authenticate(&self, parts: &Parts) -> Result<Caller, Response> {
         let verifier = self.authenticator.verifier.as_deref();
-        let options = verifier.map(super::TokenVerifier::options);
+        let options = verifier.map(super::OAuthVerifier::options);
         let Some(token) = bearer_token(parts) else {
             return Err(challenge::unauthorized(options, None));
         };
@@ -73,7 +73,7 @@ impl AuthLayer {
             return Ok(());
         }
         let verifier = self.authenticator.verifier.as_deref();
-        let options = verifier.map(super::TokenVerifier::options);
+        let options = verifier.map(super::OAuthVerifier::options);
         Err(challenge::insufficient_scope(
             options,
             caller.scopes,

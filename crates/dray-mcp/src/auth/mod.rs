@@ -10,12 +10,12 @@ mod keys;
 mod layer;
 mod scope;
 mod session_id;
-mod signature;
 mod source;
 mod token;
 
 use std::sync::Arc;
 
+use dray_jwt::KeyCache;
 use dray_types::{Clock, SessionId, TenantId};
 
 use crate::ServiceClient;
@@ -28,8 +28,8 @@ pub(crate) use scope::required_scopes;
 pub use scope::{Scope, ScopeSet, UnknownScope};
 pub use token::{BearerToken, InvalidToken};
 
-use keys::KeyCache;
-use token::TokenVerifier;
+use keys::LocatedKeys;
+use token::OAuthVerifier;
 
 /// A caller, from its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl AuthOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Authenticator {
     pub(crate) tokens: Arc<Vec<StaticToken>>,
-    pub(crate) verifier: Option<Arc<TokenVerifier>>,
+    pub(crate) verifier: Option<Arc<OAuthVerifier>>,
 }
 
 impl Authenticator {
@@ -102,8 +102,12 @@ impl Authenticator {
     pub(crate) fn new(options: &AuthOptions, client: Option<&ServiceClient>) -> Self {
         let clock = client.map_or_else(Clock::system, |client| client.clock.clone());
         let verifier = options.oauth.as_ref().map(|oauth| {
-            let keys = KeyCache::new(oauth.keys.clone(), client.cloned(), clock);
-            Arc::new(TokenVerifier::new(oauth.clone(), keys))
+            let source = LocatedKeys {
+                location: oauth.keys.clone(),
+                client: client.cloned(),
+            };
+            let keys = KeyCache::new(Arc::new(source), clock);
+            Arc::new(OAuthVerifier::new(oauth.clone(), keys))
         });
         Self {
             tokens: Arc::new(options.tokens.clone()),

@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Bus;
+use dray_jwt::fake_issuer::{self, SigningKey};
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -36,25 +33,6 @@ pub(crate) enum KeysAnswer {
     Stall,
 }
 
-/// A key of the server.
-struct SigningKey {
-    pair: EcdsaKeyPair,
-}
-
-impl SigningKey {
-    fn generate() -> Self {
-        let random = SystemRandom::new();
-        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
-        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
-        let pair = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap();
-        Self { pair }
-    }
-
-    fn public(&self) -> &[u8] {
-        self.pair.public_key().as_ref()
-    }
-}
-
 struct IssuerState {
     keys: BTreeMap<String, SigningKey>,
     answer: KeysAnswer,
@@ -69,7 +47,7 @@ pub(crate) struct FakeIssuer {
 
 impl FakeIssuer {
     pub(crate) fn new() -> Self {
-        let keys = BTreeMap::from([("k1".to_owned(), SigningKey::generate())]);
+        let keys = BTreeMap::from([("k1".to_owned(), SigningKey::generate_curve())]);
         Self {
             state: Arc::new(Mutex::new(IssuerState {
                 keys,
@@ -132,24 +110,20 @@ impl FakeIssuer {
 
     /// Replaces all keys by one with this id.
     pub(crate) fn rotate(&self, id: &str) {
-        let keys = BTreeMap::from([(id.to_owned(), SigningKey::generate())]);
+        let keys = BTreeMap::from([(id.to_owned(), SigningKey::generate_curve())]);
         self.state.lock().unwrap().keys = keys;
     }
 
     pub(crate) fn key_set(&self) -> Value {
         let state = self.state.lock().unwrap();
-        let keys = state.keys.iter().map(|(id, key)| {
-            let (x, y) = key.public()[1..].split_at(32);
-            json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": id,
-                   "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)})
-        });
+        let keys = state.keys.iter().map(|(id, key)| key.to_jwk(id));
         json!({"keys": keys.collect::<Vec<_>>()})
     }
 
     /// The public point of the first key.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let state = self.state.lock().unwrap();
-        state.keys.values().next().unwrap().public().to_vec()
+        state.keys.values().next().unwrap().public_bytes().to_vec()
     }
 
     /// A token with these claims in addition to the required ones; `null` removes one.
@@ -160,19 +134,19 @@ impl FakeIssuer {
 
     /// As [`Self::token`], with this header, signed by the first key.
     pub(crate) fn signed(&self, header: &Value, claims: &Value) -> String {
-        let message = signing_input(header, claims);
         let state = self.state.lock().unwrap();
         let key = state.keys.values().next().unwrap();
-        let signature = key
-            .pair
-            .sign(&SystemRandom::new(), message.as_bytes())
-            .unwrap();
-        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+        key.sign_token(header, &all_claims(claims))
     }
 }
 
 /// Header and claims of a token, as they are signed.
 pub(crate) fn signing_input(header: &Value, claims: &Value) -> String {
+    fake_issuer::signing_input(header, &all_claims(claims))
+}
+
+/// The required claims with these changes; `null` removes one.
+fn all_claims(claims: &Value) -> Value {
     let mut all = json!({
         "iss": ISSUER_URL, "aud": RESOURCE_URL, "sub": "user-1", "exp": seconds_from_now(600),
         "scope": "read fetch", "tenant": "acme",
@@ -183,8 +157,7 @@ pub(crate) fn signing_input(header: &Value, claims: &Value) -> String {
     all.as_object_mut()
         .unwrap()
         .retain(|_, value| !value.is_null());
-    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    format!("{}.{}", part(header), part(&all))
+    all
 }
 
 /// A time of a claim.

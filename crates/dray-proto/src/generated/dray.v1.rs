@@ -586,7 +586,7 @@ impl TerminalState {
 /// without the second event was cut off by the end of the console, and its outcome is in the records of its service.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConsoleAudit {
-    /// Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty before there is one.
+    /// Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty for a login that was refused.
     #[prost(string, tag = "1")]
     pub login: ::prost::alloc::string::String,
     /// Role of the login: `look` or `act`.
@@ -604,6 +604,12 @@ pub struct ConsoleAudit {
     /// Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one.
     #[prost(string, tag = "6")]
     pub failure: ::prost::alloc::string::String,
+    /// Who logged in: `sub` of the identity provider, at most 255 bytes; empty with a login link, which names no person.
+    #[prost(string, tag = "7")]
+    pub person: ::prost::alloc::string::String,
+    /// Name of `person` for people, at most 240 characters. The provider may change it, so it is not an identity.
+    #[prost(string, tag = "8")]
+    pub person_name: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ConsoleAudit {
 const NAME: &'static str = "ConsoleAudit";
@@ -615,7 +621,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ConsoleAudit".into()
 pub enum ConsoleAction {
     /// An action of a newer console.
     Unspecified = 0,
-    /// Exchanged a login link for a session: `login`.
+    /// Exchanged a login link, or a login at the identity provider, for a session: `login`.
     Login = 1,
     /// Ended a session: `logout`.
     Logout = 2,

@@ -25,7 +25,7 @@ pub use running::{BoundAddresses, LifecycleStage, RunningHost, StopReport};
 
 pub(crate) use hosted::{HostedService, PlannedStart};
 
-use crate::config::{ConfigError, ConfigLoader, LoadedConfig, SectionSpec};
+use crate::config::{ConfigError, ConfigLoader, LoadedConfig, Section, SectionSpec};
 use crate::provision::ProvisionError;
 use crate::settings::{
     BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection, StateSection,
@@ -60,6 +60,8 @@ use crate::{Service, ServiceContext, StartError};
 pub struct Host {
     settings: Settings,
     plans: Vec<Box<dyn PlannedStart>>,
+    /// Sections that belong to the program and to no service.
+    program_sections: Vec<SectionSpec>,
     only: Option<Vec<String>>,
     install: bool,
 }
@@ -70,6 +72,7 @@ impl Host {
         Self {
             settings,
             plans: Vec::new(),
+            program_sections: Vec::new(),
             only: None,
             install: false,
         }
@@ -98,6 +101,13 @@ impl Host {
         Fut: Future<Output = Result<S, StartError>> + Send + 'static,
     {
         self.with_plan(ServicePlan::with_start::<S, F, Fut>(start))
+    }
+
+    /// Adds a section that the program reads by itself ([`LoadedConfig::section`]), such as that of the console.
+    #[must_use]
+    pub fn with_section<S: Section>(mut self, name: &'static str) -> Self {
+        self.program_sections.push(SectionSpec::of::<S>(name));
+        self
     }
 
     /// Starts only these of its services. Sections of the others may be configured and are checked, too.
@@ -181,7 +191,9 @@ impl Host {
         self.plans
             .iter()
             // All services of the host, not only the selected ones, because several processes may share one file.
-            .fold(common, |loader, plan| loader.with(plan.section()))
+            .map(|plan| plan.section())
+            .chain(self.program_sections.iter().cloned())
+            .fold(common, ConfigLoader::with)
     }
 
     /// The services to start. An unknown or repeated name is an error.

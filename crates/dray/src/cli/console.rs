@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use dray_console::ConsoleRole;
 
+use super::oidc::OidcArgs;
+
 /// Where the console listens unless an option says otherwise.
 pub(crate) const DEFAULT_CONSOLE: &str = "127.0.0.1:7300";
 
@@ -40,6 +42,8 @@ pub(crate) struct ConsoleArgs {
     /// File that holds the key for --agents, one of `orchestrator.clients`.
     #[arg(long, value_name = "FILE", requires = "agents")]
     pub(crate) agents_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) oidc: OidcArgs,
 }
 
 /// What `dray console` does beside serving.
@@ -73,4 +77,6 @@ pub(crate) struct UpConsoleArgs {
     /// Serve no console, also where one is served by default.
     #[arg(long, conflicts_with = "console")]
     pub(crate) no_console: bool,
+    #[command(flatten)]
+    pub(crate) oidc: OidcArgs,
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use dray_console::{
     AgentEndpoint, ConfigValue, ConsoleError, ConsoleServer, ConsoleSettings, ConsoleSystem,
-    LINK_KEY_PURPOSE, LoginLink,
+    LINK_KEY_PURPOSE, LoginLink, OidcSettings,
 };
 use dray_dial::DialOrigin;
 use dray_service::config::LoadedConfig;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, GlobalOptions};
 use crate::commands::mcp::termination;
+use crate::console_section::ConsoleSection;
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line, print_note};
 
@@ -30,14 +31,16 @@ pub(crate) async fn run(
 }
 
 async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), CommandFailure> {
+    let sources = console.oidc.configure(context::config_sources(global)?);
+    let config = context::load_config(&sources)?;
     let settings = ConsoleSettings {
         public_url: console.url.clone(),
         highest_role: console.role,
+        oidc: oidc_settings(&config)?,
         ..ConsoleSettings::default()
     };
     let agents = agent_endpoint(console)?;
     let server = bind_console(console.listen, settings, Clock::system()).await?;
-    let config = context::load_config(&context::config_sources(global)?)?;
     let connection = SystemConnection::open_running(global).await?;
     let store = connection.store()?.clone();
     let system = ConsoleSystem {
@@ -63,6 +66,12 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
     };
     connection.close().await;
     ended
+}
+
+/// The identity provider of the configuration.
+pub(crate) fn oidc_settings(config: &LoadedConfig) -> Result<Option<OidcSettings>, CommandFailure> {
+    let section: ConsoleSection = context::config_section(config, "console")?;
+    Ok(section.oidc.settings())
 }
 
 /// The orchestrator that the command line names.
@@ -112,11 +121,13 @@ pub(crate) async fn bind_console(
     bound.map_err(|error| console_failure(&error))
 }
 
-fn console_failure(error: &ConsoleError) -> CommandFailure {
+/// What a console that cannot start means for the command.
+pub(crate) fn console_failure(error: &ConsoleError) -> CommandFailure {
     match error {
-        ConsoleError::PublicUrl(_) | ConsoleError::Exposed(_) => {
-            CommandFailure::Usage(error.to_string())
-        }
+        ConsoleError::PublicUrl(_)
+        | ConsoleError::Exposed(_)
+        | ConsoleError::Oidc { .. }
+        | ConsoleError::OidcClient(_) => CommandFailure::Usage(ErrorChain(error).to_string()),
         ConsoleError::Bind { .. } => CommandFailure::Unreachable {
             what: ErrorChain(error).to_string(),
             advice: "End the program that uses the address, or name another one.".to_owned(),

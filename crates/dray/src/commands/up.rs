@@ -21,6 +21,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     // Bound before the services start, so that an address in use ends the command, and the port of the URL is known.
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
+    let config = context::load_config(&sources)?;
     let mut host = context::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -32,7 +33,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     };
     // Bound before the services start, so that an address in use ends the command.
     let mcp = BoundMcp::bind(&up.mcp, context::tenant_of(global)?).await?;
-    let bound_console = BoundConsole::bind(up, context::tenant_of(global)?).await?;
+    let bound_console = BoundConsole::bind(up, context::tenant_of(global)?, &config).await?;
     let mut serving = None;
     let ticket_url = tickets
         .as_ref()
@@ -71,6 +72,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
 /// The configuration of the services, with the options of the command line on top.
 fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, CommandFailure> {
     let mut sources = context::with_home(context::config_sources(global)?)?;
+    sources = up.console.oidc.configure(sources);
     if let Some(address) = up.http {
         sources = sources.set("http.listen", address.to_string());
     }

@@ -8,6 +8,7 @@ use dray_console::{
 };
 use dray_orchestrator::Config as OrchestratorConfig;
 use dray_service::RunningHost;
+use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
 use dray_types::{Clock, TenantId};
 
@@ -30,12 +31,14 @@ impl BoundConsole {
     pub(crate) async fn bind(
         up: &UpArgs,
         tenant: TenantId,
+        config: &LoadedConfig,
     ) -> Result<Option<Self>, CommandFailure> {
         let options = &up.console;
         let settings = ConsoleSettings {
             public_url: options.console_url.clone(),
             // The person who starts the system can do all of this with the other commands as well.
             highest_role: ConsoleRole::Act,
+            oidc: console::oidc_settings(config)?,
             ..ConsoleSettings::default()
         };
         let server = match options.console {
@@ -43,6 +46,10 @@ impl BoundConsole {
             None if options.no_console || !up.only.is_empty() => return Ok(None),
             None => match bind_default(settings).await {
                 Ok(server) => server,
+                // Without its provider, people could not log in, and the operator would learn it from them.
+                Err(error @ (ConsoleError::Oidc { .. } | ConsoleError::OidcClient(_))) => {
+                    return Err(console::console_failure(&error));
+                }
                 Err(error) => {
                     print_note(&format!("no console: {}", ErrorChain(&error)));
                     return Ok(None);

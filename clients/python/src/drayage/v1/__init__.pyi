@@ -339,7 +339,7 @@ class ConsoleAction(_int):
 CONSOLE_ACTION_UNSPECIFIED: ConsoleAction
 """An action of a newer console."""
 CONSOLE_ACTION_LOGIN: ConsoleAction
-"""Exchanged a login link for a session: `login`."""
+"""Exchanged a login link, or a login at the identity provider, for a session: `login`."""
 CONSOLE_ACTION_LOGOUT: ConsoleAction
 """Ended a session: `logout`."""
 CONSOLE_ACTION_RESEND: ConsoleAction
@@ -384,7 +384,7 @@ CONSOLE_STAGE_FAILED: ConsoleStage
 class ConsoleAudit(Message):
     """Two per action, before it and after it, with the same operation id: `dray.audit.console.v1.acted.<tenant>`. An action without the second event was cut off by the end of the console, and its outcome is in the records of its service."""
     login: _str
-    """Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty before there is one."""
+    """Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty for a login that was refused."""
     role: _str
     """Role of the login: `look` or `act`."""
     action: ConsoleAction
@@ -395,7 +395,11 @@ class ConsoleAudit(Message):
     """On what: a delivery, a dead letter, a sandbox with a path, an agent, or the host of a URL; at most 512 bytes."""
     failure: _str
     """Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one."""
-    def __init__(self, *, login: _str | None = ..., role: _str | None = ..., action: ConsoleAction | None = ..., stage: ConsoleStage | None = ..., target: _str | None = ..., failure: _str | None = ...) -> None: ...
+    person: _str
+    """Who logged in: `sub` of the identity provider, at most 255 bytes; empty with a login link, which names no person."""
+    person_name: _str
+    """Name of `person` for people, at most 240 characters. The provider may change it, so it is not an identity."""
+    def __init__(self, *, login: _str | None = ..., role: _str | None = ..., action: ConsoleAction | None = ..., stage: ConsoleStage | None = ..., target: _str | None = ..., failure: _str | None = ..., person: _str | None = ..., person_name: _str | None = ...) -> None: ...
 
 class ChatTarget(Message):
     """Where messages to and from a user go."""

@@ -23,7 +23,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 };
 
 /// Makes `jsonwebtoken` verify with this provider. It can be called any number of times.
-pub(super) fn install_provider() {
+pub(crate) fn install_provider() {
     // An error means that another server of this process has already installed this provider.
     let _ = PROVIDER.install_default();
 }

@@ -1,0 +1,354 @@
+//! Logins through a fake identity provider, as a browser makes them.
+
+mod provider;
+mod refusals;
+
+use std::collections::HashMap;
+
+use dray_jwt::fake_issuer::SigningKey;
+use dray_proto::v1::{ConsoleAction, ConsoleAudit, ConsoleStage};
+use serde_json::json;
+use url::Url;
+
+use self::provider::{DISCOVERY, FakeProvider, KEYS, TOKEN};
+use super::*;
+
+/// A console with a provider, and the audit events of the console.
+struct OidcFixture {
+    provider: FakeProvider,
+    console: ConsoleFixture,
+    clock: Clock,
+}
+
+/// A browser on its way to the provider.
+struct BegunAttempt {
+    /// Parameters of the authorization request.
+    parameters: HashMap<String, String>,
+    /// Cookie of the attempt.
+    cookie: String,
+}
+
+impl OidcFixture {
+    async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// A console with changed settings.
+    async fn with(change: impl FnOnce(&mut ConsoleSettings)) -> Self {
+        let provider = FakeProvider::start().await;
+        let mut settings = ConsoleSettings {
+            oidc: Some(provider.settings()),
+            ..ConsoleFixture::acting()
+        };
+        change(&mut settings);
+        let clock = Clock::manual(Clock::system().now_ms());
+        let bus = empty_bus().await;
+        let console = ConsoleFixture::over_clock(bus, settings, None, clock.clone()).await;
+        Self {
+            provider,
+            console,
+            clock,
+        }
+    }
+
+    /// Follows the link of the login page.
+    async fn begin(&self, next: &str) -> BegunAttempt {
+        let path = format!("/login/provider?next={next}");
+        let response = self.console.get(&path, None).await;
+        assert_eq!(response.status, 303, "{response:?}");
+        let location = Url::parse(response.header("location").unwrap()).unwrap();
+        assert!(location.as_str().starts_with(&self.provider.issuer()));
+        let cookie = response.header("set-cookie").unwrap();
+        assert!(
+            cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax; Max-Age=600"),
+            "{cookie}"
+        );
+        BegunAttempt {
+            parameters: location.query_pairs().into_owned().collect(),
+            cookie: cookie.split(';').next().unwrap().to_owned(),
+        }
+    }
+
+    /// Comes back from the provider with this query.
+    async fn come_back(&self, attempt: &BegunAttempt, query: &[(&str, &str)]) -> TestResponse {
+        let query: String = url::form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(query)
+            .finish();
+        let login = Login {
+            cookie: attempt.cookie.clone(),
+            form_token: String::new(),
+        };
+        let path = format!("/login/return?{query}");
+        self.console.get(&path, Some(&login)).await
+    }
+
+    /// The provider logs the person in, and the browser comes back.
+    async fn complete(&self, attempt: &BegunAttempt) -> TestResponse {
+        let code = self.provider.issue_code(&attempt.parameters);
+        let (state, issuer) = (&attempt.parameters["state"], self.provider.issuer());
+        let query = [("code", code.as_str()), ("state", state), ("iss", &issuer)];
+        self.come_back(attempt, &query).await
+    }
+
+    /// A complete login.
+    async fn log_in(&self) -> TestResponse {
+        let attempt = self.begin("/").await;
+        self.complete(&attempt).await
+    }
+
+    /// The login of a response that began a session.
+    async fn login_of(&self, response: &TestResponse) -> Login {
+        assert_eq!(response.status, 200, "{response:?}");
+        let port = self.console.address.port();
+        let name = format!("dray-console-{port}=");
+        let mut cookies = response.head.lines().filter_map(|line| {
+            let cookie = line.strip_prefix("set-cookie: ")?;
+            cookie.starts_with(&name).then_some(cookie)
+        });
+        let cookie = cookies.next().unwrap();
+        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"));
+        let mut login = Login {
+            cookie: cookie.split(';').next().unwrap().to_owned(),
+            form_token: String::new(),
+        };
+        login.form_token = self.console.get("/policy", Some(&login)).await.form_token();
+        login
+    }
+}
+
+/// Whether a response begins a session.
+fn begins_session(response: &TestResponse) -> bool {
+    response.head.lines().any(|line| {
+        let is_session = line.starts_with("set-cookie: dray-console-");
+        is_session && !line.starts_with("set-cookie: dray-console-login-")
+    })
+}
+
+/// The next audit event of the console, logins included.
+async fn next_audit(trail: &mut dray_bus::EventStream) -> ConsoleAudit {
+    let reading = async { trail.next().await.unwrap().decode().unwrap() };
+    tokio::time::timeout(TEST_TIMEOUT, reading).await.unwrap()
+}
+
+async fn audit_trail(console: &ConsoleFixture) -> dray_bus::EventStream {
+    let filter = dray_bus::EventFilter::new("dray.audit.console.>").from_start();
+    console.bus.events(filter).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_person_logs_in_acts_and_logs_out_and_is_named_in_every_audit_event() {
+    let mut fixture = OidcFixture::new().await;
+    let mut trail = audit_trail(&fixture.console).await;
+    fixture
+        .console
+        .respond::<dray_proto::v1::ResendRequest>(|_| Err(Fault::internal()))
+        .await;
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let page = fixture.console.get("/live", Some(&login)).await;
+    // Escaped, because people choose their names.
+    assert!(page.body.contains("Ada &lt;Lovelace&gt;"), "{page:?}");
+    assert!(page.body.contains("may act"), "{page:?}");
+    fixture
+        .console
+        .post("/deliveries/resend", &login, "delivery=d-1")
+        .await;
+    let left = fixture.console.post("/logout", &login, "").await;
+    assert_eq!(left.status, 303);
+    assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 401);
+    for (action, stage) in [
+        (ConsoleAction::Login, ConsoleStage::Done),
+        (ConsoleAction::Resend, ConsoleStage::Begun),
+        (ConsoleAction::Resend, ConsoleStage::Failed),
+        (ConsoleAction::Logout, ConsoleStage::Done),
+    ] {
+        let audit = next_audit(&mut trail).await;
+        assert_eq!((audit.action(), audit.stage()), (action, stage));
+        assert_eq!(audit.person, "u-1");
+        assert_eq!(audit.person_name, "Ada <Lovelace>");
+        assert_eq!((audit.role.as_str(), audit.login.len()), ("act", 16));
+    }
+}
+
+#[tokio::test]
+async fn a_login_by_an_rsa_key_and_without_an_announced_issuer_works() {
+    let fixture = OidcFixture::new().await;
+    let name = "authorization_response_iss_parameter_supported";
+    {
+        let mut state = fixture.provider.state();
+        state.keys = vec![("r".to_owned(), SigningKey::test_rsa())];
+        state.discovery = json!({ name: null });
+    }
+    let attempt = fixture.begin("/").await;
+    let code = fixture.provider.issue_code(&attempt.parameters);
+    let state = &attempt.parameters["state"];
+    let query = [("code", code.as_str()), ("state", state)];
+    let response = fixture.come_back(&attempt, &query).await;
+    fixture.login_of(&response).await;
+}
+
+#[tokio::test]
+async fn a_login_begins_a_new_session_and_leads_to_the_wanted_page_of_this_console() {
+    let fixture = OidcFixture::new().await;
+    let refused = fixture
+        .console
+        .get("/sandboxes?session=s&path=a", None)
+        .await;
+    assert_eq!(refused.status, 401);
+    let link = "/login/provider?next=%2Fsandboxes%3Fsession%3Ds%26path%3Da";
+    assert!(
+        refused.body.contains(&format!("href=\"{link}\"")),
+        "{refused:?}"
+    );
+    assert!(
+        refused.body.contains("Log in with 127.0.0.1"),
+        "{refused:?}"
+    );
+    for (next, opened) in [
+        (
+            "%2Fsandboxes%3Fsession%3Ds%26path%3Da",
+            "/sandboxes?session=s&path=a",
+        ),
+        ("%2F%2Fevil.example", "/"),
+        ("%2F%5Cevil.example", "/"),
+        ("https%3A%2F%2Fevil.example", "/"),
+    ] {
+        let attempt = fixture.begin(next).await;
+        let response = fixture.complete(&attempt).await;
+        let refresh = response.header("refresh").unwrap();
+        assert_eq!(refresh, format!("0;url={opened}"));
+        let port = fixture.console.address.port();
+        let planted = Login {
+            cookie: format!("dray-console-{port}=planted"),
+            form_token: String::new(),
+        };
+        fixture.login_of(&response).await;
+        assert_eq!(
+            fixture.console.get("/live", Some(&planted)).await.status,
+            401
+        );
+        // The cookie of the attempt ends with it.
+        let cleared = format!("set-cookie: dray-console-login-{port}=; ");
+        assert!(response.head.contains(&cleared), "{response:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_claim_gives_the_role_and_a_person_without_one_is_refused_and_recorded() {
+    let fixture = OidcFixture::new().await;
+    let mut trail = audit_trail(&fixture.console).await;
+    fixture.provider.state().claims = json!({"groups": ["staff", "other"]});
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let page = fixture.console.get("/live", Some(&login)).await;
+    assert!(page.body.contains("may look"), "{page:?}");
+    let acted = fixture
+        .console
+        .post("/deliveries/resend", &login, "delivery=d");
+    assert_eq!(acted.await.status, 403);
+    assert_eq!(next_audit(&mut trail).await.role, "look");
+    fixture.provider.state().claims = json!({"groups": ["other"]});
+    let refused = fixture.log_in().await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(
+        refused.body.contains("has no role in this console"),
+        "{refused:?}"
+    );
+    assert!(!begins_session(&refused), "{refused:?}");
+    let audit = next_audit(&mut trail).await;
+    assert_eq!(audit.stage(), ConsoleStage::Failed);
+    assert_eq!(audit.failure, "denied/no_role");
+    assert_eq!((audit.person.as_str(), audit.role.as_str()), ("u-1", ""));
+}
+
+#[tokio::test]
+async fn a_console_for_looking_lets_no_person_act() {
+    let fixture = OidcFixture::with(|settings| settings.highest_role = ConsoleRole::Look).await;
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let page = fixture.console.get("/live", Some(&login)).await;
+    assert!(page.body.contains("may look"), "{page:?}");
+}
+
+#[tokio::test]
+async fn login_links_work_beside_the_provider() {
+    let fixture = OidcFixture::new().await;
+    let login = fixture.console.log_in(ConsoleRole::Act).await;
+    assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 200);
+    assert_eq!(fixture.provider.requests(DISCOVERY), 0);
+}
+
+#[tokio::test]
+async fn new_keys_of_the_provider_are_loaded_once_when_a_token_names_one() {
+    let fixture = OidcFixture::new().await;
+    fixture.login_of(&fixture.log_in().await).await;
+    assert_eq!(fixture.provider.requests(KEYS), 1);
+    fixture.provider.state().keys = vec![("k2".to_owned(), SigningKey::generate_curve())];
+    let early = fixture.log_in().await;
+    assert_eq!(early.status, 403, "{early:?}");
+    assert!(
+        early.body.contains("key of the token is not known"),
+        "{early:?}"
+    );
+    assert_eq!(fixture.provider.requests(KEYS), 1);
+    fixture.clock.advance(Duration::from_secs(30));
+    fixture.login_of(&fixture.log_in().await).await;
+    assert_eq!(fixture.provider.requests(KEYS), 2);
+    // The document is younger than an hour.
+    assert_eq!(fixture.provider.requests(DISCOVERY), 1);
+}
+
+#[tokio::test]
+async fn the_secret_goes_where_the_provider_takes_it_and_a_public_client_sends_none() {
+    let fixture = OidcFixture::new().await;
+    fixture.login_of(&fixture.log_in().await).await;
+    {
+        let state = fixture.provider.state();
+        let (authorization, form) = &state.last_token_request;
+        assert!(authorization.starts_with("Basic "));
+        assert!(!form.iter().any(|(name, _)| name == "client_secret"));
+    }
+    let posting = OidcFixture::new().await;
+    posting.provider.state().discovery =
+        json!({"token_endpoint_auth_methods_supported": ["client_secret_post"]});
+    posting.login_of(&posting.log_in().await).await;
+    assert_eq!(posting.provider.state().last_token_request.0, "");
+    let public = OidcFixture::with(|settings| {
+        settings.oidc.as_mut().unwrap().client_secret = None;
+    })
+    .await;
+    let refused = public.log_in().await;
+    assert_eq!(refused.status, 502, "{refused:?}");
+    let state = public.provider.state();
+    let (authorization, form) = &state.last_token_request;
+    assert_eq!(authorization, "");
+    assert!(form.contains(&("client_id".to_owned(), "console".to_owned())));
+}
+
+#[tokio::test]
+async fn a_browser_at_localhost_is_led_to_the_host_of_the_redirect_uri() {
+    let fixture = OidcFixture::new().await;
+    let port = fixture.console.address.port();
+    let request = format!(
+        "GET /login/provider?next=/live HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n"
+    );
+    let response = fixture.console.send(request).await;
+    let location = format!("http://127.0.0.1:{port}/login/provider?next=%2Flive");
+    assert_eq!(response.header("location"), Some(location.as_str()));
+    assert_eq!(response.header("set-cookie"), None);
+}
+
+#[tokio::test]
+async fn a_look_at_the_link_begins_no_login_and_a_console_without_a_provider_has_none() {
+    let fixture = OidcFixture::new().await;
+    for path in ["/login/provider", "/login/return?code=a&state=b"] {
+        let host = fixture.console.address;
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let response = fixture.console.send(head).await;
+        assert_eq!(
+            (response.status, response.header("set-cookie")),
+            (200, None)
+        );
+        let plain = ConsoleFixture::new().await;
+        assert_eq!(plain.get(path, None).await.status, 404);
+    }
+    assert_eq!(fixture.provider.requests(DISCOVERY), 0);
+    assert_eq!(fixture.provider.requests(TOKEN), 0);
+}

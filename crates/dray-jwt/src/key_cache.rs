@@ -1,0 +1,182 @@
+//! The public keys of an issuer, cached.
+//!
+//! Keys are loaded again when they are ten minutes old, and when a token has an unknown key id: at most once in thirty
+//! seconds, so that invented ids cause no load. While the issuer cannot be reached, known keys are valid
+//! for an hour.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dray_types::Clock;
+use futures_util::future::BoxFuture;
+use jsonwebtoken::{Algorithm, DecodingKey};
+use tokio::task::JoinSet;
+
+use crate::key_set::{KeySet, KeySetError};
+
+/// Age at which keys are fetched again.
+const REFRESH_AFTER: Duration = Duration::from_mins(10);
+/// Age at which keys no longer count.
+const MAX_AGE: Duration = Duration::from_hours(1);
+/// Shortest time between two fetches.
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(30);
+/// Why a source does not have the key set; for the log.
+pub type LoadCause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where the key set of an issuer comes from.
+pub trait KeySource: fmt::Debug + Send + Sync + 'static {
+    /// Loads the text of the key set. Implementations limit its size and the time that it takes.
+    ///
+    /// # Errors
+    ///
+    /// Why the key set is not available.
+    fn load_keys(&self) -> BoxFuture<'_, Result<String, LoadCause>>;
+}
+
+/// Why a token has no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyError {
+    /// The authorization server has no such key.
+    Unknown,
+    /// The keys are not available, so the token cannot be verified.
+    Unavailable,
+}
+
+#[derive(Debug, Default)]
+struct CachedKeys {
+    keys: Arc<KeySet>,
+    fetched_at_ms: Option<u64>,
+    tried_at_ms: Option<u64>,
+}
+
+/// The keys, and how they are fetched.
+#[derive(Debug)]
+struct KeyState {
+    source: Arc<dyn KeySource>,
+    clock: Clock,
+    cached: Mutex<CachedKeys>,
+}
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub struct KeyCache {
+    state: Arc<KeyState>,
+    /// The running fetch. The request that waits for it has the lock, so that only one fetch runs at a time. If that
+    /// request is dropped, the fetch continues for the next one.
+    fetching: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+impl KeyCache {
+    /// An empty cache. `clock` gives the age of the keys.
+    pub fn new(source: Arc<dyn KeySource>, clock: Clock) -> Self {
+        Self {
+            state: Arc::new(KeyState {
+                source,
+                clock,
+                cached: Mutex::default(),
+            }),
+            fetching: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The key for a token with this key id and algorithm.
+    pub(crate) async fn find_key(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<DecodingKey, KeyError> {
+        let state = &self.state;
+        if let Some(key) = state.known(id, algorithm) {
+            // A fetch that stalls must not delay tokens whose key is known.
+            if state.is_older_than(REFRESH_AFTER)
+                && let Ok(mut fetching) = self.fetching.try_lock()
+            {
+                while fetching.try_join_next().is_some() {}
+                self.begin_fetch(&mut fetching);
+            }
+            return Ok(key);
+        }
+        let mut fetching = self.fetching.lock().await;
+        while fetching.join_next().await.is_some() {}
+        if state.known(id, algorithm).is_none() {
+            self.begin_fetch(&mut fetching);
+            while fetching.join_next().await.is_some() {}
+        }
+        match state.known(id, algorithm) {
+            Some(key) => Ok(key),
+            None if state.is_older_than(REFRESH_AFTER) => Err(KeyError::Unavailable),
+            None => Err(KeyError::Unknown),
+        }
+    }
+
+    /// Begins a fetch, unless one runs or was tried a short time before.
+    fn begin_fetch(&self, fetching: &mut JoinSet<()>) {
+        if fetching.is_empty() && self.state.may_fetch() {
+            let state = self.state.clone();
+            fetching.spawn(async move { state.refresh().await });
+        }
+    }
+}
+
+impl KeyState {
+    fn cached(&self) -> MutexGuard<'_, CachedKeys> {
+        // No code that can panic runs under the lock.
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_older_than(&self, age: Duration) -> bool {
+        let now = self.clock.now_ms();
+        let fetched = self.cached().fetched_at_ms;
+        fetched.is_none_or(|at| now.saturating_sub(at) >= millis(age))
+    }
+
+    fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
+        if self.is_older_than(MAX_AGE) {
+            return None;
+        }
+        let keys = Arc::clone(&self.cached().keys);
+        keys.find_key(id, algorithm)
+    }
+
+    /// Whether enough time passed since the last fetch began. Then this one counts as begun.
+    fn may_fetch(&self) -> bool {
+        let now = self.clock.now_ms();
+        let mut cached = self.cached();
+        let tried = cached.tried_at_ms;
+        let may = tried.is_none_or(|at| now.saturating_sub(at) >= millis(MIN_FETCH_INTERVAL));
+        if may {
+            cached.tried_at_ms = Some(now);
+        }
+        may
+    }
+
+    async fn refresh(&self) {
+        let begun = self.clock.now_ms();
+        let loaded = self.source.load_keys().await;
+        let parsed = loaded.map_err(RefreshError::Source);
+        match parsed.and_then(|text| Ok(KeySet::parse(&text)?)) {
+            Ok(keys) => {
+                let mut cached = self.cached();
+                cached.keys = Arc::new(keys);
+                cached.fetched_at_ms = Some(begun);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the keys of the authorization server are not renewed");
+            }
+        }
+    }
+}
+
+/// Why keys are not renewed.
+#[derive(Debug, thiserror::Error)]
+enum RefreshError {
+    #[error("{0}")]
+    Source(LoadCause),
+    #[error(transparent)]
+    Content(#[from] KeySetError),
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

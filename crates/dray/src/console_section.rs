@@ -1,0 +1,120 @@
+//! Section `console` of the configuration: logins through an identity provider.
+
+use std::path::PathBuf;
+
+use dray_console::OidcSettings;
+use dray_service::config::{ConfigProblem, Section};
+use dray_types::Secret;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The console, which `dray up` and `dray console` serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct ConsoleSection {
+    /// Logins through an identity provider (OpenID Connect).
+    pub(crate) oidc: OidcSection,
+}
+
+/// The identity provider of the console. Options of the command line (`--oidc-…`) replace these settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct OidcSection {
+    /// Identifier of the provider, exactly as its discovery document has it: `https://login.example.org/realms/team`.
+    /// `https`, or `http` on loopback. Default empty: people log in with links alone.
+    pub(crate) issuer: String,
+    /// Id of the console at the provider.
+    pub(crate) client_id: String,
+    /// Secret of the console at the provider. Empty: a public client, which has PKCE alone.
+    pub(crate) client_secret: Secret,
+    /// PEM file with further authorities for the certificate of the provider.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Scopes to request. Default `openid` and `profile`.
+    pub(crate) scopes: Vec<String>,
+    /// The claim of the ID token with the groups or roles of a person; dots lead into nested claims, such as
+    /// `realm_access.roles`. Default `groups`.
+    pub(crate) role_claim: String,
+    /// Values of the claim that let a person look.
+    pub(crate) look: Vec<String>,
+    /// Values of the claim that let a person act, too.
+    pub(crate) act: Vec<String>,
+}
+
+impl Default for OidcSection {
+    fn default() -> Self {
+        let settings = OidcSettings::default();
+        Self {
+            issuer: settings.issuer,
+            client_id: settings.client_id,
+            client_secret: Secret::default(),
+            ca_file: settings.ca_file,
+            scopes: settings.scopes,
+            role_claim: settings.role_claim,
+            look: settings.look_values,
+            act: settings.act_values,
+        }
+    }
+}
+
+impl OidcSection {
+    /// The settings for the console; `None` without an issuer.
+    pub(crate) fn settings(&self) -> Option<OidcSettings> {
+        let secret = &self.client_secret;
+        (!self.issuer.is_empty()).then(|| OidcSettings {
+            issuer: self.issuer.clone(),
+            client_id: self.client_id.clone(),
+            client_secret: (!secret.is_empty()).then(|| secret.clone()),
+            ca_file: self.ca_file.clone(),
+            scopes: self.scopes.clone(),
+            role_claim: self.role_claim.clone(),
+            look_values: self.look.clone(),
+            act_values: self.act.clone(),
+            ..OidcSettings::default()
+        })
+    }
+}
+
+impl Section for ConsoleSection {
+    fn validate(&self) -> Vec<ConfigProblem> {
+        let Some(settings) = self.oidc.settings() else {
+            // Roles without a provider have no effect, and an operator who sets them expects one.
+            let is_partial = self.oidc != OidcSection::default();
+            let missing = ConfigProblem::new("oidc.issuer", "must be set with the other settings");
+            return is_partial.then_some(missing).into_iter().collect();
+        };
+        let problems = settings.problems().into_iter();
+        problems
+            .map(|problem| ConfigProblem::new(format!("oidc.{}", problem.setting), problem.reason))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_without_an_issuer_or_without_a_role_are_refused() {
+        let fields = |oidc: OidcSection| {
+            let problems = ConsoleSection { oidc }.validate().into_iter();
+            problems.map(|problem| problem.field).collect::<Vec<_>>()
+        };
+        assert!(fields(OidcSection::default()).is_empty());
+        let partial = OidcSection {
+            look: vec!["team".to_owned()],
+            ..OidcSection::default()
+        };
+        assert_eq!(fields(partial.clone()), ["oidc.issuer"]);
+        let complete = OidcSection {
+            issuer: "https://login.example.org".to_owned(),
+            client_id: "console".to_owned(),
+            ..partial
+        };
+        assert!(fields(complete.clone()).is_empty());
+        let unused = OidcSection {
+            look: Vec::new(),
+            ..complete
+        };
+        assert_eq!(fields(unused), ["oidc.look"]);
+    }
+}
