@@ -98,11 +98,11 @@ impl ConsoleFixture {
     }
 
     async fn with(settings: ConsoleSettings) -> Self {
-        Self::over(empty_bus().await, settings).await
+        Self::start_on(empty_bus().await, settings).await
     }
 
     /// A console over this bus.
-    async fn over(bus: Bus, settings: ConsoleSettings) -> Self {
+    async fn start_on(bus: Bus, settings: ConsoleSettings) -> Self {
         Self::over_system(bus, settings, None).await
     }
 
