@@ -254,7 +254,7 @@ impl WorkSweeper {
         job.read().await?;
         let record = job.record();
         let now_ms = self.bus.now_ms();
-        let patience = self.patience(pulled, now_ms, &envelope);
+        let patience = self.remaining_time(pulled, now_ms, &envelope);
         match plan_sweep(&record, envelope.redrives, now_ms, patience) {
             SweepPlan::Forget => return Ok(SweepVerdict::Ended),
             SweepPlan::Wait(delay) => return Ok(SweepVerdict::Waits(delay)),
@@ -266,7 +266,7 @@ impl WorkSweeper {
         }
         let fault = stranded_fault(&record);
         let event = self.rejection(pulled, &envelope, &fault);
-        job.bury(
+        job.dead_letter(
             &pulled.message,
             pulled.delivered,
             event,
@@ -279,7 +279,12 @@ impl WorkSweeper {
     }
 
     /// Time left until a minute after the deadline; zero for a message that is not delivered to workers any more.
-    fn patience(&self, pulled: &PulledMessage, now_ms: u64, envelope: &WorkEnvelope) -> Duration {
+    fn remaining_time(
+        &self,
+        pulled: &PulledMessage,
+        now_ms: u64,
+        envelope: &WorkEnvelope,
+    ) -> Duration {
         if self.exhausted.contains(&pulled.message.sequence) {
             return Duration::ZERO;
         }

@@ -158,7 +158,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             }
             DeliveryPlan::DeadLetter => {
                 let fault = last_fault(&self.job.record());
-                self.bury(&fault).await?;
+                self.dead_letter(&fault).await?;
                 Ok(ClaimOutcome::Ended("dead"))
             }
             DeliveryPlan::Work(record) => {
@@ -272,7 +272,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
                 Ok(None)
             }
             NextStep::DeadLetter => {
-                self.bury(&fault).await?;
+                self.dead_letter(&fault).await?;
                 Ok(Some("dead"))
             }
             NextStep::Fail => {
@@ -286,7 +286,8 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         tracing::error!("a handler panicked");
         let record = self.job.record();
         if is_last_panic(&record, self.shop.settings.attempts) {
-            self.bury(&Fault::from(&PoisonMessage::Panicked)).await?;
+            self.dead_letter(&Fault::from(&PoisonMessage::Panicked))
+                .await?;
             return Ok(Some("dead"));
         }
         let fault = Fault::internal().detail(PANIC_DETAIL);
@@ -324,11 +325,11 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         Ok(())
     }
 
-    async fn bury(&mut self, fault: &Fault) -> Result<(), JobError> {
+    async fn dead_letter(&mut self, fault: &Fault) -> Result<(), JobError> {
         let event = self.rejected(TerminalState::DeadLettered, fault);
         let version = &self.shop.settings.service_version;
         self.job
-            .bury(
+            .dead_letter(
                 &self.pulled.message,
                 self.pulled.delivered,
                 event,

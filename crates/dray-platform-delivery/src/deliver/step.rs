@@ -51,11 +51,11 @@ impl DeliveryRun<'_> {
         let now_ms = self.context.clock.now_ms();
         match machine::decide_resume(&step, open.account.platform.ambiguity(), now_ms) {
             ResumeAction::Send => self.repeat(open, at, step).await,
-            ResumeAction::GiveUp => self.doubt(open, at, step).await,
+            ResumeAction::GiveUp => self.end_as_unknown(open, at, step).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
                 ReconcileResult::Sent(confirmed) => self.confirmed(open, at, step, confirmed).await,
                 ReconcileResult::NotSent => self.not_found(open, at, step, uncounted).await,
-                ReconcileResult::Unknown => self.doubt(open, at, step).await,
+                ReconcileResult::Unknown => self.end_as_unknown(open, at, step).await,
             },
         }
     }
@@ -82,7 +82,7 @@ impl DeliveryRun<'_> {
                 Ok(StepFlow::Park(due_ms, WaitingReason::Queue))
             }
             NotFoundAction::AskAt(_) | NotFoundAction::LeaveUnknown => {
-                self.doubt(open, at, step).await
+                self.end_as_unknown(open, at, step).await
             }
         }
     }
@@ -93,7 +93,7 @@ impl DeliveryRun<'_> {
         step: &SendingStep,
     ) -> Result<ReconcileResult, DeliveryError> {
         // Without the file the platform's message cannot be recognised.
-        let Some(shown) = self.shown(open, step, None).await else {
+        let Some(shown) = self.with_links(open, step, None).await else {
             return Ok(ReconcileResult::Unknown);
         };
         let key = key_of(step);
@@ -131,7 +131,7 @@ impl DeliveryRun<'_> {
     }
 
     /// Whether it is visible stays unknown.
-    async fn doubt(
+    async fn end_as_unknown(
         &mut self,
         open: &OpenDelivery,
         at: usize,
@@ -139,7 +139,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
-                file.doubt(&step.platform_code);
+                file.mark_unknown(&step.platform_code);
                 file.attempts = step.attempts;
             }
         }
@@ -177,7 +177,7 @@ impl DeliveryRun<'_> {
             Ok(preview) => preview,
             Err(error) => return self.give_up(open, at, step, &error).await,
         };
-        let Some(shown) = self.shown(open, &step, preview).await else {
+        let Some(shown) = self.with_links(open, &step, preview).await else {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, at, step, &error).await;
         };
@@ -203,10 +203,10 @@ impl DeliveryRun<'_> {
         }
         self.use_file_ids(open, &step).await;
         let Ok(preview) = self.preview_link(&step, true).await? else {
-            return self.doubt(open, at, step).await;
+            return self.end_as_unknown(open, at, step).await;
         };
-        let Some(shown) = self.shown(open, &step, preview).await else {
-            return self.doubt(open, at, step).await;
+        let Some(shown) = self.with_links(open, &step, preview).await else {
+            return self.end_as_unknown(open, at, step).await;
         };
         let _permit = self.upload_permit(open).await?;
         self.send(open, at, step.begin_again(), &shown, SendMode::Repeated)
@@ -382,7 +382,7 @@ impl DeliveryRun<'_> {
         error: &PlatformError,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
-        match decide_failure(error.moment(), mode, error.kind()) {
+        match decide_failure(error.send_outcome(), mode, error.kind()) {
             FailureAction::Refused => {
                 for index in &step.files {
                     if let Some(file) = self.file_mut(*index) {
@@ -391,7 +391,7 @@ impl DeliveryRun<'_> {
                 }
                 self.refused(open, at, step.not_visible(), error).await
             }
-            FailureAction::LeaveUnknown => self.doubt(open, at, step).await,
+            FailureAction::LeaveUnknown => self.end_as_unknown(open, at, step).await,
             FailureAction::Resolve => {
                 self.save().await?;
                 let delay = error
@@ -399,7 +399,7 @@ impl DeliveryRun<'_> {
                     .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
                 // An open step is not parked: the time in which the platform can be asked about it runs out.
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
-                    return self.doubt(open, at, step).await;
+                    return self.end_as_unknown(open, at, step).await;
                 }
                 Ok(StepFlow::Again)
             }
@@ -408,7 +408,7 @@ impl DeliveryRun<'_> {
 
     /// The step as it is shown: a link is made now, as late as possible. The link of a preview was made by the caller;
     /// without it the text is that of a question about an earlier message.
-    async fn shown(
+    async fn with_links(
         &self,
         open: &OpenDelivery,
         step: &StepPlan,
