@@ -89,6 +89,22 @@ enum XtaskCommand {
         #[arg(last = true)]
         filter: Vec<String>,
     },
+    /// Run the rules of work and deliveries in virtual time over a model of the bus and the platforms, in a release build.
+    ///
+    /// Fails when an operation is lost, duplicated or falsely reported, and prints its shortest trace.
+    #[command(after_help = "Examples:\n  \
+        cargo xtask simulate                                       1,000 replicas, 10 million operations\n  \
+        cargo xtask simulate --seed 7 --operations 100000          another, shorter run\n  \
+        cargo xtask simulate --rate 2000 --no-faults --json        the load at a rate, as JSON\n  \
+        cargo xtask simulate --help-run                            all switches")]
+    Simulate {
+        /// Print the switches of the simulation.
+        #[arg(long)]
+        help_run: bool,
+        /// Switches of the simulation: `--seed`, `--operations`, `--replicas`, `--rate`, `--json` and others.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        switches: Vec<String>,
+    },
     /// Test the release binary in network namespaces with packet counters. Needs root.
     Blackbox {
         /// Run only tests whose name contains this.
@@ -185,6 +201,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
             seed,
             filter,
         } => suite::run_soak(&root, rounds, seed, &filter),
+        XtaskCommand::Simulate { help_run, switches } => run_simulation(&root, help_run, &switches),
         XtaskCommand::Blackbox { filter } => suite::run_blackbox(&root, &filter),
         XtaskCommand::Fuzz { minutes, target } => {
             fuzz::run_targets(&root, minutes, target.as_deref())
@@ -205,6 +222,15 @@ fn run_benchmarks(root: &Path, names: &[String]) -> anyhow::Result<()> {
     step::cargo_step(root)
         .args(["run", "--release", "--package", "dray-bench", "--"])
         .args(names)
+        .run()
+}
+
+/// The simulation is a separate binary: it links the bus, which this one does not.
+fn run_simulation(root: &Path, help: bool, switches: &[String]) -> anyhow::Result<()> {
+    step::cargo_step(root)
+        .args(["run", "--release", "--package", "dray-simulation", "--"])
+        .args(help.then_some("--help"))
+        .args(switches)
         .run()
 }
 

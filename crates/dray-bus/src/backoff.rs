@@ -3,11 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rand::Rng;
 use tokio::time::Instant;
 
 /// A uniformly random time between both bounds.
 pub(crate) fn random_between(from: Duration, to: Duration) -> Duration {
-    rand::random_range(from..=to.max(from))
+    draw_between(from, to, &mut rand::rng())
+}
+
+fn draw_between(from: Duration, to: Duration, random: &mut impl Rng) -> Duration {
+    random.random_range(from..=to.max(from))
 }
 
 /// Full jitter below a bound that doubles with every use.
@@ -38,23 +43,23 @@ const MIN_DELAY: Duration = Duration::from_millis(10);
 
 /// The delay before attempt `attempt + 1` of work: at most `min(30 s, 1 s × 2^(attempt − 1))`, full jitter
 /// (messaging-reliability 8).
-pub(crate) fn work_delay(attempt: u32) -> Duration {
+pub fn work_delay(attempt: u32, random: &mut impl Rng) -> Duration {
     const MAX_DELAY: Duration = Duration::from_secs(30);
     // Five doublings of a second pass the bound already; more would overflow the shift.
     let doublings = attempt.saturating_sub(1).min(5);
     let bound = Duration::from_secs(1 << doublings).min(MAX_DELAY);
-    random_between(MIN_DELAY, bound)
+    draw_between(MIN_DELAY, bound, random)
 }
 
 /// The delay of work that is parked for the `parked`-th time because a dependency is unavailable: between 50 % and 100
 /// % of `min(10 s, 0.5 s × 2^(parked − 1))`. It is short, because it delays the recovery.
-pub(crate) fn park_delay(parked: u64) -> Duration {
+pub fn park_delay(parked: u64, random: &mut impl Rng) -> Duration {
     const FIRST_DELAY: Duration = Duration::from_millis(500);
     const MAX_DELAY: Duration = Duration::from_secs(10);
     let doublings = u32::try_from(parked.saturating_sub(1).min(5)).unwrap_or(5);
     let bound = (FIRST_DELAY * (1 << doublings)).min(MAX_DELAY);
     // The minimum is not zero: parked deliveries are not counted as attempts, so only this delay limits their rate.
-    random_between(bound / 2, bound)
+    draw_between(bound / 2, bound, random)
 }
 
 /// Retries are at most a fifth of the requests of the last minute (messaging-reliability 8).
@@ -115,7 +120,7 @@ mod tests {
         for (attempt, bound) in [(0, 1), (1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (99, 30)] {
             for _ in 0..50 {
                 assert!(
-                    work_delay(attempt) <= Duration::from_secs(bound),
+                    work_delay(attempt, &mut rand::rng()) <= Duration::from_secs(bound),
                     "{attempt}"
                 );
             }
@@ -127,7 +132,7 @@ mod tests {
         for (parked, bound) in [(0, 500), (1, 500), (2, 1_000), (5, 8_000), (900, 10_000)] {
             let bound = Duration::from_millis(bound);
             for _ in 0..50 {
-                let delay = park_delay(parked);
+                let delay = park_delay(parked, &mut rand::rng());
                 assert!(delay >= bound / 2 && delay <= bound, "{parked}: {delay:?}");
             }
         }

@@ -40,6 +40,17 @@ struct ConnectionState {
     restored_at: Option<Instant>,
 }
 
+/// How long the leases of others cannot be judged: `lost` is whether the connection is down, `restored` how long ago it
+/// came back. Zero for a connection that was never lost.
+pub fn lease_grace(lost: bool, restored: Option<Duration>, lease: Duration) -> Duration {
+    let period = lease + MAX_RECONNECT_DELAY;
+    // Messages of the restored connection can arrive before the event that reports it.
+    if lost {
+        return period;
+    }
+    restored.map_or(Duration::ZERO, |since| period.saturating_sub(since))
+}
+
 /// Refused subjects that are remembered.
 const MAX_REFUSED_SUBJECTS: usize = 64;
 
@@ -110,15 +121,9 @@ impl ConnectionHealth {
     /// How long the leases of others cannot be judged, after an outage of the bus. Other workers probably lost their
     /// connections too: each needs up to [`MAX_RECONNECT_DELAY`] to come back, and less than `lease` to renew.
     pub(crate) fn restoring(&self, lease: Duration) -> Duration {
-        let period = lease + MAX_RECONNECT_DELAY;
         let connection = self.connection();
-        // Messages of the restored connection can arrive before the event that reports it.
-        if connection.is_lost {
-            return period;
-        }
-        connection
-            .restored_at
-            .map_or(Duration::ZERO, |at| period.saturating_sub(at.elapsed()))
+        let restored = connection.restored_at.map(|at| at.elapsed());
+        lease_grace(connection.is_lost, restored, lease)
     }
 
     fn connection(&self) -> std::sync::MutexGuard<'_, ConnectionState> {

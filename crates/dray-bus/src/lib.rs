@@ -56,6 +56,7 @@ pub mod permissions;
 mod publish;
 mod readiness;
 mod responder;
+pub mod rules;
 mod subject;
 mod sweeper;
 pub mod topology;

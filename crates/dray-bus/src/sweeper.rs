@@ -26,7 +26,7 @@ use crate::work::{RecordedEvent, WorkEnvelope, poison};
 /// Pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after the deadline at which unfinished work counts as stranded.
-const STRANDED_AFTER: Duration = Duration::from_mins(1);
+pub const STRANDED_AFTER: Duration = Duration::from_mins(1);
 /// Longest time until a message is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Messages of one pull.
@@ -253,24 +253,16 @@ impl WorkSweeper {
         let mut job = WorkJob::new(&self.bus, &envelope);
         job.read().await?;
         let record = job.record();
-        // The most frequent case first: most of the stream is work that has ended and been reported.
-        if record::is_over(&record, envelope.redrives) {
-            return Ok(SweepVerdict::Ended);
-        }
         let now_ms = self.bus.now_ms();
-        // A live lease is respected even after the deadline: its worker is about to write the end itself.
-        let lease = record::lease_left(&record, now_ms);
-        if !lease.is_zero() {
-            return Ok(SweepVerdict::Waits(lease));
-        }
         let patience = self.remaining_time(pulled, now_ms, &envelope);
-        if !patience.is_zero() {
-            return Ok(SweepVerdict::Waits(patience));
-        }
-        // Ended, and the worker died before the event was out (between steps 6 and 8).
-        if record::is_terminal(&record) && envelope.redrives == record.redrives {
-            job.report().await?;
-            return Ok(SweepVerdict::Told);
+        match plan_sweep(&record, envelope.redrives, now_ms, patience) {
+            SweepPlan::Forget => return Ok(SweepVerdict::Ended),
+            SweepPlan::Wait(delay) => return Ok(SweepVerdict::Waits(delay)),
+            SweepPlan::Report => {
+                job.report().await?;
+                return Ok(SweepVerdict::Told);
+            }
+            SweepPlan::DeadLetter => {}
         }
         let fault = stranded_fault(&record);
         let event = self.rejection(pulled, &envelope, &fault);
@@ -338,6 +330,44 @@ struct KnownWork {
     serves: fn(&str) -> bool,
     verb: &'static str,
     reject: RejectionBuilder,
+}
+
+/// What the sweeper does with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepPlan {
+    /// Its end was published.
+    Forget,
+    /// A worker may still end it: look again after this long.
+    Wait(Duration),
+    /// It ended, and its worker died before the event was out (between steps 6 and 8).
+    Report,
+    /// No worker will end it.
+    DeadLetter,
+}
+
+/// Decides over a message by its ledger entry. `patience` is the time left until it counts as stranded.
+pub fn plan_sweep(
+    record: &v1::LedgerRecord,
+    redrives: u32,
+    now_ms: u64,
+    patience: Duration,
+) -> SweepPlan {
+    // The most frequent case first: most of the stream is work that has ended and been reported.
+    if record::is_over(record, redrives) {
+        return SweepPlan::Forget;
+    }
+    // A live lease is respected even after the deadline: its worker is about to write the end itself.
+    let lease = record::lease_left(record, now_ms);
+    if !lease.is_zero() {
+        return SweepPlan::Wait(lease);
+    }
+    if !patience.is_zero() {
+        return SweepPlan::Wait(patience);
+    }
+    if record::is_terminal(record) && redrives == record.redrives {
+        return SweepPlan::Report;
+    }
+    SweepPlan::DeadLetter
 }
 
 enum SweepVerdict {

@@ -7,10 +7,11 @@
 mod delivery;
 pub(crate) mod envelope;
 pub(crate) mod job;
+pub(crate) mod plan;
 pub(crate) mod poison;
 mod process;
 mod pull;
-mod retry;
+pub(crate) mod retry;
 mod return_delay;
 mod shares;
 mod supervise;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
+use dray_delivery_rules::chat_lease::{self, LeaseRecord};
 use dray_types::{Clock, Sha256Digest};
-use serde::{Deserialize, Serialize};
 
 /// Takes leases for one process.
 #[derive(Clone, Debug)]
@@ -26,13 +26,6 @@ pub struct Lease {
     leases: LeaseStore,
     key: String,
     revision: u64,
-}
-
-/// The stored form of a lease.
-#[derive(Debug, Serialize, Deserialize)]
-struct LeaseRecord {
-    holder: String,
-    until_ms: u64,
 }
 
 impl LeaseStore {
@@ -74,19 +67,12 @@ impl LeaseStore {
     }
 
     fn value(&self, life: Duration) -> Bytes {
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let held = LeaseRecord {
-            holder: self.holder.clone(),
-            until_ms: self.clock.now_ms().saturating_add(life),
-        };
-        serde_json::to_vec(&held).unwrap_or_default().into()
+        let record = LeaseRecord::lasting(&self.holder, self.clock.now_ms(), life);
+        record.encode().into()
     }
 
-    /// Whether the record blocks no other replica. An unreadable record blocks none.
     fn is_free(&self, value: &[u8]) -> bool {
-        serde_json::from_slice::<LeaseRecord>(value).map_or(true, |held| {
-            held.holder == self.holder || held.until_ms <= self.clock.now_ms()
-        })
+        chat_lease::is_free(value, &self.holder, self.clock.now_ms())
     }
 }
 

@@ -53,7 +53,6 @@ pub mod inbound;
 pub mod index;
 pub mod lease;
 pub mod link;
-pub mod machine;
 pub mod metrics;
 pub mod platform_cache;
 mod poll_delay;
@@ -75,4 +74,5 @@ pub mod uploads;
 mod tests;
 
 pub use config::Config;
+pub use dray_delivery_rules::machine;
 pub use service::PlatformDelivery;

@@ -255,7 +255,7 @@ fn give_up(record: &mut DeliveryRecord) {
         Some(WaitingReason::Queue) | None => ErrorKind::Transient,
     };
     for step in std::mem::take(&mut record.steps) {
-        let ended = match step {
+        match &step {
             DeliveryStep::Sending(step) => {
                 for index in &step.files {
                     if let Some(file) = record.file_mut(*index) {
@@ -263,7 +263,6 @@ fn give_up(record: &mut DeliveryRecord) {
                         file.mark_unknown(&step.platform_code);
                     }
                 }
-                step.leave_unknown().into()
             }
             DeliveryStep::Ready(step) => {
                 for index in &step.files {
@@ -274,11 +273,10 @@ fn give_up(record: &mut DeliveryRecord) {
                         file.give_up(kind, &code);
                     }
                 }
-                step.fail().into()
             }
-            ended => ended,
-        };
-        record.steps.push(ended);
+            DeliveryStep::Done(_) | DeliveryStep::Unknown(_) | DeliveryStep::Failed(_) => {}
+        }
+        record.steps.push(step.give_up());
     }
 }
 

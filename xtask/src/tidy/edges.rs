@@ -94,6 +94,17 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-http",
         ],
     ),
+    ("dray-delivery-rules", &["dray-platform"]),
+    (
+        "dray-simulation",
+        &[
+            "dray-types",
+            "dray-proto",
+            "dray-bus",
+            "dray-platform",
+            "dray-delivery-rules",
+        ],
+    ),
     ("dray-egress-fetcher", SERVICE_EDGES),
     ("dray-file-resolver", FILE_RESOLVER),
     (
@@ -286,6 +297,7 @@ const PLATFORM_DELIVERY: &[&str] = &[
     "dray-store",
     "dray-service",
     "dray-platform",
+    "dray-delivery-rules",
     "dray-http-server",
 ];
 

@@ -7,22 +7,25 @@ use dray_types::Fault;
 
 /// Who claims, when, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClaimRequest<'a> {
-    pub(crate) owner: &'a str,
-    pub(crate) now_ms: u64,
-    pub(crate) lease: Duration,
+pub struct ClaimRequest<'a> {
+    /// Name of the worker and of this delivery in it.
+    pub owner: &'a str,
+    /// Local clock of the claimant, Unix milliseconds.
+    pub now_ms: u64,
+    /// How long the claim excludes others without a renewal.
+    pub lease: Duration,
     /// Real attempts after which no further one is made.
-    pub(crate) attempts: u32,
+    pub attempts: u32,
     /// The message's count of deliberate restarts.
-    pub(crate) redrives: u32,
+    pub redrives: u32,
     /// How long a lease that ran out is still respected, because the bus was unavailable and its owner could not renew
     /// it.
-    pub(crate) grace: Duration,
+    pub grace: Duration,
 }
 
 /// What to do with a delivery.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ClaimDecision {
+pub enum ClaimDecision {
     /// Write this entry; the worker whose write succeeds does the work.
     Work(Box<v1::LedgerRecord>),
     /// Another worker has the lease, for this much longer.
@@ -38,7 +41,7 @@ pub(crate) enum ClaimDecision {
 }
 
 /// Decides over the entry as it was read.
-pub(crate) fn decide_claim(
+pub fn decide_claim(
     found: Option<&v1::LedgerRecord>,
     claimant: &ClaimRequest<'_>,
 ) -> ClaimDecision {
@@ -83,13 +86,13 @@ pub(crate) fn decide_claim(
 }
 
 /// Time left on the lease.
-pub(crate) fn lease_left(record: &v1::LedgerRecord, now_ms: u64) -> Duration {
+pub fn lease_left(record: &v1::LedgerRecord, now_ms: u64) -> Duration {
     Duration::from_millis(record.lease_until_ms.saturating_sub(now_ms))
 }
 
 /// Whether a message with this count of restarts is obsolete: its work ended and its outcome was published, or a later
 /// restart replaced it.
-pub(crate) fn is_over(record: &v1::LedgerRecord, redrives: u32) -> bool {
+pub fn is_over(record: &v1::LedgerRecord, redrives: u32) -> bool {
     if redrives > record.redrives && may_restart(record) {
         return false;
     }
@@ -140,11 +143,7 @@ fn restarted_record(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v
 }
 
 /// The same claim for longer.
-pub(crate) fn renewed_record(
-    record: &v1::LedgerRecord,
-    now_ms: u64,
-    lease: Duration,
-) -> v1::LedgerRecord {
+pub fn renewed_record(record: &v1::LedgerRecord, now_ms: u64, lease: Duration) -> v1::LedgerRecord {
     v1::LedgerRecord {
         lease_until_ms: lease_end(now_ms, lease),
         ..record.clone()
@@ -153,7 +152,7 @@ pub(crate) fn renewed_record(
 
 /// The entry after its claim was released: the next worker may start immediately. `counted` is whether this was a real
 /// attempt.
-pub(crate) fn released_record(
+pub fn released_record(
     record: &v1::LedgerRecord,
     fault: Option<&Fault>,
     now_ms: u64,
@@ -172,7 +171,7 @@ pub(crate) fn released_record(
 }
 
 /// The entry after the end of the work; `event` is to be published.
-pub(crate) fn ended_record(
+pub fn ended_record(
     record: &v1::LedgerRecord,
     terminal: TerminalState,
     event: v1::RecordedEvent,
@@ -202,7 +201,7 @@ pub(crate) fn ended_record(
 }
 
 /// Its event is out.
-pub(crate) fn reported_record(record: &v1::LedgerRecord) -> v1::LedgerRecord {
+pub fn reported_record(record: &v1::LedgerRecord) -> v1::LedgerRecord {
     v1::LedgerRecord {
         state: LedgerState::Reported.into(),
         ..record.clone()
@@ -220,8 +219,23 @@ fn failing_record(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::
     }
 }
 
+/// Whether `found` is the claim that a worker knows as `known`, with a newer revision: an earlier renewal was stored
+/// although its response was lost. `owner_suffix` is the end of this delivery's owner name.
+pub fn is_own_claim(
+    known: &v1::LedgerRecord,
+    found: &v1::LedgerRecord,
+    owner_suffix: &str,
+) -> bool {
+    known.owner.ends_with(owner_suffix)
+        && found.owner == known.owner
+        && found.epoch == known.epoch
+        && found.state() == known.state()
+        // A lease of 0 was released: its delivery has been handed back and may be with another worker.
+        && found.lease_until_ms > 0
+}
+
 /// Whether the entry has the outcome of the work.
-pub(crate) fn is_terminal(record: &v1::LedgerRecord) -> bool {
+pub fn is_terminal(record: &v1::LedgerRecord) -> bool {
     record.terminal() != TerminalState::Unspecified
 }
 

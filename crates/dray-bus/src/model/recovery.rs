@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CLOCK_TICK, ModelStage, on_paused_clock, tick_clock};
 use crate::backend::local::{FaultPlan, InjectedFault};
 use crate::conformance::{call_meta, resolved_event, tool_call};
+use crate::topology::{EVENT_STREAM, LEDGER_STREAM, WORK_STREAM};
 use crate::{Bus, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
 
 /// Longest time until work ends after its worker was killed.
@@ -209,4 +210,39 @@ fn lost_renewals_and_lost_responses_do_not_interrupt_the_only_worker() {
             assert_eq!(*handler.epochs.lock().unwrap(), [1]);
         });
     }
+}
+
+#[test]
+fn an_operation_costs_three_ledger_writes_and_two_publications() {
+    on_paused_clock(async {
+        let stage = ModelStage::set().await;
+        let _ticking = tick_clock(&stage.clock);
+        let mut metas = Vec::new();
+        for number in 0..WAITING_OPERATIONS {
+            metas.push(publish_work(&stage, number).await);
+        }
+        let all_reported = async {
+            for meta in &metas {
+                wait_until_reported(&stage, meta).await;
+            }
+        };
+        tokio::select! {
+            () = start_worker(stage.bus.clone(), NotesEpochs::default()) => panic!("the worker ended although it was not stopped"),
+            () = all_reported => {}
+        }
+        // The numbers of docs/scale.md, which the simulation counts: the claim, the end and the report; the work and its
+        // event.
+        for (stream, per_operation) in [(LEDGER_STREAM, 3), (WORK_STREAM, 1), (EVENT_STREAM, 1)] {
+            let state = stage
+                .bus
+                .inner
+                .backend
+                .stream(stream)
+                .await
+                .unwrap()
+                .unwrap();
+            let expected = per_operation * WAITING_OPERATIONS as u64;
+            assert_eq!(state.last_sequence, expected, "{stream}");
+        }
+    });
 }

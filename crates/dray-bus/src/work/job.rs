@@ -106,17 +106,12 @@ impl<'a> WorkJob<'a> {
         let Some(known) = self.held.as_ref().map(|held| &held.record) else {
             return Ok(false);
         };
-        if !known.owner.ends_with(&self.owner_suffix()) {
+        let suffix = self.owner_suffix();
+        if !known.owner.ends_with(&suffix) {
             return Ok(false);
         }
         let found = self.ledger.read(&self.envelope.key).await?;
-        let own = found.filter(|found| {
-            found.record.owner == known.owner
-                && found.record.epoch == known.epoch
-                && found.record.state() == known.state()
-                // A lease of 0 was released: its delivery has been handed back and may be with another worker.
-                && found.record.lease_until_ms > 0
-        });
+        let own = found.filter(|found| record::is_own_claim(known, &found.record, &suffix));
         let is_own = own.is_some();
         if is_own {
             self.held = own;
@@ -247,7 +242,8 @@ pub(crate) async fn retry_stuck_delivery(pulled: &PulledMessage, error: &JobErro
         error = error as &dyn std::error::Error,
         "a delivery is left to redelivery"
     );
-    retry_delivery_later(pulled, park_delay(pulled.delivered)).await;
+    let delay = park_delay(pulled.delivered, &mut rand::rng());
+    retry_delivery_later(pulled, delay).await;
 }
 
 #[cfg(test)]

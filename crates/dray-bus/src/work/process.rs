@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use super::delivery::{RecordedEvent, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 use super::envelope::is_schema;
 use super::job::{self, JobError, WorkJob};
+use super::plan::{DeliveryPlan, PANIC_DETAIL, is_last_panic, plan_delivery};
 use super::retry::{FailedAttempt, NextStep};
 use super::supervise::{HandlerEnd, supervise_handler};
 use super::verdicts::{expiry_fault, last_fault, unknown_outcome_fault};
@@ -22,14 +23,12 @@ use crate::backoff::work_delay;
 use crate::cloud_event;
 use crate::headers;
 use crate::ledger::LedgerError;
-use crate::ledger::record::{self, ClaimDecision};
+use crate::ledger::record;
 
 /// Delay of messages that are returned at the end of a drain.
 const STOP_DELAY: Duration = Duration::from_secs(1);
 /// Most reads of a ledger entry that changes concurrently.
 const MAX_LEDGER_READS: u32 = 5;
-/// Detail of the fault for a panic of a handler.
-const PANIC_DETAIL: &str = "panic";
 
 /// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
@@ -144,27 +143,25 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     async fn try_claim(&mut self) -> Result<ClaimOutcome, JobError> {
         let now_ms = self.shop.bus.now_ms();
         let expired = self.job.envelope.meta.deadline.has_passed(now_ms);
-        match self.job.decide(&self.shop.settings) {
-            ClaimDecision::Held(left) => Ok(ClaimOutcome::Held(left)),
-            ClaimDecision::Report => Ok(ClaimOutcome::Ended("reported")),
-            ClaimDecision::Finish => Ok(ClaimOutcome::Told),
-            ClaimDecision::Ambiguous => {
+        match plan_delivery(self.job.decide(&self.shop.settings), expired) {
+            DeliveryPlan::Wait(left) => Ok(ClaimOutcome::Held(left)),
+            DeliveryPlan::Report => Ok(ClaimOutcome::Ended("reported")),
+            DeliveryPlan::Finish => Ok(ClaimOutcome::Told),
+            DeliveryPlan::End(TerminalState::Unknown) => {
                 self.end(TerminalState::Unknown, &unknown_outcome_fault(), None)
                     .await?;
                 Ok(ClaimOutcome::Ended("unknown"))
             }
-            // After the states that need no work: an effect that happened is reported even after its deadline.
-            ClaimDecision::Work(_) | ClaimDecision::Exhausted if expired => {
-                self.end(TerminalState::Expired, &expiry_fault(), None)
-                    .await?;
+            DeliveryPlan::End(terminal) => {
+                self.end(terminal, &expiry_fault(), None).await?;
                 Ok(ClaimOutcome::Ended("expired"))
             }
-            ClaimDecision::Exhausted => {
+            DeliveryPlan::DeadLetter => {
                 let fault = last_fault(&self.job.record());
                 self.dead_letter(&fault).await?;
                 Ok(ClaimOutcome::Ended("dead"))
             }
-            ClaimDecision::Work(record) => {
+            DeliveryPlan::Work(record) => {
                 let is_new = self.job.held.is_none();
                 self.job.write(*record).await?;
                 if is_new {
@@ -268,7 +265,8 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             delivered: self.pulled.delivered,
             remaining: deadline.remaining(self.shop.bus.now_ms()),
         };
-        match attempt.next_step() {
+        let step = attempt.next_step(&mut rand::rng());
+        match step {
             NextStep::Release { delay, counted } => {
                 self.release(Some(&fault), delay, counted).await?;
                 Ok(None)
@@ -287,19 +285,14 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     async fn panicked(&mut self) -> Result<Option<&'static str>, JobError> {
         tracing::error!("a handler panicked");
         let record = self.job.record();
-        // The second panic in a row is poison: a message that breaks the handler would only burn attempts (8).
-        let before = record
-            .last_error
-            .as_ref()
-            .is_some_and(|fault| fault.detail == PANIC_DETAIL);
-        if before || record.attempts >= self.shop.settings.attempts {
+        if is_last_panic(&record, self.shop.settings.attempts) {
             self.dead_letter(&Fault::from(&PoisonMessage::Panicked))
                 .await?;
             return Ok(Some("dead"));
         }
         let fault = Fault::internal().detail(PANIC_DETAIL);
-        self.release(Some(&fault), work_delay(record.attempts), true)
-            .await?;
+        let delay = work_delay(record.attempts, &mut rand::rng());
+        self.release(Some(&fault), delay, true).await?;
         Ok(None)
     }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use dray_types::{Fault, FaultCode, RetryAdvice};
+use rand::Rng;
 
 use crate::backoff::{park_delay, work_delay};
 
@@ -28,23 +29,29 @@ const DEPENDENCY_AWAY: [&str; 9] = [
 
 /// A failed attempt, and the remaining time and attempts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FailedAttempt<'a> {
-    pub(super) fault: &'a Fault,
+pub struct FailedAttempt<'a> {
+    /// Why the attempt failed.
+    pub fault: &'a Fault,
     /// Real attempts so far, this one included.
-    pub(super) attempts: u32,
+    pub attempts: u32,
     /// Real attempts after which the work is given up.
-    pub(super) max_attempts: u32,
+    pub max_attempts: u32,
     /// How often the server handed the message out.
-    pub(super) delivered: u64,
+    pub delivered: u64,
     /// Time until the deadline.
-    pub(super) remaining: Duration,
+    pub remaining: Duration,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub enum NextStep {
     /// Give the message back for a delay; `counted` is whether this was a real attempt.
-    Release { delay: Duration, counted: bool },
+    Release {
+        /// How long the server keeps the message.
+        delay: Duration,
+        /// Whether the attempt counts.
+        counted: bool,
+    },
     /// The attempts are used up.
     DeadLetter,
     /// The work failed permanently, or no time is left for another attempt.
@@ -52,8 +59,8 @@ pub(super) enum NextStep {
 }
 
 impl FailedAttempt<'_> {
-    /// Decides over the failure. Back-off has jitter, so equal failures get different delays.
-    pub(super) fn next_step(&self) -> NextStep {
+    /// Decides over the failure. Back-off has jitter from `random`, so equal failures get different delays.
+    pub fn next_step(&self, random: &mut impl Rng) -> NextStep {
         let RetryAdvice::After(wanted) = self.fault.retry else {
             return NextStep::Fail;
         };
@@ -61,9 +68,9 @@ impl FailedAttempt<'_> {
         let wanted = wanted.min(MAX_DELAY);
         // Before the attempts are counted: parked work ends by its deadline and is never a dead letter.
         if did_no_work(self.fault) {
-            return self.park(wanted);
+            return self.park(wanted, random);
         }
-        let delay = wanted.max(work_delay(self.attempts)).min(MAX_DELAY);
+        let delay = wanted.max(work_delay(self.attempts, random)).min(MAX_DELAY);
         if self.attempts >= self.max_attempts {
             NextStep::DeadLetter
         } else if delay < self.remaining {
@@ -78,13 +85,13 @@ impl FailedAttempt<'_> {
 
     /// Waits for the dependency as long as the deadline allows. Near the deadline the delays shrink, so that a
     /// dependency that recovers in the last seconds is still used.
-    fn park(&self, wanted: Duration) -> NextStep {
+    fn park(&self, wanted: Duration, random: &mut impl Rng) -> NextStep {
         if self.remaining < MIN_REMAINING || wanted >= self.remaining {
             return NextStep::Fail;
         }
         // The ledger does not count parked deliveries, but the server counts them all.
         let parked = self.delivered.saturating_sub(u64::from(self.attempts));
-        let delay = wanted.max(park_delay(parked).min(self.remaining / 2));
+        let delay = wanted.max(park_delay(parked, random).min(self.remaining / 2));
         NextStep::Release {
             delay,
             counted: false,
@@ -126,7 +133,8 @@ mod tests {
                     delivered,
                     ..attempt(&fault, 5, 240)
                 };
-                let NextStep::Release { delay, counted } = attempt.next_step() else {
+                let NextStep::Release { delay, counted } = attempt.next_step(&mut rand::rng())
+                else {
                     panic!("{detail} ended the work at delivery {delivered}");
                 };
                 assert!(!counted && delay <= Duration::from_secs(10), "{delay:?}");
@@ -140,7 +148,7 @@ mod tests {
             code: FaultCode::RateLimited,
             ..fault("overloaded")
         };
-        let step = attempt(&fault, 5, 240).next_step();
+        let step = attempt(&fault, 5, 240).next_step(&mut rand::rng());
         assert!(
             matches!(step, NextStep::Release { counted: false, .. }),
             "{step:?}"
@@ -159,7 +167,7 @@ mod tests {
                 remaining,
                 ..attempt(&fault, 1, 0)
             };
-            match attempt.next_step() {
+            match attempt.next_step(&mut rand::rng()) {
                 NextStep::Release { delay, .. } => remaining = remaining.saturating_sub(delay),
                 step => break assert_eq!(step, NextStep::Fail),
             }
@@ -170,12 +178,15 @@ mod tests {
     #[test]
     fn other_failures_that_may_pass_are_dead_letters_after_their_attempts() {
         let fault = fault("connect_failed");
-        let step = attempt(&fault, 4, 240).next_step();
+        let step = attempt(&fault, 4, 240).next_step(&mut rand::rng());
         assert!(
             matches!(step, NextStep::Release { counted: true, .. }),
             "{step:?}"
         );
-        assert_eq!(attempt(&fault, 5, 240).next_step(), NextStep::DeadLetter);
+        assert_eq!(
+            attempt(&fault, 5, 240).next_step(&mut rand::rng()),
+            NextStep::DeadLetter
+        );
     }
 
     #[test]
@@ -184,14 +195,23 @@ mod tests {
             retry: RetryAdvice::Never,
             ..fault("no_responder")
         };
-        assert_eq!(attempt(&lasting, 1, 240).next_step(), NextStep::Fail);
+        assert_eq!(
+            attempt(&lasting, 1, 240).next_step(&mut rand::rng()),
+            NextStep::Fail
+        );
         let passing = fault("connect_failed");
-        assert_eq!(attempt(&passing, 1, 1).next_step(), NextStep::Fail);
+        assert_eq!(
+            attempt(&passing, 1, 1).next_step(&mut rand::rng()),
+            NextStep::Fail
+        );
         let busy = Fault {
             code: FaultCode::RateLimited,
             retry: RetryAdvice::After(Duration::from_secs(30)),
             ..fault("")
         };
-        assert_eq!(attempt(&busy, 1, 20).next_step(), NextStep::Fail);
+        assert_eq!(
+            attempt(&busy, 1, 20).next_step(&mut rand::rng()),
+            NextStep::Fail
+        );
     }
 }

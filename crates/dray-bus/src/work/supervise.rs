@@ -10,6 +10,7 @@ use tracing::Instrument as _;
 
 use super::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 use super::job::WorkJob;
+use super::plan::may_continue_unrenewed;
 use super::{WorkSettings, WorkerContext};
 use crate::backend::{AckAction, PulledMessage};
 use crate::ledger::{LedgerError, record};
@@ -64,7 +65,11 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
                     renewed = Instant::now();
                     continue;
                 }
-                LeaseRenewal::Unanswered if renewed.elapsed() < shop.settings.outage => continue,
+                LeaseRenewal::Unanswered
+                    if may_continue_unrenewed(renewed.elapsed(), shop.settings.outage) =>
+                {
+                    continue;
+                }
                 LeaseRenewal::Unanswered | LeaseRenewal::TakenOver => HandlerEnd::LeaseLost,
             },
             () = tokio::time::sleep(expiry) => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dray_delivery_rules::failure::MAX_INLINE_WAIT;
 use dray_media_type::kind;
 use dray_platform::{
     ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError, Route, SendFlags,
@@ -18,9 +19,6 @@ use crate::link::{self, LinkPolicy};
 use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
 use crate::record::{FileRecord, WaitingReason};
 use crate::source::StoredSource;
-
-/// Longest wait that a worker sits out (platform-delivery 10.2).
-pub(super) const MAX_INLINE_WAIT: std::time::Duration = std::time::Duration::from_mins(1);
 
 impl DeliveryRun<'_> {
     /// Makes everything ready for the steps; plans them when they are not planned. An error flow ends the work: wait,

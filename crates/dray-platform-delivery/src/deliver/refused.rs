@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use dray_delivery_rules::failure::{WaitAction, decide_wait};
 use dray_platform::{ErrorKind, PlatformError, Route, SendStep};
 use dray_presentation::caption::{self, CaptionUnit};
 use dray_proto::v1::DeliveryStage;
 
-use super::plan::{MAX_INLINE_WAIT, fail_file, largest_file};
+use super::plan::{fail_file, largest_file};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use crate::error::DeliveryError;
 use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
@@ -114,16 +115,18 @@ impl DeliveryRun<'_> {
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         let left = self.limit().remaining(self.context.clock.now_ms());
-        if delay >= left {
-            return self.give_up(open, at, step, error).await;
-        }
         // The unit covers the jitter, so that a wait of just the limit is not parked for it.
-        if delay > MAX_INLINE_WAIT + self.context.pace.retry_unit {
-            self.progress(DeliveryStage::Waiting, &step).await;
-            return Ok(self.later(delay, WaitingReason::RateLimited));
+        match decide_wait(delay, left, self.context.pace.retry_unit) {
+            WaitAction::GiveUp => self.give_up(open, at, step, error).await,
+            WaitAction::Park => {
+                self.progress(DeliveryStage::Waiting, &step).await;
+                Ok(self.later(delay, WaitingReason::RateLimited))
+            }
+            WaitAction::Wait => {
+                self.pause(delay).await?;
+                Ok(StepFlow::Again)
+            }
         }
-        self.pause(delay).await?;
-        Ok(StepFlow::Again)
     }
 
     /// The platform no longer knows a file: it gets the bytes.

@@ -34,6 +34,8 @@ pub(super) struct DeliveryRun<'a> {
     writer: u64,
     /// Progress events so far.
     pub(super) told: u32,
+    /// Fingerprint of the step whose visible request this worker made last.
+    pub(super) own_request: Option<Vec<u8>>,
 }
 
 /// A delivery with its account and its turn.
@@ -73,6 +75,7 @@ impl<'a> DeliveryRun<'a> {
             cancel,
             writer: rand::random(),
             told: 0,
+            own_request: None,
         }
     }
 

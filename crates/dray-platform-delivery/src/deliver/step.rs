@@ -1,19 +1,21 @@
 //! One visible request: record the intent, send, record the platform's confirmation (messaging-reliability 12).
 
+use dray_delivery_rules::failure::{
+    FailureAction, MAX_INLINE_WAIT, NotFoundAction, SendMode, decide_failure, decide_not_found,
+    may_begin_request,
+};
 use dray_platform::{
-    ErrorKind, PlatformError, ReconcileResult, Route, SendOutcome, SendRequest as Request, SendStep,
+    ErrorKind, PlatformError, ReconcileResult, Route, SendRequest as Request, SendStep,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::plan::MAX_INLINE_WAIT;
 use super::preview::PreviewLink;
 use super::progress::{UploadCounter, UploadStage};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow, key_of};
 use crate::error::DeliveryError;
 use crate::link;
 use crate::machine::{
-    self, DeliveryStep, MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, ReadyStep, ResumeAction,
-    SendingStep, StepPlan,
+    self, DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, ResumeAction, SendingStep, StepPlan,
 };
 use crate::record::{FileState, WaitingReason};
 
@@ -42,6 +44,7 @@ impl DeliveryRun<'_> {
         at: usize,
         mut step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
+        let uncounted = step.clone();
         // Counted first: the decision depends on how many responses were lost.
         step.count_lost();
         self.put(at, step.clone());
@@ -51,20 +54,36 @@ impl DeliveryRun<'_> {
             ResumeAction::GiveUp => self.end_as_unknown(open, at, step).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
                 ReconcileResult::Sent(confirmed) => self.confirmed(open, at, step, confirmed).await,
-                // The platform says that nothing is visible, so sending again cannot show it twice.
-                ReconcileResult::NotSent
-                    if step.lost < MAX_LOST_RESPONSES
-                        && step.attempts < MAX_VISIBLE_ATTEMPTS
-                        && !step.was_answered() =>
-                {
-                    self.put(at, step.not_visible());
-                    self.save().await?;
-                    Ok(StepFlow::Again)
-                }
-                ReconcileResult::NotSent | ReconcileResult::Unknown => {
-                    self.end_as_unknown(open, at, step).await
-                }
+                ReconcileResult::NotSent => self.not_found(open, at, step, uncounted).await,
+                ReconcileResult::Unknown => self.end_as_unknown(open, at, step).await,
             },
+        }
+    }
+
+    /// The platform does not show the message of a step.
+    async fn not_found(
+        &mut self,
+        open: &OpenDelivery,
+        at: usize,
+        step: SendingStep,
+        uncounted: SendingStep,
+    ) -> Result<StepFlow, DeliveryError> {
+        let is_own_request = self.own_request.as_ref() == Some(&step.fingerprint);
+        let now_ms = self.context.clock.now_ms();
+        match decide_not_found(&step, is_own_request, now_ms) {
+            NotFoundAction::SendAgain => {
+                self.put(at, step.not_visible());
+                self.save().await?;
+                Ok(StepFlow::Again)
+            }
+            // Another worker had this step. Its request may be stalled in the platform, which then shows it later.
+            NotFoundAction::AskAt(due_ms) if due_ms < self.limit().unix_ms() => {
+                self.put(at, uncounted);
+                Ok(StepFlow::Park(due_ms, WaitingReason::Queue))
+            }
+            NotFoundAction::AskAt(_) | NotFoundAction::LeaveUnknown => {
+                self.end_as_unknown(open, at, step).await
+            }
         }
     }
 
@@ -285,6 +304,7 @@ impl DeliveryRun<'_> {
         shown: &SentStep,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
+        let begun_ms = self.context.clock.now_ms();
         self.put(at, step.clone());
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
@@ -298,6 +318,10 @@ impl DeliveryRun<'_> {
         }
         // Nothing leaves before this is written.
         self.save().await?;
+        if !may_begin_request(begun_ms, self.context.clock.now_ms()) {
+            return self.begin_later(at, step, mode).await;
+        }
+        self.own_request = Some(step.fingerprint.clone());
         let key = key_of(&step);
         let counter = UploadCounter::default();
         let request = Request {
@@ -332,6 +356,23 @@ impl DeliveryRun<'_> {
         self.not_confirmed(open, at, step, &error, mode).await
     }
 
+    /// The process stood still between the record and the request, so that another worker may have the step. Nothing of
+    /// this attempt is visible; the write shows whether the step is still this worker's.
+    async fn begin_later(
+        &mut self,
+        at: usize,
+        step: SendingStep,
+        mode: SendMode,
+    ) -> Result<StepFlow, DeliveryError> {
+        match mode {
+            SendMode::First => self.put(at, step.not_visible()),
+            // An earlier request may be visible.
+            SendMode::Repeated => self.put(at, step),
+        }
+        self.save().await?;
+        Ok(StepFlow::Again)
+    }
+
     /// A visible request failed: what follows depends on whether it, or an earlier one, may be visible.
     async fn not_confirmed(
         &mut self,
@@ -341,8 +382,8 @@ impl DeliveryRun<'_> {
         error: &PlatformError,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
-        match (error.send_outcome(), mode) {
-            (SendOutcome::NotSent, SendMode::First) => {
+        match decide_failure(error.send_outcome(), mode, error.kind()) {
+            FailureAction::Refused => {
                 for index in &step.files {
                     if let Some(file) = self.file_mut(*index) {
                         file.state = FileState::Queued;
@@ -350,11 +391,8 @@ impl DeliveryRun<'_> {
                 }
                 self.refused(open, at, step.not_visible(), error).await
             }
-            // Refused now, and an earlier try may still be visible.
-            (SendOutcome::NotSent, SendMode::Repeated) if !may_pass(error.kind()) => {
-                self.end_as_unknown(open, at, step).await
-            }
-            (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
+            FailureAction::LeaveUnknown => self.end_as_unknown(open, at, step).await,
+            FailureAction::Resolve => {
                 self.save().await?;
                 let delay = error
                     .retry_after()
@@ -405,26 +443,9 @@ impl DeliveryRun<'_> {
     }
 }
 
-/// Whether an earlier request of the step may be visible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendMode {
-    /// None was sent.
-    First,
-    /// The same was sent before, and its response was lost.
-    Repeated,
-}
-
 /// A step as it is shown.
 pub(super) struct SentStep {
     step: SendStep,
     /// Unix milliseconds at which its link ends; 0 for none.
     expires_at_ms: u64,
-}
-
-/// Whether the same request may do later.
-pub(super) const fn may_pass(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::RateLimited | ErrorKind::Transient | ErrorKind::Source
-    )
 }

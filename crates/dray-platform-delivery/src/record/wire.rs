@@ -138,124 +138,114 @@ impl From<v1::DeliveredFile> for FileRecord {
     }
 }
 
-impl From<&StepConfirmation> for v1::StepConfirmation {
-    fn from(confirmation: &StepConfirmation) -> Self {
-        let StepConfirmation {
-            file,
-            message_id,
-            file_id,
-            size,
-            route,
-            provisional,
-        } = confirmation.clone();
-        let mut wire = Self {
-            file,
-            message_id,
-            file_id,
-            size,
-            provisional,
-            ..Self::default()
-        };
-        wire.set_route_taken(route.map_or(DeliveryRoute::Unspecified, route_code));
-        wire
+fn wire_confirmation(confirmation: &StepConfirmation) -> v1::StepConfirmation {
+    let StepConfirmation {
+        file,
+        message_id,
+        file_id,
+        size,
+        route,
+        provisional,
+    } = confirmation.clone();
+    let mut wire = v1::StepConfirmation {
+        file,
+        message_id,
+        file_id,
+        size,
+        provisional,
+        ..v1::StepConfirmation::default()
+    };
+    wire.set_route_taken(route.map_or(DeliveryRoute::Unspecified, route_code));
+    wire
+}
+
+fn confirmation_of(wire: v1::StepConfirmation) -> StepConfirmation {
+    StepConfirmation {
+        route: wire.route_taken().and_then(route_of),
+        file: wire.file,
+        message_id: wire.message_id,
+        file_id: wire.file_id,
+        size: wire.size,
+        provisional: wire.provisional,
     }
 }
 
-impl From<v1::StepConfirmation> for StepConfirmation {
-    fn from(wire: v1::StepConfirmation) -> Self {
-        Self {
-            route: wire.route_taken().and_then(route_of),
-            file: wire.file,
-            message_id: wire.message_id,
-            file_id: wire.file_id,
-            size: wire.size,
-            provisional: wire.provisional,
+fn wire_step(step: &DeliveryStep) -> v1::DeliveryStep {
+    let (state, since_ms, confirmed) = match step {
+        DeliveryStep::Ready(_) => (StepState::Ready, 0, Vec::new()),
+        DeliveryStep::Sending(step) => (StepState::Sending, step.since_ms(), Vec::new()),
+        DeliveryStep::Done(step) => {
+            let confirmed = step.confirmed().iter().map(wire_confirmation).collect();
+            (StepState::Done, 0, confirmed)
         }
-    }
-}
-
-impl From<&DeliveryStep> for v1::DeliveryStep {
-    fn from(step: &DeliveryStep) -> Self {
-        let (state, since_ms, confirmed) = match step {
-            DeliveryStep::Ready(_) => (StepState::Ready, 0, Vec::new()),
-            DeliveryStep::Sending(step) => (StepState::Sending, step.since_ms(), Vec::new()),
-            DeliveryStep::Done(step) => {
-                let confirmed = step.confirmed().iter().map(Into::into).collect();
-                (StepState::Done, 0, confirmed)
-            }
-            DeliveryStep::Unknown(_) => (StepState::Unknown, 0, Vec::new()),
-            DeliveryStep::Failed(_) => (StepState::Failed, 0, Vec::new()),
-        };
-        let StepData {
-            plan:
-                StepPlan {
-                    route,
-                    files,
-                    text,
-                    lossy,
-                },
-            fingerprint,
-            prepared,
-            attempts,
-            lost,
-            error_kind,
-            platform_code,
-        } = (**step).clone();
-        let mut wire = Self {
-            files,
-            text,
-            lossy,
-            prepared,
-            sending_since_ms: since_ms,
-            fingerprint,
-            attempts,
-            confirmed,
-            platform_code,
-            lost,
-            ..Self::default()
-        };
-        let kind = error_kind.map_or(DeliveryErrorKind::Unspecified, kind_code);
-        wire.set_codes(state, route_code(route), kind);
-        wire
-    }
-}
-
-impl TryFrom<v1::DeliveryStep> for DeliveryStep {
-    type Error = UnknownCode;
-
-    fn try_from(wire: v1::DeliveryStep) -> Result<Self, UnknownCode> {
-        let state = wire.step_state();
-        let error_kind = wire.failure().map(|code| {
-            // A step fails with a kind of its platform.
-            kind_of(code).unwrap_or(ErrorKind::Unknown)
-        });
-        // No worker ever wrote a step without a route; a text is the route that shows no file.
-        let route = wire.planned_route()?.and_then(route_of);
-        let data = StepData {
-            plan: StepPlan {
-                route: route.unwrap_or(Route::Text),
-                files: wire.files,
-                text: wire.text,
-                lossy: wire.lossy,
+        DeliveryStep::Unknown(_) => (StepState::Unknown, 0, Vec::new()),
+        DeliveryStep::Failed(_) => (StepState::Failed, 0, Vec::new()),
+    };
+    let StepData {
+        plan:
+            StepPlan {
+                route,
+                files,
+                text,
+                lossy,
             },
-            fingerprint: wire.fingerprint,
-            prepared: wire.prepared,
-            attempts: wire.attempts,
-            lost: wire.lost,
-            error_kind,
-            platform_code: wire.platform_code,
-        };
-        Ok(match state {
-            StepState::Unspecified | StepState::Ready => ReadyStep::restored(data).into(),
-            StepState::Sending => SendingStep::restored(data, wire.sending_since_ms).into(),
-            StepState::Done => {
-                let confirmed = wire.confirmed.into_iter().map(Into::into).collect();
-                DoneStep::restored(data, confirmed).into()
-            }
-            StepState::Unknown => UnknownStep::restored(data).into(),
-            StepState::Failed => FailedStep::restored(data).into(),
-        })
-    }
+        fingerprint,
+        prepared,
+        attempts,
+        lost,
+        error_kind,
+        platform_code,
+    } = (**step).clone();
+    let mut wire = v1::DeliveryStep {
+        files,
+        text,
+        lossy,
+        prepared,
+        sending_since_ms: since_ms,
+        fingerprint,
+        attempts,
+        confirmed,
+        platform_code,
+        lost,
+        ..v1::DeliveryStep::default()
+    };
+    let kind = error_kind.map_or(DeliveryErrorKind::Unspecified, kind_code);
+    wire.set_codes(state, route_code(route), kind);
+    wire
+}
+
+fn step_of(wire: v1::DeliveryStep) -> Result<DeliveryStep, UnknownCode> {
+    let state = wire.step_state();
+    let error_kind = wire.failure().map(|code| {
+        // A step fails with a kind of its platform.
+        kind_of(code).unwrap_or(ErrorKind::Unknown)
+    });
+    // No worker ever wrote a step without a route; a text is the route that shows no file.
+    let route = wire.planned_route()?.and_then(route_of);
+    let data = StepData {
+        plan: StepPlan {
+            route: route.unwrap_or(Route::Text),
+            files: wire.files,
+            text: wire.text,
+            lossy: wire.lossy,
+        },
+        fingerprint: wire.fingerprint,
+        prepared: wire.prepared,
+        attempts: wire.attempts,
+        lost: wire.lost,
+        error_kind,
+        platform_code: wire.platform_code,
+    };
+    Ok(match state {
+        StepState::Unspecified | StepState::Ready => ReadyStep::restored(data).into(),
+        StepState::Sending => SendingStep::restored(data, wire.sending_since_ms).into(),
+        StepState::Done => {
+            let confirmed = wire.confirmed.into_iter().map(confirmation_of).collect();
+            DoneStep::restored(data, confirmed).into()
+        }
+        StepState::Unknown => UnknownStep::restored(data).into(),
+        StepState::Failed => FailedStep::restored(data).into(),
+    })
 }
 
 fn waiting_code(waiting: Option<WaitingReason>) -> v1::WaitingReason {
@@ -295,7 +285,7 @@ macro_rules! delivery_message {
 impl From<&DeliveryRecord> for v1::DeliveryRecord {
     fn from(record: &DeliveryRecord) -> Self {
         delivery_message!(record, {
-            steps: record.steps.iter().map(Into::into).collect(),
+            steps: record.steps.iter().map(wire_step).collect(),
             tenant: record.tenant.clone(),
             traceparent: record.traceparent.clone(),
             writer: record.writer,
@@ -322,7 +312,7 @@ impl TryFrom<v1::DeliveryRecord> for DeliveryRecord {
             steps: wire
                 .steps
                 .into_iter()
-                .map(DeliveryStep::try_from)
+                .map(step_of)
                 .collect::<Result<_, _>>()?,
             turn: wire.turn,
             message: wire.message,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use dray_delivery_rules::failure::REQUEST_LIFETIME;
 use dray_platform::{DuplicateProtection, ErrorKind};
 
 use super::fake::FakeAction;
@@ -73,6 +74,9 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
             let work = fixture.files("d", &[("a.txt", b"a")]).await;
             if dies {
                 fixture.die_in(&work).await;
+                if ambiguity == DuplicateProtection::Reconcile {
+                    fixture.clock.advance(REQUEST_LIFETIME);
+                }
             }
             let report = fixture.delivered(&work).await;
             assert_eq!(
@@ -87,6 +91,25 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
             );
         }
     }
+}
+
+#[tokio::test]
+async fn a_request_of_a_dead_worker_that_may_still_arrive_is_not_sent_again() {
+    let mut fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
+    fixture.fake.script([FakeAction::DieBefore]);
+    let work = fixture.files("d", &[("a.txt", b"a")]).await;
+    fixture.die_in(&work).await;
+    let waiting = fixture.resume("d").await.unwrap();
+    assert!(matches!(waiting, WorkEnd::Waiting(_)), "{waiting:?}");
+    let requests = fixture.fake.requests();
+    fixture.clock.advance(REQUEST_LIFETIME);
+    let ended = fixture.resume("d").await.unwrap();
+    assert!(
+        matches!(&ended, WorkEnd::Finished(report) if states(report) == [FileState::Delivered]),
+        "{ended:?}"
+    );
+    assert_eq!(fixture.fake.requests(), requests + 1);
+    assert_eq!(fixture.fake.visible_texts(), ["document:a.txt|"]);
 }
 
 #[tokio::test]
@@ -150,6 +173,7 @@ async fn invisible_uploads_are_sent_once() {
     fixture.fake.script([FakeAction::DieBefore]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
     fixture.die_in(&work).await;
+    fixture.clock.advance(REQUEST_LIFETIME);
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(fixture.fake.uploads(), 1);

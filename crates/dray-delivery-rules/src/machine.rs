@@ -8,7 +8,7 @@
 //!
 //! ```compile_fail,E0599
 //! use dray_platform::Route;
-//! use dray_platform_delivery::machine::{ReadyStep, StepPlan};
+//! use dray_delivery_rules::machine::{ReadyStep, StepPlan};
 //!
 //! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new());
 //! let done = step.confirm(Vec::new());
@@ -18,7 +18,7 @@
 //!
 //! ```
 //! use dray_platform::Route;
-//! use dray_platform_delivery::machine::{ReadyStep, DeliveryStep, StepPlan};
+//! use dray_delivery_rules::machine::{ReadyStep, DeliveryStep, StepPlan};
 //!
 //! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new());
 //! let done = step.begin(1_795_132_800_000).confirm(Vec::new());
@@ -29,7 +29,7 @@
 //!
 //! ```compile_fail,E0599
 //! use dray_platform::Route;
-//! use dray_platform_delivery::machine::{ReadyStep, StepPlan};
+//! use dray_delivery_rules::machine::{ReadyStep, StepPlan};
 //!
 //! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new());
 //! let done = step.begin(1).confirm(Vec::new());
@@ -218,7 +218,7 @@ impl ReadyStep {
     }
 
     /// A step of a record.
-    pub(crate) const fn restored(data: StepData) -> Self {
+    pub const fn restored(data: StepData) -> Self {
         Self {
             data,
             state: ReadyState(()),
@@ -227,7 +227,7 @@ impl ReadyStep {
 
     /// The same step with the attempts of the one whose place it takes.
     #[must_use]
-    pub(crate) const fn with_attempts(mut self, attempts: u32) -> Self {
+    pub const fn with_attempts(mut self, attempts: u32) -> Self {
         self.data.attempts = attempts;
         self
     }
@@ -267,7 +267,7 @@ impl ReadyStep {
 
 impl SendingStep {
     /// A step of a record.
-    pub(crate) const fn restored(data: StepData, since_ms: u64) -> Self {
+    pub const fn restored(data: StepData, since_ms: u64) -> Self {
         Self {
             data,
             state: SendingState { since_ms },
@@ -323,7 +323,7 @@ impl SendingStep {
 
 impl DoneStep {
     /// A step of a record.
-    pub(crate) const fn restored(data: StepData, confirmed: Vec<StepConfirmation>) -> Self {
+    pub const fn restored(data: StepData, confirmed: Vec<StepConfirmation>) -> Self {
         Self {
             data,
             state: DoneState { confirmed },
@@ -345,7 +345,7 @@ impl DoneStep {
 
 impl UnknownStep {
     /// A step of a record.
-    pub(crate) const fn restored(data: StepData) -> Self {
+    pub const fn restored(data: StepData) -> Self {
         Self {
             data,
             state: UnknownState(()),
@@ -355,7 +355,7 @@ impl UnknownStep {
 
 impl FailedStep {
     /// A step of a record.
-    pub(crate) const fn restored(data: StepData) -> Self {
+    pub const fn restored(data: StepData) -> Self {
         Self {
             data,
             state: FailedState(()),
@@ -381,6 +381,17 @@ impl DeliveryStep {
     /// Whether nothing happens any more.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Unknown(_) | Self::Failed(_))
+    }
+
+    /// The end of a step that no worker continues: a request that was begun may be visible, so its outcome is unknown and
+    /// not a failure. A final step stays as it is.
+    #[must_use]
+    pub fn give_up(self) -> Self {
+        match self {
+            Self::Sending(step) => step.leave_unknown().into(),
+            Self::Ready(step) => step.fail().into(),
+            ended => ended,
+        }
     }
 }
 

@@ -1,0 +1,110 @@
+//! Token buckets for chats and accounts, and delays that a platform asked for (platform-delivery 10.2).
+//!
+//! Two times are used: the monotonic time since any fixed origin for the rates, and the wall clock for delays, which are
+//! also written into records.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use dray_platform::RateLimits;
+
+/// Buckets that are kept before those that are full again are removed.
+const MAX_BUCKETS: usize = 10_000;
+
+/// Burst of a bucket: the number of seconds whose requests may leave together.
+const BURST_SECONDS: u32 = 5;
+
+/// The buckets of one process. Replicas do not share them; the platform's own limit is the last word.
+#[derive(Debug, Default)]
+pub struct RateBuckets {
+    /// The time at which each bucket is full again, since the origin.
+    full_at: HashMap<String, Duration>,
+    /// Unix milliseconds until which a platform accepts nothing for a chat.
+    held_until_ms: HashMap<String, u64>,
+}
+
+impl RateBuckets {
+    /// Takes a token for one visible request, and returns how long the caller must wait before it sends. `now` is the
+    /// time since the origin.
+    pub fn reserve(
+        &mut self,
+        account: &str,
+        chat: &str,
+        rates: RateLimits,
+        now: Duration,
+        now_ms: u64,
+    ) -> Duration {
+        // Here and not on a timer: the maps only grow through this call and `hold`.
+        self.forget(now, now_ms);
+        let account_wait = self.take(format!("a\0{account}"), rates.account_per_minute, now);
+        let chat_wait = self.take(bucket_key(account, chat), rates.chat_per_minute, now);
+        account_wait.max(chat_wait)
+    }
+
+    /// Records that the platform accepts nothing for this chat for so long.
+    pub fn hold(&mut self, account: &str, chat: &str, delay: Duration, now_ms: u64) {
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let until = now_ms.saturating_add(delay);
+        let held = self
+            .held_until_ms
+            .entry(bucket_key(account, chat))
+            .or_insert(until);
+        // A shorter delay that comes later does not shorten the earlier one.
+        *held = (*held).max(until);
+    }
+
+    /// How long the platform still accepts nothing for this chat; zero when it does.
+    pub fn held(&self, account: &str, chat: &str, now_ms: u64) -> Duration {
+        let until = self.held_until_ms.get(&bucket_key(account, chat)).copied();
+        Duration::from_millis(until.unwrap_or_default().saturating_sub(now_ms))
+    }
+
+    fn take(&mut self, key: String, per_minute: u32, now: Duration) -> Duration {
+        let per_minute = per_minute.max(1);
+        let each = Duration::from_mins(1) / per_minute;
+        let burst = (per_minute * BURST_SECONDS / 60).clamp(1, 30);
+        // A virtual clock for each bucket: it runs ahead by one interval for each token, and only what exceeds the
+        // burst is waited for.
+        let full_at = self.full_at.entry(key).or_insert(now);
+        let begins = (*full_at).max(now);
+        *full_at = begins + each;
+        begins
+            .saturating_sub(now)
+            .saturating_sub(each * (burst - 1))
+    }
+
+    fn forget(&mut self, now: Duration, now_ms: u64) {
+        if self.full_at.len() > MAX_BUCKETS {
+            self.full_at.retain(|_, full_at| *full_at > now);
+        }
+        if self.held_until_ms.len() > MAX_BUCKETS {
+            self.held_until_ms.retain(|_, until| *until > now_ms);
+        }
+    }
+}
+
+fn bucket_key(account: &str, chat: &str) -> String {
+    format!("c\0{account}\0{chat}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_exceeds_the_burst_waits_and_a_longer_delay_wins() {
+        let rates = RateLimits {
+            account_per_minute: 1200,
+            chat_per_minute: 60,
+        };
+        let mut buckets = RateBuckets::default();
+        let mut waits = (0..7).map(|_| buckets.reserve("a", "1", rates, Duration::ZERO, 0));
+        let waits: Vec<_> = waits.by_ref().map(|wait| wait.as_secs()).collect();
+        assert_eq!(waits, [0, 0, 0, 0, 0, 1, 2]);
+        buckets.hold("a", "1", Duration::from_secs(90), 1_000);
+        buckets.hold("a", "1", Duration::from_secs(10), 1_000);
+        assert_eq!(buckets.held("a", "1", 1_000), Duration::from_secs(90));
+        assert_eq!(buckets.held("a", "1", 91_000), Duration::ZERO);
+        assert_eq!(buckets.held("a", "2", 1_000), Duration::ZERO);
+    }
+}

@@ -1,0 +1,52 @@
+//! Leases in a bucket with compare-and-set: one holder at a time among all replicas.
+//!
+//! A lease keeps order and saves work. Nothing that must never happen twice relies on it, because a holder that stalls may
+//! continue after its lease has ended.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The stored form of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRecord {
+    /// Name of the process that has it.
+    pub holder: String,
+    /// Unix milliseconds at which it ends, by the clock of its holder.
+    pub until_ms: u64,
+}
+
+impl LeaseRecord {
+    /// A lease of this holder from `now_ms` on.
+    pub fn lasting(holder: &str, now_ms: u64, life: Duration) -> Self {
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            holder: holder.to_owned(),
+            until_ms: now_ms.saturating_add(life),
+        }
+    }
+
+    /// As it is stored.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// Whether a stored lease blocks no other replica: it is over, or the holder's own. An unreadable one blocks none.
+pub fn is_free(stored: &[u8], holder: &str, now_ms: u64) -> bool {
+    serde_json::from_slice::<LeaseRecord>(stored).map_or(true, |held| {
+        held.holder == holder || held.until_ms <= now_ms
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_free_for_its_holder_and_after_its_end() {
+        let stored = LeaseRecord::lasting("one", 1_000, Duration::from_secs(10)).encode();
+        assert!(is_free(&stored, "one", 2_000) && !is_free(&stored, "two", 10_999));
+        assert!(is_free(&stored, "two", 11_000) && is_free(b"?", "two", 0));
+    }
+}

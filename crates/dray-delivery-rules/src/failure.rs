@@ -1,0 +1,188 @@
+//! What follows a visible request that failed, and how long to wait (platform-delivery 10, messaging-reliability 12).
+
+use std::time::Duration;
+
+use dray_platform::{ErrorKind, SendOutcome};
+
+use crate::machine::{MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, SendingStep};
+
+/// Longest wait that a worker sits out (platform-delivery 10.2).
+pub const MAX_INLINE_WAIT: Duration = Duration::from_mins(1);
+
+/// Whether an earlier request of the step may be visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendMode {
+    /// None was sent.
+    First,
+    /// The same was sent before, and its response was lost.
+    Repeated,
+}
+
+/// What follows a failed visible request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureAction {
+    /// Nothing of it is visible: the step is ready again, and the refusal decides.
+    Refused,
+    /// It may be visible, and repeating it leads nowhere: report that the outcome is unknown.
+    LeaveUnknown,
+    /// It may be visible: find out, after a wait.
+    Resolve,
+}
+
+/// Decides over a visible request that failed.
+pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> FailureAction {
+    match (outcome, mode) {
+        (SendOutcome::NotSent, SendMode::First) => FailureAction::Refused,
+        // Refused now, and an earlier try may still be visible.
+        (SendOutcome::NotSent, SendMode::Repeated) if !may_pass(kind) => {
+            FailureAction::LeaveUnknown
+        }
+        (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
+            FailureAction::Resolve
+        }
+    }
+}
+
+/// Whether the same request may do later.
+pub const fn may_pass(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::RateLimited | ErrorKind::Transient | ErrorKind::Source
+    )
+}
+
+/// Longest time from the record that says `sending` to the begin of the visible request. A worker that stood still longer
+/// does not send any more: another one may have taken over by now.
+pub const MAX_SEND_START: Duration = Duration::from_secs(10);
+
+/// Time from the record that says `sending` until the platform can no longer carry the request out: its latest begin, the
+/// response timeout of 2 minutes, and 20 s for the difference of two clocks.
+pub const REQUEST_LIFETIME: Duration = Duration::from_secs(150);
+
+/// Whether a visible request may begin now that was recorded as `sending` at `begun_ms`, by the same clock.
+pub fn may_begin_request(begun_ms: u64, now_ms: u64) -> bool {
+    // A clock that went backwards proves nothing.
+    now_ms >= begun_ms && u128::from(now_ms - begun_ms) <= MAX_SEND_START.as_millis()
+}
+
+/// What follows when the platform does not find the message of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFoundAction {
+    /// Nothing is visible and nothing will be: send once more.
+    SendAgain,
+    /// The request of another worker may still be under way: ask again at this time, in Unix milliseconds.
+    AskAt(u64),
+    /// Report that the outcome is unknown.
+    LeaveUnknown,
+}
+
+/// Decides over a step that the platform does not find. `is_own_request` is whether this worker made its last request, so
+/// that the request is over.
+pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -> NotFoundAction {
+    if step.lost >= MAX_LOST_RESPONSES
+        || step.attempts >= MAX_VISIBLE_ATTEMPTS
+        || step.was_answered()
+    {
+        return NotFoundAction::LeaveUnknown;
+    }
+    let lifetime = u64::try_from(REQUEST_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    let settled_ms = step.since_ms().saturating_add(lifetime);
+    if is_own_request || now_ms >= settled_ms {
+        NotFoundAction::SendAgain
+    } else {
+        NotFoundAction::AskAt(settled_ms)
+    }
+}
+
+/// What to do with a delay before the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitAction {
+    /// No time is left after it.
+    GiveUp,
+    /// Another piece of work continues after it.
+    Park,
+    /// This worker waits.
+    Wait,
+}
+
+/// Decides over the delay before a step that is ready is tried again; `left` is the time of the delivery, `tolerance` the
+/// jitter that an inline wait may add.
+pub fn decide_wait(delay: Duration, left: Duration, tolerance: Duration) -> WaitAction {
+    if delay >= left {
+        WaitAction::GiveUp
+    } else if delay > MAX_INLINE_WAIT + tolerance {
+        WaitAction::Park
+    } else {
+        WaitAction::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_platform::Route;
+
+    use super::*;
+    use crate::machine::{ReadyStep, StepPlan};
+
+    #[test]
+    fn only_a_first_request_that_was_not_sent_is_certainly_not_visible() {
+        let (first, repeated) = (SendMode::First, SendMode::Repeated);
+        let transient = ErrorKind::Transient;
+        assert_eq!(
+            decide_failure(SendOutcome::NotSent, first, transient),
+            FailureAction::Refused
+        );
+        assert_eq!(
+            decide_failure(SendOutcome::NotSent, repeated, transient),
+            FailureAction::Resolve
+        );
+        assert_eq!(
+            decide_failure(SendOutcome::NotSent, repeated, ErrorKind::Forbidden),
+            FailureAction::LeaveUnknown
+        );
+        for mode in [first, repeated] {
+            assert_eq!(
+                decide_failure(SendOutcome::Ambiguous, mode, transient),
+                FailureAction::Resolve
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_of_another_worker_is_sent_again_only_when_it_cannot_arrive_any_more() {
+        let plan = StepPlan::text(Route::Text, "x".to_owned());
+        let mut step = ReadyStep::new(plan, Vec::new()).begin(1_000);
+        step.count_lost();
+        let decide = |step: &SendingStep, is_own, now_ms| decide_not_found(step, is_own, now_ms);
+        assert_eq!(
+            decide(&step, false, 40_000),
+            NotFoundAction::AskAt(151_000),
+            "a stalled platform may still carry it out"
+        );
+        assert_eq!(decide(&step, false, 151_000), NotFoundAction::SendAgain);
+        assert_eq!(decide(&step, true, 2_000), NotFoundAction::SendAgain);
+        step.count_lost();
+        assert_eq!(decide(&step, false, 151_000), NotFoundAction::LeaveUnknown);
+    }
+
+    #[test]
+    fn a_worker_that_stood_still_after_its_record_does_not_send() {
+        assert!(may_begin_request(1_000, 1_000) && may_begin_request(1_000, 11_000));
+        assert!(!may_begin_request(1_000, 11_001));
+        assert!(!may_begin_request(1_000, 999), "the clock went back");
+    }
+
+    #[test]
+    fn a_long_delay_is_parked_and_one_past_the_end_is_given_up() {
+        let decide = |delay, left| {
+            decide_wait(
+                Duration::from_secs(delay),
+                Duration::from_secs(left),
+                Duration::from_secs(1),
+            )
+        };
+        assert_eq!(decide(61, 600), WaitAction::Wait);
+        assert_eq!(decide(62, 600), WaitAction::Park);
+        assert_eq!(decide(10, 10), WaitAction::GiveUp);
+    }
+}

@@ -1,0 +1,23 @@
+//! The rules of deliveries to chat platforms, as functions of values.
+//!
+//! - [`machine`]: the states of one visible request, and what follows a lost response.
+//! - [`failure`]: what follows a request that was refused or not confirmed, and how long to wait.
+//! - [`buckets`]: the token buckets of chats and accounts.
+//! - [`chat_lease`]: which replica may send to a chat.
+//!
+//! `dray-platform-delivery` reads and writes around them; `dray-simulation` runs the same functions over a model of the
+//! bus and of the platforms. No I/O, no clock, no random numbers: the caller passes the time.
+//!
+//! ```
+//! use dray_delivery_rules::machine::{ReadyStep, ResumeAction, StepPlan, decide_resume};
+//! use dray_platform::{DuplicateProtection, Route};
+//!
+//! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new()).begin(1);
+//! let action = decide_resume(&step, DuplicateProtection::Unknown, 2);
+//! assert_eq!(action, ResumeAction::GiveUp, "sending again could show it twice");
+//! ```
+
+pub mod buckets;
+pub mod chat_lease;
+pub mod failure;
+pub mod machine;

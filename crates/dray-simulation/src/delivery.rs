@@ -1,0 +1,475 @@
+//! The work of a delivery: its record, its right to the chat, and its visible request (modelled after
+//! `dray-platform-delivery`, `deliver`).
+//!
+//! The states of the request, what follows a failure or a lost response, the rates and the lease are the product's. A
+//! delivery has one visible request here. The order of places in a chat is counted, not modelled.
+
+mod send;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use dray_delivery_rules::chat_lease::{LeaseRecord, is_free};
+use dray_delivery_rules::failure::{NotFoundAction, SendMode, decide_not_found};
+use dray_delivery_rules::machine::{
+    DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, ResumeAction, SendingStep, StepPlan,
+    decide_resume,
+};
+use dray_platform::Route;
+use dray_types::{Deadline, Fault, FaultCode};
+
+use crate::background::continue_later;
+use crate::executor::micros;
+use crate::handler::{HandlerContext, HandlerResult, STORE_WRITES};
+use crate::options::BrokenRule;
+use crate::platform_model::{PLATFORMS, PlatformModel};
+use crate::simulation::{NoResponse, Simulation};
+use crate::statistics::RequestKind;
+
+/// How long the right to send to a chat lasts without a renewal (`deliver::turns`).
+const CHAT_LEASE: Duration = Duration::from_secs(15);
+/// How long a delivery waits for another replica before it is put back (`deliver::turns`).
+const MAX_LEASE_WAIT: u64 = 20_000_000;
+/// When it is tried again then (`deliver`).
+const LEASE_RETRY: Duration = Duration::from_secs(5);
+/// Bound of the delay before the first repetition (`deliver::pace`).
+const RETRY_UNIT: Duration = Duration::from_secs(1);
+/// The part of the deadline that is kept for the report (`deliver::run`).
+const REPORT_MARGIN: Duration = Duration::from_secs(5);
+/// Tries of one write of a record, and the delay between them (`records`).
+const MAX_WRITE_ATTEMPTS: u32 = 3;
+const WRITE_RETRY: u64 = 200_000;
+/// How long a platform that can be asked is watched for the message (`dray-platform-slack`, `share_wait`).
+const RECONCILE_WATCH: u64 = 30_000_000;
+/// Between two questions.
+const RECONCILE_POLL: u64 = 2_000_000;
+/// Requests for the place of a delivery in its chat: taken, held, looked at, released.
+const ORDER_REQUESTS: u64 = 7;
+
+/// The part of a delivery's record that decides.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SimulatedRecord {
+    pub(crate) step: DeliveryStep,
+    pub(crate) finished: bool,
+    pub(crate) rounds: u32,
+    pub(crate) due_at_ms: u64,
+    pub(crate) deadline_ms: u64,
+    /// Distinguishes two workers that would write the same.
+    pub(crate) writer: u64,
+}
+
+/// Why a delivery does not continue here.
+enum DeliveryError {
+    Moved,
+    Unreachable,
+}
+
+impl From<NoResponse> for DeliveryError {
+    fn from(_: NoResponse) -> Self {
+        Self::Unreachable
+    }
+}
+
+/// What follows a step.
+enum StepFlow {
+    Next,
+    Again,
+    Park(u64),
+}
+
+/// Does one round of a delivery.
+pub(crate) async fn deliver(context: &HandlerContext, platform: usize, chat: u32) -> HandlerResult {
+    let Some(model) = PLATFORMS.get(platform) else {
+        return HandlerResult::Failed(Fault::internal());
+    };
+    match deliver_round(context, model, chat).await {
+        Ok(Some(true)) => HandlerResult::Failed(not_delivered()),
+        Ok(_) => HandlerResult::Completed,
+        // The fault of a record that another worker changed, retried as every fault of a delivery is.
+        Err(DeliveryError::Moved) => {
+            HandlerResult::Failed(Fault::internal().retry_after(Duration::from_secs(5)))
+        }
+        Err(DeliveryError::Unreachable) => HandlerResult::Failed(
+            Fault::new(FaultCode::Unavailable, "later")
+                .detail("bus_unavailable")
+                .retry_after(Duration::from_secs(1)),
+        ),
+    }
+}
+
+fn not_delivered() -> Fault {
+    Fault::new(FaultCode::Unavailable, "not delivered").detail("not_delivered")
+}
+
+/// `Some(true)` when the delivery ended without anything that may be visible; `None` when it waits.
+async fn deliver_round(
+    context: &HandlerContext,
+    model: &'static PlatformModel,
+    chat: u32,
+) -> Result<Option<bool>, DeliveryError> {
+    let mut run = DeliveryRun::open(context, model, chat).await?;
+    if run.record.finished {
+        return Ok(Some(run.is_refused()));
+    }
+    let is_ours = context.round == run.record.rounds;
+    if !is_ours || run.record.due_at_ms > context.now_ms() {
+        return Ok(None);
+    }
+    context
+        .simulation
+        .count(RequestKind::ChatOrder, ORDER_REQUESTS);
+    context.simulation.count(RequestKind::IndexRead, 2);
+    let Some(lease) = run.take_lease().await? else {
+        let due = context.now_ms() + millis(LEASE_RETRY);
+        run.park(due).await?;
+        return Ok(None);
+    };
+    let ended = run.go().await;
+    run.release_lease(lease).await;
+    ended
+}
+
+/// A delivery in hand.
+struct DeliveryRun<'a> {
+    context: &'a HandlerContext,
+    model: &'static PlatformModel,
+    chat: u32,
+    record: SimulatedRecord,
+    revision: u64,
+    writer: u64,
+    /// Whether this worker made the last visible request.
+    is_own_request: bool,
+}
+
+impl<'a> DeliveryRun<'a> {
+    async fn open(
+        context: &'a HandlerContext,
+        model: &'static PlatformModel,
+        chat: u32,
+    ) -> Result<Self, DeliveryError> {
+        let simulation = &context.simulation;
+        let id = context.hold.id;
+        let found = simulation
+            .request(
+                context.replica,
+                RequestKind::RecordRead,
+                move |simulation| simulation.records.borrow().get(&id),
+            )
+            .await?;
+        let writer = simulation.draw(1, u64::MAX);
+        let plan = StepPlan::text(Route::Text, String::new());
+        let mut run = Self {
+            context,
+            model,
+            chat,
+            record: SimulatedRecord {
+                step: ReadyStep::new(plan, Vec::new()).into(),
+                finished: false,
+                rounds: 0,
+                due_at_ms: 0,
+                deadline_ms: context.deadline_ms,
+                writer,
+            },
+            revision: 0,
+            writer,
+            is_own_request: false,
+        };
+        if let Some(found) = found {
+            run.record = (*found.value).clone();
+            run.revision = found.revision;
+        } else {
+            simulation.count(RequestKind::StoreWrite, STORE_WRITES);
+            run.save().await?;
+        }
+        Ok(run)
+    }
+
+    fn is_refused(&self) -> bool {
+        matches!(self.record.step, DeliveryStep::Failed(_))
+    }
+
+    /// Writes the record as it is. Only afterwards may anything follow from it.
+    async fn save(&mut self) -> Result<(), DeliveryError> {
+        self.record.writer = self.writer;
+        let value = Rc::new(self.record.clone());
+        let (id, expected) = (self.context.hold.id, self.revision);
+        // Every replica reads every change of a record into its index (`index`).
+        let replicas = u64::from(self.simulation().options.replicas);
+        self.simulation().count(RequestKind::IndexRead, replicas);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let value = Rc::clone(&value);
+            let stored = Rc::clone(&value);
+            let written = self
+                .simulation()
+                .request(
+                    self.context.replica,
+                    RequestKind::RecordWrite,
+                    move |simulation| simulation.records.borrow_mut().put(id, stored, expected),
+                )
+                .await;
+            match written {
+                Ok(Some(revision)) => {
+                    self.revision = revision;
+                    return Ok(());
+                }
+                // The first write may have been stored although its response was lost.
+                Ok(None) if tries > 1 => {
+                    let found = self
+                        .simulation()
+                        .request(
+                            self.context.replica,
+                            RequestKind::RecordRead,
+                            move |simulation| simulation.records.borrow().get(&id),
+                        )
+                        .await?;
+                    let own = found.filter(|found| found.value == value);
+                    self.revision = own.ok_or(DeliveryError::Moved)?.revision;
+                    return Ok(());
+                }
+                Ok(None) => return Err(DeliveryError::Moved),
+                Err(NoResponse) if tries < MAX_WRITE_ATTEMPTS => {
+                    self.simulation().sleep(WRITE_RETRY).await;
+                }
+                Err(NoResponse) => return Err(DeliveryError::Unreachable),
+            }
+        }
+    }
+
+    /// As [`Self::save`], for the response of a platform: retried while the bus is away, until the deadline.
+    async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
+        let mut was_away = false;
+        loop {
+            match self.save().await {
+                Err(DeliveryError::Unreachable) => {
+                    was_away = true;
+                    if !self.pause(RETRY_UNIT).await {
+                        return Err(DeliveryError::Unreachable);
+                    }
+                }
+                Err(DeliveryError::Moved) if was_away => {
+                    let id = self.context.hold.id;
+                    let found = self
+                        .simulation()
+                        .request(
+                            self.context.replica,
+                            RequestKind::RecordRead,
+                            move |simulation| simulation.records.borrow().get(&id),
+                        )
+                        .await?;
+                    let own = found.filter(|found| *found.value == self.record);
+                    self.revision = own.ok_or(DeliveryError::Moved)?.revision;
+                    return Ok(());
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn simulation(&self) -> &'a Rc<Simulation> {
+        &self.context.simulation
+    }
+
+    fn broken(&self, rule: BrokenRule) -> bool {
+        self.simulation().options.broken_rule == Some(rule)
+    }
+
+    /// The right to send to the chat; `None` when another replica has it for too long.
+    async fn take_lease(&self) -> Result<Option<u64>, DeliveryError> {
+        let begun = self.simulation().now();
+        let holder = format!("replica {}", self.context.replica);
+        let mut delay = 10_000;
+        loop {
+            let (chat, now_ms) = (self.chat, self.context.now_ms());
+            let found = self
+                .lease_request(move |simulation| simulation.leases.borrow().get(&chat))
+                .await?;
+            let expected = match &found {
+                None => Some(0),
+                Some(entry) if is_free(&entry.value, &holder, now_ms) => Some(entry.revision),
+                Some(_) => None,
+            };
+            if let Some(expected) = expected {
+                let value = Rc::new(LeaseRecord::lasting(&holder, now_ms, CHAT_LEASE).encode());
+                let taken = self
+                    .lease_request(move |simulation| {
+                        simulation.leases.borrow_mut().put(chat, value, expected)
+                    })
+                    .await?;
+                if taken.is_some() {
+                    return Ok(taken);
+                }
+            }
+            if self.simulation().now() - begun >= MAX_LEASE_WAIT {
+                return Ok(None);
+            }
+            self.simulation().sleep(delay).await;
+            delay = (delay * 2).min(200_000);
+        }
+    }
+
+    async fn release_lease(&self, revision: u64) {
+        let chat = self.chat;
+        let released = self
+            .lease_request(move |simulation| {
+                let mut leases = simulation.leases.borrow_mut();
+                if leases
+                    .get(&chat)
+                    .is_some_and(|entry| entry.revision == revision)
+                {
+                    leases.remove(&chat);
+                }
+            })
+            .await;
+        if released.is_err() {
+            self.context.note("the lease of the chat ends by itself", 0);
+        }
+    }
+
+    async fn lease_request<T: 'static>(
+        &self,
+        apply: impl FnOnce(&Rc<Simulation>) -> T + 'static,
+    ) -> Result<T, NoResponse> {
+        self.simulation()
+            .request(self.context.replica, RequestKind::ChatLease, apply)
+            .await
+    }
+
+    async fn go(&mut self) -> Result<Option<bool>, DeliveryError> {
+        if self.record.due_at_ms != 0 {
+            self.record.due_at_ms = 0;
+            self.save().await?;
+        }
+        loop {
+            let flow = match self.record.step.clone() {
+                DeliveryStep::Ready(step) => self.attempt(step).await?,
+                DeliveryStep::Sending(step) => self.resolve(step).await?,
+                DeliveryStep::Done(_) | DeliveryStep::Unknown(_) | DeliveryStep::Failed(_) => {
+                    StepFlow::Next
+                }
+            };
+            match flow {
+                StepFlow::Again => {}
+                StepFlow::Next => break,
+                StepFlow::Park(due_ms) => {
+                    self.park(due_ms).await?;
+                    return Ok(None);
+                }
+            }
+        }
+        // The audit line of the file.
+        self.simulation().count(RequestKind::Publish, 1);
+        self.record.finished = true;
+        self.save().await?;
+        self.context.note("the record is finished", 0);
+        Ok(Some(self.is_refused()))
+    }
+
+    async fn park(&mut self, due_ms: u64) -> Result<(), DeliveryError> {
+        self.record.due_at_ms = due_ms.max(1);
+        self.record.rounds += 1;
+        self.save().await?;
+        self.context.note("parked until", self.record.due_at_ms);
+        continue_later(self.simulation(), &self.context.hold, due_ms);
+        Ok(())
+    }
+
+    fn limit(&self) -> Deadline {
+        Deadline::from_unix_ms(self.record.deadline_ms.min(self.context.deadline_ms))
+            .earlier(REPORT_MARGIN)
+    }
+
+    /// Waits; `false` when that would take longer than there is time.
+    async fn pause(&self, delay: Duration) -> bool {
+        if delay >= self.limit().remaining(self.context.now_ms()) && !delay.is_zero() {
+            return false;
+        }
+        self.simulation().sleep(micros(delay)).await;
+        true
+    }
+
+    fn backoff(&self, tries: u32) -> Duration {
+        let bound = RETRY_UNIT * (1 << tries.saturating_sub(1).min(5));
+        Duration::from_micros(self.simulation().draw(0, micros(bound)))
+    }
+
+    /// A response was lost, in this process or in an earlier one.
+    async fn resolve(&mut self, mut step: SendingStep) -> Result<StepFlow, DeliveryError> {
+        let uncounted = step.clone();
+        step.count_lost();
+        self.record.step = step.clone().into();
+        let mut action = decide_resume(&step, self.model.protection, self.context.now_ms());
+        if self.broken(BrokenRule::RepeatAmbiguousSend) && step.attempts < MAX_VISIBLE_ATTEMPTS {
+            action = ResumeAction::Send;
+        }
+        match action {
+            ResumeAction::Send => {
+                if let Some(flow) = self.wait_for_pace().await {
+                    return Ok(flow);
+                }
+                self.send(step.begin_again(), SendMode::Repeated).await
+            }
+            ResumeAction::GiveUp => self.leave_unknown(step).await,
+            ResumeAction::Reconcile => {
+                if self.ask_platform().await {
+                    self.context.note("the platform found the message", 0);
+                    self.record.step = step.confirm(Vec::new()).into();
+                    self.save_firmly().await?;
+                    return Ok(StepFlow::Next);
+                }
+                self.not_found(step, uncounted).await
+            }
+        }
+    }
+
+    async fn not_found(
+        &mut self,
+        step: SendingStep,
+        uncounted: SendingStep,
+    ) -> Result<StepFlow, DeliveryError> {
+        self.context.note("the platform did not find it", 0);
+        match decide_not_found(&step, self.is_own_request, self.context.now_ms()) {
+            NotFoundAction::SendAgain => {
+                self.record.step = step.not_visible().into();
+                self.save().await?;
+                Ok(StepFlow::Again)
+            }
+            NotFoundAction::AskAt(due_ms) if due_ms < self.limit().unix_ms() => {
+                self.record.step = uncounted.into();
+                Ok(StepFlow::Park(due_ms))
+            }
+            NotFoundAction::AskAt(_) | NotFoundAction::LeaveUnknown => {
+                self.leave_unknown(step).await
+            }
+        }
+    }
+
+    /// Whether the platform shows the message, within the time in which it is watched.
+    async fn ask_platform(&self) -> bool {
+        let until = self.simulation().now() + RECONCILE_WATCH;
+        loop {
+            let visible = self
+                .simulation()
+                .with_operation(self.context.hold.id, |operation| operation.visible);
+            if visible.unwrap_or(0) > 0 {
+                return true;
+            }
+            // Not before the platform was asked once more at the end of the time.
+            if self.simulation().now() >= until {
+                return false;
+            }
+            self.simulation().sleep(RECONCILE_POLL).await;
+        }
+    }
+
+    async fn leave_unknown(&mut self, step: SendingStep) -> Result<StepFlow, DeliveryError> {
+        self.record.step = step.leave_unknown().into();
+        self.save().await?;
+        Ok(StepFlow::Next)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

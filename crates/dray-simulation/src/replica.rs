@@ -1,0 +1,152 @@
+//! Faults of replicas and of the bus: kills, partitions, pauses, restarts of the server.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::executor::VirtualTime;
+use crate::simulation::{NO_REPLICA, Simulation, queue_count};
+use crate::worker;
+
+/// Seconds of a fault, at least and at most.
+const KILLED_SECONDS: (u64, u64) = (1, 15);
+const PARTITION_SECONDS: (u64, u64) = (1, 60);
+const PAUSE_SECONDS: (u64, u64) = (1, 60);
+const OUTAGE_SECONDS: (u64, u64) = (1, 20);
+
+/// Longest pause of a client between two attempts to connect again (`dray-bus`).
+const MAX_RECONNECT: VirtualTime = 4_000_000;
+
+/// Starts the workers and the faults of every replica.
+pub(crate) fn start_replicas(simulation: &Rc<Simulation>) {
+    for replica in 0..simulation.options.replicas {
+        start_workers(simulation, replica);
+        let faults = &simulation.options.faults;
+        start_fault(simulation, faults.kill_every, move |simulation| {
+            kill(simulation, replica);
+        });
+        start_fault(simulation, faults.partition_every, move |simulation| {
+            partition(simulation, replica);
+        });
+        start_fault(simulation, faults.pause_every, move |simulation| {
+            let until = simulation.now() + draw_seconds(simulation, PAUSE_SECONDS);
+            simulation.with_replica(replica, |state| state.paused_until = until);
+            simulation.count_fault("pauses of a replica");
+        });
+    }
+    start_fault(simulation, simulation.options.faults.outage_every, outage);
+}
+
+fn start_workers(simulation: &Rc<Simulation>, replica: u32) {
+    for queue in 0..queue_count() {
+        simulation.spawn(
+            replica,
+            worker::pull_work(Rc::clone(simulation), replica, queue),
+        );
+    }
+}
+
+/// Repeats a fault with this mean time between two.
+fn start_fault(
+    simulation: &Rc<Simulation>,
+    every: Duration,
+    fault: impl Fn(&Rc<Simulation>) + 'static,
+) {
+    if every.is_zero() {
+        return;
+    }
+    let weak = Rc::downgrade(simulation);
+    simulation.spawn(NO_REPLICA, async move {
+        while let Some(simulation) = weak.upgrade() {
+            let wait = simulation.draw_exponential(every);
+            simulation.sleep(wait).await;
+            // After the last publication, the rest ends without new faults.
+            if simulation.published.get() >= simulation.options.operations {
+                return;
+            }
+            fault(&simulation);
+        }
+    });
+}
+
+fn draw_seconds(simulation: &Simulation, (from, to): (u64, u64)) -> VirtualTime {
+    simulation.draw(from * 1_000_000, to * 1_000_000)
+}
+
+fn kill(simulation: &Rc<Simulation>, replica: u32) {
+    simulation.count_fault("kills of a replica");
+    // First, so that no task of the dead process sees the state of the next one.
+    simulation.executor.kill_tasks(replica);
+    simulation.with_replica(replica, |state| {
+        state.is_dead = true;
+        state.paused_until = 0;
+        // Its limits and its connection begin anew with the next process.
+        state.buckets = dray_delivery_rules::buckets::RateBuckets::default();
+        state.is_lost = false;
+        state.restored_at = None;
+        state.running.fill(0);
+        state.slot_waiters.fill(None);
+    });
+    let back = simulation.now() + draw_seconds(simulation, KILLED_SECONDS);
+    simulation.call_at(
+        back,
+        Box::new(move |simulation| {
+            let is_dead =
+                simulation.with_replica(replica, |state| std::mem::take(&mut state.is_dead));
+            // A second kill in the meantime has scheduled a start of its own.
+            if is_dead == Some(true) {
+                start_workers(simulation, replica);
+            }
+        }),
+    );
+}
+
+/// Cuts a replica off from the bus: both directions or one, noticed by its client or not.
+fn partition(simulation: &Rc<Simulation>, replica: u32) {
+    simulation.count_fault("partitions of a replica");
+    let until = simulation.now() + draw_seconds(simulation, PARTITION_SECONDS);
+    match simulation.draw(0, 4) {
+        0 => {
+            simulation.with_replica(replica, |state| state.requests_lost_until = until);
+        }
+        1 => {
+            simulation.with_replica(replica, |state| state.responses_lost_until = until);
+        }
+        2 => cut_off(simulation, replica, until, false),
+        _ => cut_off(simulation, replica, until, true),
+    }
+}
+
+fn cut_off(simulation: &Rc<Simulation>, replica: u32, until: VirtualTime, is_noticed: bool) {
+    let is_alive = simulation.with_replica(replica, |state| {
+        state.requests_lost_until = until;
+        state.responses_lost_until = until;
+        state.is_lost = is_noticed && !state.is_dead;
+        state.is_lost
+    });
+    if is_alive == Some(true) {
+        simulation.call_at(
+            until,
+            Box::new(move |simulation| {
+                let now = simulation.now();
+                simulation.with_replica(replica, |state| {
+                    if std::mem::take(&mut state.is_lost) {
+                        state.restored_at = Some(now);
+                    }
+                });
+            }),
+        );
+    }
+}
+
+/// The server dies and comes back. Clients reconnect one after the other.
+fn outage(simulation: &Rc<Simulation>) {
+    simulation.count_fault("restarts of the bus");
+    let now = simulation.now();
+    simulation.stream.borrow_mut().crash(now);
+    // All replicas lose the server together, and come back within the reconnect delay of each other.
+    let back = now + draw_seconds(simulation, OUTAGE_SECONDS);
+    for replica in 0..simulation.options.replicas {
+        let until = back + simulation.draw(0, MAX_RECONNECT);
+        cut_off(simulation, replica, until, true);
+    }
+}
