@@ -111,8 +111,12 @@ fn documents_are_read_within_the_budget_in_both_eras() {
         assert_eq!(seen["tools"], reading);
         assert_eq!(seen["prompts"], json!(["read_document", "fetch_page"]));
         assert_eq!(seen["templates"].as_array().unwrap().len(), 3);
-        assert!(shown(&seen["notes"]).contains("The answer is 42."));
-        assert!(shown(&seen["pdf"]).contains("Ostermoor"), "{}", seen["pdf"]);
+        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
+        assert!(
+            text_of(&seen["pdf"]).contains("Ostermoor"),
+            "{}",
+            seen["pdf"]
+        );
         let big = &seen["big"];
         assert!(
             big["tokens"].as_u64().unwrap() <= MAX_RESULT_TOKENS,
@@ -143,22 +147,22 @@ fn what_is_not_allowed_is_refused_with_advice() {
         assert!(!refused.to_string().contains("secret\\n"), "{refused}");
     }
     assert!(
-        shown(&seen["fetch"]).contains("egress-fetcher.enabled=true"),
+        text_of(&seen["fetch"]).contains("egress-fetcher.enabled=true"),
         "{}",
         seen["fetch"]
     );
     assert!(
-        shown(&seen["other"]).contains("session is not known"),
+        text_of(&seen["other"]).contains("session is not known"),
         "{}",
         seen["other"]
     );
     assert!(
-        shown(&seen["to"]).contains("--allow-write"),
+        text_of(&seen["to"]).contains("--allow-write"),
         "{}",
         seen["to"]
     );
     assert!(
-        shown(&seen["wrong"]).contains("`file`"),
+        text_of(&seen["wrong"]).contains("`file`"),
         "{}",
         seen["wrong"]
     );
@@ -185,7 +189,7 @@ fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
         "The answer is 42.\n"
     );
     assert!(
-        shown(&seen["again"]).contains("never replaced"),
+        text_of(&seen["again"]).contains("never replaced"),
         "{}",
         seen["again"]
     );
@@ -195,7 +199,7 @@ fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
         seen["listed"]["structured"]["entries"][0]["name"],
         "notes.txt"
     );
-    assert!(shown(&seen["read"]).contains("The answer is 42."));
+    assert!(text_of(&seen["read"]).contains("The answer is 42."));
     assert_eq!(
         seen["sent"]["structured"]["success"], true,
         "{}",
@@ -262,7 +266,7 @@ fn http_refuses_other_hosts_origins_and_tokens() {
     for (era, version) in PROTOCOL_ERAS {
         let seen = fixture.over_http(era, &server.url);
         assert_eq!(seen["version"], version);
-        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
         let statuses = &seen["statuses"];
         for name in ["none", "wrong", "basic"] {
             assert_eq!(statuses[name], 401, "{name}");
@@ -291,7 +295,7 @@ fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
     for (era, version) in PROTOCOL_ERAS {
         let seen = fixture.over_http(era, &server.url);
         assert_eq!(seen["version"], version);
-        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
         assert_eq!(seen["statuses"]["none"], 401);
         assert_eq!(seen["statuses"]["wrong"], 401);
     }
@@ -325,7 +329,7 @@ fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
     for (era, version) in PROTOCOL_ERAS {
         let seen = fixture.over_http(era, &server.url);
         assert_eq!(seen["version"], version);
-        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
         assert_eq!(seen["statuses"]["none"], 401);
         assert_eq!(seen["statuses"]["origin"], 403);
     }
@@ -339,7 +343,7 @@ fn dray_up_gives_out_no_directory_unless_one_is_named() {
     let seen = fixture.over_http("legacy", &server.url);
     assert_eq!(seen["notes"]["error"], true);
     assert!(
-        shown(&seen["notes"]).contains("no directory"),
+        text_of(&seen["notes"]).contains("no directory"),
         "{}",
         seen["notes"]
     );
@@ -367,6 +371,6 @@ fn an_address_that_others_reach_needs_a_token() {
     assert!(said.contains("--token-file"), "{said}");
 }
 
-fn shown(result: &Value) -> &str {
+fn text_of(result: &Value) -> &str {
     result["text"].as_str().unwrap_or_default()
 }

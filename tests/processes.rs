@@ -81,7 +81,7 @@ async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
     );
 
     let operation = machine.publish(&large).await;
-    machine.store.heal();
+    machine.store.clear_faults();
     let event = machine.event_of(&operation).await;
     let resolved = event.resolved.unwrap();
     let content = ContentSource::try_from(resolved.arguments.unwrap()).unwrap();

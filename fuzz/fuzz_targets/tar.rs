@@ -48,7 +48,7 @@ async fn read(tar: &[u8], piece: usize) -> Result<Found, Error> {
         total += member.size;
         assert!(total <= TREE_LIMITS.total && found.len() < TREE_LIMITS.entries);
         let mut content = Vec::new();
-        while let Some(piece) = reader.piece().await? {
+        while let Some(piece) = reader.next_chunk().await? {
             assert!(!piece.is_empty());
             content.extend_from_slice(&piece);
         }

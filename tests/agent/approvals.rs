@@ -45,14 +45,15 @@ impl OpsFixture {
     }
 
     /// The newest message of the chat.
-    fn shown(&self) -> Option<StoredMessage> {
-        self.fixture.telegram.seen(OPS_CHAT).pop()
+    fn newest_message(&self) -> Option<StoredMessage> {
+        self.fixture.telegram.visible_messages(OPS_CHAT).pop()
     }
 
     /// The question, once the chat shows it.
     async fn question(&self) -> StoredMessage {
         eventually("a question with buttons", async || {
-            self.shown().filter(|message| !message.buttons.is_empty())
+            self.newest_message()
+                .filter(|message| !message.buttons.is_empty())
         })
         .await
     }
@@ -60,7 +61,7 @@ impl OpsFixture {
     /// The question that follows this one.
     async fn question_after(&self, earlier: &StoredMessage) -> StoredMessage {
         eventually("another question", async || {
-            self.shown()
+            self.newest_message()
                 .filter(|message| message.message_id != earlier.message_id)
         })
         .await
@@ -69,7 +70,7 @@ impl OpsFixture {
     /// The newest message, once it shows this outcome: the notice to the person comes before it.
     async fn shown_with(&self, outcome: &str) -> StoredMessage {
         eventually(outcome, async || {
-            self.shown()
+            self.newest_message()
                 .filter(|message| message.text.contains(outcome))
         })
         .await
@@ -136,7 +137,7 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
         let forged = ops.press_data(question.message_id, APPROVER_ID, "dray:apr_0:y");
         let told = forged.await;
         assert!(told.contains("does not exist"), "{told}");
-        assert_eq!(ops.shown().as_ref(), Some(&question));
+        assert_eq!(ops.newest_message().as_ref(), Some(&question));
         assert!(ops.endpoint.bodies().is_empty());
         let told = ops.press(&question, APPROVER_ID, "Approve").await;
         assert_eq!(told, "Your answer is recorded.");
@@ -153,7 +154,7 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
         "{told}"
     );
     ops.edited(2).await;
-    assert_eq!(ops.shown(), Some(ended));
+    assert_eq!(ops.newest_message(), Some(ended));
     assert_eq!(ops.endpoint.bodies().len(), 1);
     ops.fixture.stop().await;
 }
@@ -180,7 +181,11 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
     }
     assert!(ops.endpoint.bodies().is_empty());
     // The pause does not ask a second time.
-    assert_eq!(ops.fixture.telegram.seen(OPS_CHAT).len(), 1, "asked once");
+    assert_eq!(
+        ops.fixture.telegram.visible_messages(OPS_CHAT).len(),
+        1,
+        "asked once"
+    );
     ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(ops.endpoint.bodies().is_empty(), "made by the turn alone");
     let messages = after(&waiting, "continue");

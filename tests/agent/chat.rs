@@ -37,7 +37,7 @@ async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
         receipt["files"][0]["sha256"],
         Sha256Digest::of(PDF_BYTES).to_hex()
     );
-    let messages = fixture.telegram.seen(chat);
+    let messages = fixture.telegram.visible_messages(chat);
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert_eq!(messages[0].text, "The report");
     let file = messages[0].file.as_ref().unwrap();
@@ -46,11 +46,11 @@ async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
     fixture.ask_in(Some(SESSION_NAME), question).await;
     let again: Value = serde_json::from_str(&fixture.result()).unwrap();
     assert_eq!(again, receipt, "the same delivery, not another one");
-    assert_eq!(fixture.telegram.seen(chat).len(), 1);
+    assert_eq!(fixture.telegram.visible_messages(chat).len(), 1);
     let other = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
     fixture.ask_in(Some(SESSION_NAME), other).await;
     assert_eq!(
-        fixture.telegram.seen(chat).len(),
+        fixture.telegram.visible_messages(chat).len(),
         2,
         "another turn is another delivery"
     );
@@ -83,7 +83,7 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
             "half a tag never shows: {chunk}"
         );
     }
-    let messages = fixture.telegram.seen(chat);
+    let messages = fixture.telegram.visible_messages(chat);
     let files: Vec<_> = messages
         .iter()
         .filter_map(|message| message.file.as_ref())
@@ -106,7 +106,7 @@ async fn a_file_sent_by_the_tool_is_not_sent_again_by_a_tag() {
     fixture
         .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
-    assert_eq!(fixture.telegram.seen(chat).len(), 1);
+    assert_eq!(fixture.telegram.visible_messages(chat).len(), 1);
     fixture.stop().await;
 }
 
@@ -136,7 +136,7 @@ async fn a_file_outside_of_the_sandbox_is_not_sent() {
     );
     let files = fixture
         .telegram
-        .seen(chat)
+        .visible_messages(chat)
         .into_iter()
         .filter_map(|message| message.file);
     assert_eq!(files.count(), 0);

@@ -43,7 +43,7 @@ async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
         )
         .start()
         .await;
-    let answer = fixture.say("Add.").await;
+    let answer = fixture.chat("Add.").await;
     assert!(answer.text().ends_with("It is 42."), "{answer:?}");
     assert!(answer.text().contains('5'), "{answer:?}");
     assert_eq!(answer.error(), Value::Null);
@@ -80,7 +80,7 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
             chunk(json!({}), json!("stop")),
         ],
     );
-    let answer = fixture.say("Legal?").await;
+    let answer = fixture.chat("Legal?").await;
     assert!(
         answer.text().ends_with("The lawyer says: It is."),
         "{answer:?}"
@@ -122,7 +122,7 @@ async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
         .on_dial()
         .part("contexts", file("All prices"));
     let fixture = setup.start().await;
-    let first = fixture.say("Hi.").await;
+    let first = fixture.chat("Hi.").await;
     assert_eq!(
         news(&fixture)["entries"][0]["status"],
         "new",
@@ -162,7 +162,7 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         "/v1/prompts/acme/tone",
         json!({"name": "tone", "content": content}),
     );
-    let answer = fixture.say("Speak.").await;
+    let answer = fixture.chat("Speak.").await;
     let system = fixture.messages(0)[0]["content"]
         .as_str()
         .unwrap()

@@ -48,7 +48,7 @@ async fn without_the_file_resolver_the_tool_reports_it() {
         .without("file-resolver")
         .start()
         .await;
-    let answer = fixture.say("Order.").await;
+    let answer = fixture.chat("Order.").await;
     let result = fixture.result();
     let sentence = "The service that reads files is not reachable at the moment; try again later.";
     assert!(result.contains(sentence), "{result}");
@@ -127,7 +127,7 @@ async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers()
         until_asked(&fixture).await;
         process.kill9();
     };
-    let (answer, ()) = tokio::join!(fixture.say("Order."), kill);
+    let (answer, ()) = tokio::join!(fixture.chat("Order."), kill);
     assert!(
         fixture.result().contains("try again later"),
         "{}",
@@ -137,7 +137,7 @@ async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers()
 
     fixture.dial.behave("acme/note.txt");
     let _next = resolver(&fixture).await;
-    fixture.say("Order.").await;
+    fixture.chat("Order.").await;
     assert_eq!(
         shop.bodies(),
         [json!({"doc": "hello"})],
@@ -158,7 +158,7 @@ async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete()
         fixture.dial.behave("acme/note.txt");
         nats.restart();
     };
-    let (answer, ()) = tokio::join!(fixture.say("Order."), restart);
+    let (answer, ()) = tokio::join!(fixture.chat("Order."), restart);
     assert_eq!(answer.error(), Value::Null);
     let came = shop.bodies();
     if came.is_empty() {
@@ -169,7 +169,7 @@ async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete()
     }
     eventually("a whole turn", async || {
         let before = shop.bodies().len();
-        fixture.say("Order.").await;
+        fixture.chat("Order.").await;
         (shop.bodies().len() == before + 1).then_some(())
     })
     .await;
@@ -187,7 +187,7 @@ async fn files_are_sent_only_after_the_store_is_back() {
     std::fs::write(fixture.sandbox.join("report.txt"), "words").unwrap();
     let store = &fixture.store.as_ref().unwrap().0;
     store.add(FaultRule::all(StoreTrouble::Down));
-    let answer = fixture.say("Send it.").await;
+    let answer = fixture.chat("Send it.").await;
     let result = fixture.result();
     assert!(result.contains("\"success\":false"), "{result}");
     for secret in ["127.0.0.1", "http", DIAL_KEY] {
@@ -197,9 +197,9 @@ async fn files_are_sent_only_after_the_store_is_back() {
         (answer.attachments(), answer.error()),
         (Vec::new(), Value::Null)
     );
-    store.heal();
+    store.clear_faults();
     let sent = eventually("a file", async || {
-        fixture.say("Send it again.").await.attachments().pop()
+        fixture.chat("Send it again.").await.attachments().pop()
     })
     .await;
     assert_eq!(fixture.fetch(sent["url"].as_str().unwrap()).await, b"words");

@@ -329,7 +329,7 @@ impl AgentFixture {
     }
 
     /// Sends a conversation of one user message.
-    pub(crate) async fn say(&self, text: &str) -> AgentAnswer {
+    pub(crate) async fn chat(&self, text: &str) -> AgentAnswer {
         self.ask(json!([user(text)])).await
     }
 

@@ -35,7 +35,7 @@ impl FakeInternet {
 
     /// How many requests came.
     pub(crate) fn asked(&self) -> usize {
-        self.responder.seen().len()
+        self.responder.received_requests().len()
     }
 }
 

@@ -41,7 +41,7 @@ async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alo
     fixture
         .dial
         .put("acme/note.txt", "Grüße aus dem Hafen\n", "text/plain");
-    let answer = fixture.say("Order.").await;
+    let answer = fixture.chat("Order.").await;
     assert_eq!(shop.bodies(), [json!({"doc": "Grüße aus dem Hafen\n"})]);
     assert!(answer.text().contains("taken"), "{answer:?}");
     assert!(
@@ -58,7 +58,7 @@ async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
     let shop = FakeEndpoint::start().await;
     let reference = format!("file:base64::http://{HOST_NAME}/prices.csv");
     let fixture = agent(&shop, json!({ "doc": reference })).start().await;
-    fixture.say("Order.").await;
+    fixture.chat("Order.").await;
     assert_eq!(
         shop.bodies(),
         [json!({"doc": STANDARD.encode(CSV_BYTES)})],
@@ -74,7 +74,7 @@ async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::http://169.254.169.254/latest/meta-data/"});
     let fixture = agent(&shop, arguments).start().await;
-    let answer = fixture.say("Order.").await;
+    let answer = fixture.chat("Order.").await;
     assert!(
         fixture.result().contains("Parameter doc is invalid"),
         "{}",
@@ -96,7 +96,7 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     fixture
         .dial
         .put("acme/large.bin", bytes.clone(), "application/octet-stream");
-    let answer = fixture.say("Order.").await;
+    let answer = fixture.chat("Order.").await;
     let bodies = shop.bodies();
     assert_eq!(bodies.len(), 1, "{answer:?}");
     let came = bodies[0]["doc"].as_str().unwrap();
@@ -121,7 +121,7 @@ async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
     fixture
         .dial
         .put("acme/big.txt", vec![b'x'; 1001], "text/plain");
-    let answer = fixture.say("Order.").await;
+    let answer = fixture.chat("Order.").await;
     let start = "Parameter doc is invalid, try to call the tool again with fixed exception: ";
     let result = fixture.result();
     assert!(result.contains(start), "{result}");
@@ -131,7 +131,7 @@ async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
     fixture
         .dial
         .put("acme/big.txt", vec![b'x'; 1000], "text/plain");
-    fixture.say("Again.").await;
+    fixture.chat("Again.").await;
     assert_eq!(shop.bodies()[0]["doc"].as_str().unwrap().len(), 1000);
     fixture.stop().await;
 }
@@ -142,7 +142,7 @@ async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     let shop = FakeEndpoint::start().await;
     let fixture = agent(&shop, nested.clone()).start().await;
     fixture.dial.put("acme/note.txt", "deep", "text/plain");
-    fixture.say("Order.").await;
+    fixture.chat("Order.").await;
     assert_eq!(
         shop.bodies(),
         std::slice::from_ref(&nested),
@@ -154,7 +154,7 @@ async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     let setup = agent(&shop, nested).set("orchestrator.files.nested", "true");
     let fixture = setup.start().await;
     fixture.dial.put("acme/note.txt", "deep", "text/plain");
-    fixture.say("Order.").await;
+    fixture.chat("Order.").await;
     assert_eq!(shop.bodies(), [json!({"more": {"a": {"b": ["deep"]}}})]);
     fixture.stop().await;
 }

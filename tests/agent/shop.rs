@@ -29,7 +29,7 @@ async fn answer(
         return Ok(fake_server::bytes_reply(200, "text/plain", text.into()));
     }
     let (mut reader, mut body) = (received.into_reader(), Vec::new());
-    while let Some(chunk) = reader.piece().await.map_err(|_| ConnectionClosed)? {
+    while let Some(chunk) = reader.next_chunk().await.map_err(|_| ConnectionClosed)? {
         body.extend_from_slice(&chunk);
     }
     let body = serde_json::from_slice(&body).map_err(|_| ConnectionClosed)?;

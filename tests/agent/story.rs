@@ -142,7 +142,7 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         .start()
         .await;
     fixture.model.follow(reading_back(None));
-    let answer = fixture.say("Look.").await;
+    let answer = fixture.chat("Look.").await;
     assert_eq!(answer.error(), Value::Null);
     let notice = fixture.result();
     assert!(

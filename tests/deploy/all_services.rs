@@ -370,7 +370,7 @@ async fn an_agent_reads_writes_and_sends(fixture: &DeployedSystem) {
         "custom_content": {"attachments": [{"type": "text/csv", "title": "hours.csv", "url": data}]},
     }]);
     let chat = fixture.chat;
-    let message_count = fixture.telegram.seen(chat).len();
+    let message_count = fixture.telegram.visible_messages(chat).len();
     for session in [None, Some("crane")] {
         for answer in fixture.ask_agent(session, &question).await {
             assert!(answer.text().ends_with("Sent."), "{answer:?}");
@@ -378,7 +378,7 @@ async fn an_agent_reads_writes_and_sends(fixture: &DeployedSystem) {
         }
     }
     eventually("the agent's file in the chat", async || {
-        (fixture.telegram.seen(chat).len() > message_count).then_some(())
+        (fixture.telegram.visible_messages(chat).len() > message_count).then_some(())
     })
     .await;
     fixture.lines(&["session", "unbind", "crane"]);

@@ -84,7 +84,7 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
     let file = rig.ended("n-2", WAIT_TIMEOUT).await;
     assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");
     assert_eq!(
-        rig.platforms.discord.seen(&channel).len(),
+        rig.platforms.discord.visible_messages(&channel).len(),
         1,
         "the nonce was kept"
     );
@@ -116,7 +116,7 @@ async fn an_interrupted_copy_of_a_directory_is_repeated_within_minutes() {
     rig.write("plans/a.txt", b"one");
     rig.write("plans/b.txt", b"two");
     let chat = cut_copy_of(&rig, "plans").await;
-    assert_eq!(rig.platforms.telegram.seen(chat).len(), 1);
+    assert_eq!(rig.platforms.telegram.visible_messages(chat).len(), 1);
 }
 
 /// Delivers a path to a chat of Telegram while the service that copies it dies over the copy.
@@ -124,18 +124,22 @@ async fn cut_copy_of(rig: &TransferFixture, path: &str) -> i64 {
     let transfer = rig.up("sandbox-transfer").await;
     let _delivery = rig.up("platform-delivery").await;
     let chat = rig.platforms.telegram.chat();
-    let requests_before = rig.store.seen().len();
+    let requests_before = rig.store.received_requests().len();
     rig.store.add(FaultRule::new(S3Fault::Stall, |parts| {
         parts.method == "PUT"
     }));
     rig.submit("c-1", path, target("telegram", &chat)).await;
     eventually("a copy under way", async || {
-        let mut news = rig.store.seen().into_iter().skip(requests_before);
+        let mut news = rig
+            .store
+            .received_requests()
+            .into_iter()
+            .skip(requests_before);
         news.any(|request| request.starts_with("PUT")).then_some(())
     })
     .await;
     transfer.kill9();
-    rig.store.heal();
+    rig.store.clear_faults();
     let _transfer = rig.up("sandbox-transfer").await;
     let file = rig.ended("c-1", WAIT_TIMEOUT * 2).await;
     assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");

@@ -123,7 +123,7 @@ pub(crate) async fn kills(run: KillRun) {
     let mut sent = Vec::new();
     for round in 0..run.rounds {
         for (index, victim) in SERVICE_NAMES.into_iter().enumerate() {
-            rig.platforms.trouble(&mut random);
+            rig.platforms.inject_random_fault(&mut random);
             let batch = submit(&rig, round * SERVICE_NAMES.len() + index, &mut random).await;
             let watched = batch.choose(&mut random).unwrap().id.clone();
             KillMoment::random(&mut random).comes(&rig, &watched).await;
@@ -183,7 +183,7 @@ async fn check(rig: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
     let mut wrong = Vec::new();
     for delivery in sent {
         let file = rig.ended(&delivery.id, DELIVERY_TIMEOUT).await;
-        let copies = rig.platforms.shown(&delivery.target, delivery.digest);
+        let copies = rig.platforms.count_shown(&delivery.target, delivery.digest);
         let is_truthful = match file.file_state() {
             FileState::Delivered => copies == 1,
             FileState::Unknown => copies <= 1,

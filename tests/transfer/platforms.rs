@@ -208,7 +208,7 @@ impl FakePlatforms {
     }
 
     /// How often a chat shows a file.
-    pub(crate) fn shown(&self, target: &v1::ChatTarget, digest: Sha256Digest) -> usize {
+    pub(crate) fn count_shown(&self, target: &v1::ChatTarget, digest: Sha256Digest) -> usize {
         let chat = target.chat.as_str();
         let same = |files: &[(String, ContentDigest)]| {
             let same = files.iter().filter(|(_, file)| file.sha256 == digest);
@@ -216,25 +216,28 @@ impl FakePlatforms {
         };
         match target.platform.as_str() {
             "telegram" => {
-                let messages = self.telegram.seen(chat.parse().unwrap()).into_iter();
+                let messages = self
+                    .telegram
+                    .visible_messages(chat.parse().unwrap())
+                    .into_iter();
                 let files = messages.filter_map(|message| message.file);
                 files.filter(|file| file.sha256 == digest).count()
             }
             "discord" => {
-                let messages = self.discord.seen(chat);
+                let messages = self.discord.visible_messages(chat);
                 messages.iter().map(|message| same(&message.files)).sum()
             }
             "slack" => {
-                let messages = self.slack.seen(chat);
+                let messages = self.slack.visible_messages(chat);
                 messages.iter().map(|message| same(&message.files)).sum()
             }
             "whatsapp" => {
-                let messages = self.whatsapp.seen(chat).into_iter();
+                let messages = self.whatsapp.visible_messages(chat).into_iter();
                 let files = messages.filter_map(|message| message.file);
                 files.filter(|(_, file)| file.sha256 == digest).count()
             }
             "matrix" => {
-                let messages = self.matrix.seen(chat).into_iter();
+                let messages = self.matrix.visible_messages(chat).into_iter();
                 let files = messages.filter_map(|message| message.file);
                 files.filter(|file| file.sha256 == digest).count()
             }
@@ -251,7 +254,7 @@ impl FakePlatforms {
     }
 
     /// Every platform sometimes loses a response or a request.
-    pub(crate) fn trouble(&self, random: &mut impl RngCore) {
+    pub(crate) fn inject_random_fault(&self, random: &mut impl RngCore) {
         match random.random_range(0..4) {
             0 => self.telegram.script(TelegramFault::NeverAnswer),
             1 => self.telegram.script(TelegramFault::LoseAnswer),

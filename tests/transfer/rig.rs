@@ -297,7 +297,7 @@ impl TransferFixture {
 
     /// Number of times that a Telegram chat shows a file.
     pub(crate) fn shown_in(&self, chat: i64, digest: Sha256Digest) -> usize {
-        let files = self.platforms.telegram.seen(chat).into_iter();
+        let files = self.platforms.telegram.visible_messages(chat).into_iter();
         let files = files.filter_map(|message| message.file);
         files.filter(|file| file.sha256 == digest).count()
     }

@@ -49,7 +49,7 @@ async fn a_file_is_sent_from_the_sandbox_to_the_chat_and_an_attachment_arrives()
         (&"delivered".into(), &"document".into())
     );
     assert_eq!(file["sha256"], digest.to_hex().as_str());
-    let messages = rig.platforms.telegram.seen(chat);
+    let messages = rig.platforms.telegram.visible_messages(chat);
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert_eq!(messages[0].text, "The report");
     assert_eq!(
@@ -185,7 +185,7 @@ async fn one_delivery_id_sent_repeatedly_and_concurrently_is_one_message() {
         results.iter().all(|result| *result == results[0]),
         "{results:?}"
     );
-    assert_eq!(rig.platforms.telegram.seen(chat).len(), 1);
+    assert_eq!(rig.platforms.telegram.visible_messages(chat).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,7 +84,7 @@ pub(super) async fn run(
     )
     .await?;
     for chat in [theirs_chat, ours_chat] {
-        let messages = fixture.telegram.seen(chat);
+        let messages = fixture.telegram.visible_messages(chat);
         let whole = messages
             .iter()
             .filter_map(|message| message.file.as_ref())

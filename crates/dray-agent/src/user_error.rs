@@ -166,7 +166,7 @@ mod tests {
         .failure()
     }
 
-    fn shown(failure: RequestFailure) -> String {
+    fn message_of(failure: RequestFailure) -> String {
         failure.display_message.unwrap()
     }
 
@@ -191,18 +191,18 @@ mod tests {
             ),
             (418, UNKNOWN_ERROR_MESSAGE),
         ] {
-            assert_eq!(shown(service(Some(status), None, None)), text);
+            assert_eq!(message_of(service(Some(status), None, None)), text);
         }
-        assert!(shown(service(Some(403), None, None)).starts_with(
+        assert!(message_of(service(Some(403), None, None)).starts_with(
             "You don't have permission to use the AI model configured in this application. "
         ));
         assert!(
-            shown(service(Some(404), None, None))
+            message_of(service(Some(404), None, None))
                 .starts_with("The AI model configured in this application could not be found. ")
         );
         for status in [400, 422] {
             assert!(
-                shown(service(Some(status), None, None))
+                message_of(service(Some(status), None, None))
                     .starts_with("The request was rejected as invalid by the AI model service. ")
             );
         }
@@ -229,7 +229,7 @@ mod tests {
             ),
         ] {
             assert_eq!(source.failure().status, 500);
-            assert_eq!(shown(source.failure()), text);
+            assert_eq!(message_of(source.failure()), text);
         }
     }
 
@@ -237,8 +237,8 @@ mod tests {
     fn the_services_own_text_comes_first_and_is_cut() {
         let long = format!(" {} ", "ä".repeat(501));
         let failure = service(Some(400), Some("content_filter"), Some(&long));
-        assert_eq!(shown(failure), format!("{}…", "ä".repeat(500)));
-        let by_code = shown(service(Some(400), Some("content_filter"), Some(" ")));
+        assert_eq!(message_of(failure), format!("{}…", "ä".repeat(500)));
+        let by_code = message_of(service(Some(400), Some("content_filter"), Some(" ")));
         assert!(by_code.contains("content filter"));
     }
 

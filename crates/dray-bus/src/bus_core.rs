@@ -53,7 +53,7 @@ impl Bus {
         let health = ConnectionHealth::default();
         let tasks = TaskTracker::new();
         let nats = NatsBackend::connect(options, &metrics, &health).await?;
-        Ok(Self::over(
+        Ok(Self::with_backend(
             Backend::Nats(Box::new(nats)),
             clock,
             metrics,
@@ -65,7 +65,7 @@ impl Bus {
     /// A separate bus inside this process, without streams or consumers. Its messages are lost when the process ends.
     pub fn in_process(clock: Clock, meter: &Meter) -> Self {
         let backend = Backend::Local(LocalBackend::new(clock.clone()));
-        Self::over(
+        Self::with_backend(
             backend,
             clock,
             BusMetrics::new(meter),
@@ -74,7 +74,7 @@ impl Bus {
         )
     }
 
-    pub(crate) fn over(
+    pub(crate) fn with_backend(
         backend: Backend,
         clock: Clock,
         metrics: BusMetrics,

@@ -292,7 +292,7 @@ impl<'a> CallAttempt<'a> {
         // for the deadline.
         let refused = self.bus.inner.health.refusal_of(&self.message.subject);
         tokio::pin!(refused);
-        let mut patience = self.patience(until);
+        let mut patience = self.heartbeat_deadline(until);
         loop {
             let reply = tokio::select! {
                 reply = self.inbox.next() => reply,
@@ -312,7 +312,7 @@ impl<'a> CallAttempt<'a> {
                     return Ok(AttemptResult::Silence);
                 }
                 // Progress prolongs the wait for the next sign of life, never the deadline (C-8).
-                patience = self.patience(until);
+                patience = self.heartbeat_deadline(until);
                 if let Some(observe) = &mut self.manner.observe {
                     observe(reply.payload);
                 }
@@ -327,7 +327,7 @@ impl<'a> CallAttempt<'a> {
 
     /// The instant at which the responder counts as dead: when no heartbeat has arrived, or the time of this attempt is
     /// over.
-    fn patience(&self, until: Instant) -> Instant {
+    fn heartbeat_deadline(&self, until: Instant) -> Instant {
         if self.manner.watched {
             until.min(Instant::now() + HEARTBEAT_TIMEOUT)
         } else {

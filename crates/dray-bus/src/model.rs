@@ -191,7 +191,7 @@ impl ModelStage {
 }
 
 fn bus_over(local: LocalBackend, clock: &Clock) -> Bus {
-    Bus::over(
+    Bus::with_backend(
         Backend::Local(local),
         clock.clone(),
         BusMetrics::new(&noop_meter()),

@@ -263,7 +263,7 @@ impl WorkSweeper {
         if !lease.is_zero() {
             return Ok(SweepVerdict::Waits(lease));
         }
-        let patience = self.patience(pulled, now_ms, &envelope);
+        let patience = self.remaining_time(pulled, now_ms, &envelope);
         if !patience.is_zero() {
             return Ok(SweepVerdict::Waits(patience));
         }
@@ -274,7 +274,7 @@ impl WorkSweeper {
         }
         let fault = stranded_fault(&record);
         let event = self.rejection(pulled, &envelope, &fault);
-        job.bury(
+        job.dead_letter(
             &pulled.message,
             pulled.delivered,
             event,
@@ -287,7 +287,12 @@ impl WorkSweeper {
     }
 
     /// Time left until a minute after the deadline; zero for a message that is not delivered to workers any more.
-    fn patience(&self, pulled: &PulledMessage, now_ms: u64, envelope: &WorkEnvelope) -> Duration {
+    fn remaining_time(
+        &self,
+        pulled: &PulledMessage,
+        now_ms: u64,
+        envelope: &WorkEnvelope,
+    ) -> Duration {
         if self.exhausted.contains(&pulled.message.sequence) {
             return Duration::ZERO;
         }

@@ -93,7 +93,7 @@ impl Error {
     #[must_use]
     pub fn with_messages(mut self, message: Option<&str>, display_message: Option<&str>) -> Self {
         if let Some(message) = message {
-            self.say(message);
+            self.set_message(message);
         }
         self.display_message = display_message
             .map(cut_text)
@@ -118,14 +118,14 @@ impl Error {
         };
         match serde_json::from_slice::<Value>(&body) {
             Ok(body) => error.take(body.get("error").unwrap_or(&body)),
-            Err(_) => error.say(&String::from_utf8_lossy(&body)),
+            Err(_) => error.set_message(&String::from_utf8_lossy(&body)),
         }
         error
     }
 
     fn take(&mut self, body: &Value) {
         if let Some(text) = body.as_str().or_else(|| body.get("message")?.as_str()) {
-            self.say(text);
+            self.set_message(text);
         }
         self.code = body.get("code").and_then(|code| match code {
             Value::String(code) => Some(code.clone()),
@@ -136,7 +136,7 @@ impl Error {
         self.display_message = display.map(cut_text).filter(|text| !text.is_empty());
     }
 
-    fn say(&mut self, text: &str) {
+    fn set_message(&mut self, text: &str) {
         let text = cut_text(text);
         // An HTML page of a proxy explains nothing to a person.
         if !text.is_empty() && !text.starts_with('<') {

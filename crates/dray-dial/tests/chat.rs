@@ -9,7 +9,7 @@ use dray_agent::event::TokenUsage;
 use dray_dial::chat::{ChatClient, ChatError, ChatKind, ChunkDelta, StageEnd};
 use dray_dial::{DialClient, DialOptions};
 use dray_http::HttpTimeouts;
-use dray_testkit::dial::{ApiTrouble, DialCore};
+use dray_testkit::dial::{ApiFault, DialCore};
 use dray_types::Secret;
 use serde_json::json;
 
@@ -103,7 +103,7 @@ async fn every_part_of_a_chunk_arrives() {
     );
     assert_eq!(deltas[3].statistics[0].model, "m");
     assert_eq!(deltas[3].finish_reason.as_deref(), Some("stop"));
-    let seen = fake_server.seen();
+    let seen = fake_server.received_requests();
     assert_eq!(
         seen[0].target,
         format!("{CHAT_PATH}?api-version=2025-01-01")
@@ -129,52 +129,52 @@ async fn a_stream_ends_well_or_says_why_not() {
     let whole = r#" {"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
     for (trouble, pieces, kind) in [
         (
-            ApiTrouble::Says(format!("{hi}\r\n\r\n: c\r\n\r\n{end}\r\n\r\n")),
+            ApiFault::Says(format!("{hi}\r\n\r\n: c\r\n\r\n{end}\r\n\r\n")),
             2,
             None,
         ),
-        (ApiTrouble::Says(format!("{hi}\n\n{end}")), 2, None),
-        (ApiTrouble::Says(whole.to_owned()), 1, None),
-        (ApiTrouble::Cut(format!("{hi}\n\n{end}\n\n")), 2, None),
+        (ApiFault::Says(format!("{hi}\n\n{end}")), 2, None),
+        (ApiFault::Says(whole.to_owned()), 1, None),
+        (ApiFault::Cut(format!("{hi}\n\n{end}\n\n")), 2, None),
         (
-            ApiTrouble::Says(format!("{hi}\n\n")),
+            ApiFault::Says(format!("{hi}\n\n")),
             1,
             Some(ChatKind::Broken),
         ),
-        (ApiTrouble::Says(String::new()), 0, Some(ChatKind::Broken)),
+        (ApiFault::Says(String::new()), 0, Some(ChatKind::Broken)),
         (
-            ApiTrouble::Cut(format!("{hi}\n\ndata: {{")),
+            ApiFault::Cut(format!("{hi}\n\ndata: {{")),
             1,
             Some(ChatKind::Broken),
         ),
         (
-            ApiTrouble::Stalled(format!("{hi}\n\n")),
+            ApiFault::Stalled(format!("{hi}\n\n")),
             1,
             Some(ChatKind::Timeout),
         ),
-        (ApiTrouble::Silent, 0, Some(ChatKind::Timeout)),
+        (ApiFault::Silent, 0, Some(ChatKind::Timeout)),
         (
-            ApiTrouble::Says(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
+            ApiFault::Says(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
             1,
             Some(ChatKind::Status(429)),
         ),
         (
-            ApiTrouble::Says(format!("{hi}\n\n{filter}\n\n")),
+            ApiFault::Says(format!("{hi}\n\n{filter}\n\n")),
             1,
             Some(ChatKind::Broken),
         ),
         (
-            ApiTrouble::Says(format!("{hi}\n\ndata: oops\n\n")),
+            ApiFault::Says(format!("{hi}\n\ndata: oops\n\n")),
             1,
             Some(ChatKind::Malformed),
         ),
         (
-            ApiTrouble::Says(format!("data: {}", "a".repeat(33 << 20))),
+            ApiFault::Says(format!("data: {}", "a".repeat(33 << 20))),
             0,
             Some(ChatKind::Malformed),
         ),
     ] {
-        fake_server.trouble(CHAT_PATH, Some(trouble.clone()));
+        fake_server.inject_fault(CHAT_PATH, Some(trouble.clone()));
         let (deltas, error) = all(&chat, &caller).await;
         let shown: String = format!("{trouble:?}").chars().take(200).collect();
         assert_eq!(
@@ -183,7 +183,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             "{shown}"
         );
     }
-    fake_server.trouble(CHAT_PATH, Some(ApiTrouble::Says(format!("{error}\n\n"))));
+    fake_server.inject_fault(CHAT_PATH, Some(ApiFault::Says(format!("{error}\n\n"))));
     assert_eq!(
         all(&chat, &caller)
             .await
@@ -199,11 +199,15 @@ async fn a_stream_ends_well_or_says_why_not() {
 async fn a_busy_model_is_asked_three_times_and_a_refusing_one_once() {
     let (fake_server, chat, caller) = start().await;
     for (status, asked) in [(429, 3), (500, 3), (400, 1), (401, 1), (403, 1), (404, 1)] {
-        let before = fake_server.seen().len();
-        fake_server.trouble(CHAT_PATH, Some(ApiTrouble::Status(status)));
+        let before = fake_server.received_requests().len();
+        fake_server.inject_fault(CHAT_PATH, Some(ApiFault::Status(status)));
         let (_, error) = all(&chat, &caller).await;
         assert_eq!(error.unwrap().status(), Some(status));
-        assert_eq!(fake_server.seen().len() - before, asked, "{status}");
+        assert_eq!(
+            fake_server.received_requests().len() - before,
+            asked,
+            "{status}"
+        );
     }
 }
 
@@ -228,7 +232,7 @@ async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
     )
     .unwrap();
     assert_eq!(all(&chat, &caller).await.1.unwrap().status(), Some(401));
-    let seen = fake_server.seen();
+    let seen = fake_server.received_requests();
     assert_eq!(seen[0].target, "/v1/chat/completions");
     assert_eq!(
         (
@@ -251,8 +255,11 @@ async fn only_named_headers_go_along_when_they_are_named() {
     chat.stream_with(&caller, Some(&named), "a%20b", json!({}))
         .await
         .unwrap();
-    let seen = fake_server.seen();
+    let seen = fake_server.received_requests();
     assert_eq!((seen[0].header("x-a"), seen[0].header("x-b")), ("", "2"));
     let refused = chat.stream(&caller, "../x", json!({})).await.unwrap_err();
-    assert_eq!((refused.status(), fake_server.seen().len()), (Some(404), 1));
+    assert_eq!(
+        (refused.status(), fake_server.received_requests().len()),
+        (Some(404), 1)
+    );
 }

@@ -224,12 +224,12 @@ impl PolicyWatcher {
             .await
             .is_some()
         {
-            self.look(&fetcher).await;
+            self.reload_changed(&fetcher).await;
         }
     }
 
     /// Reads the files once, and applies them when they have changed and are stable.
-    async fn look(&mut self, fetcher: &Fetcher) {
+    async fn reload_changed(&mut self, fetcher: &Fetcher) {
         let read = read_policy(&self.path).await;
         let state = match &read {
             Ok(files) => Ok(files.fingerprint()),

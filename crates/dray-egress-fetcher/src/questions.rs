@@ -93,7 +93,7 @@ fn tenant_prefix(tenant: &TenantId) -> String {
 }
 
 impl SessionQuestions {
-    fn shown(&self, key: &SessionKey, question: &QuestionRecord) -> v1::EgressQuestion {
+    fn to_proto(&self, key: &SessionKey, question: &QuestionRecord) -> v1::EgressQuestion {
         let mut shown = v1::EgressQuestion {
             id: key.id(question).to_string(),
             session: self.session.clone(),
@@ -271,7 +271,7 @@ impl QuestionStore {
             let current = record.questions.iter().filter(|question| {
                 question.expires_ms > now_ms && (include_answered || question.answer.is_none())
             });
-            questions.extend(current.map(|question| record.shown(&key, question)));
+            questions.extend(current.map(|question| record.to_proto(&key, question)));
         }
         questions.sort_by_key(|question| question.asked_at_ms);
         Ok((questions, listing.truncated))
@@ -303,7 +303,7 @@ impl QuestionStore {
                 answered_ms: now_ms,
             });
             let question = question.clone();
-            let shown = record.shown(&key, &question);
+            let shown = record.to_proto(&key, &question);
             // Once for all attempts: they are one decision.
             if !is_audited {
                 self.audit(meta, EgressQuestionStage::Answered, &shown)
@@ -358,7 +358,7 @@ impl QuestionStore {
             match self.write(&key, &record, revision).await {
                 Ok(()) => {
                     self.metrics.questioned("asked");
-                    self.report_asked(&tenant, &record.shown(&key, &asked))
+                    self.report_asked(&tenant, &record.to_proto(&key, &asked))
                         .await;
                     return Ok(HostAnswer::Waiting(key.id(&asked)));
                 }

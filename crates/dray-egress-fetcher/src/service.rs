@@ -186,7 +186,7 @@ impl EgressFetcher {
             cx.peers.clone(),
         );
         // Before the first fetch: an address that is not known cannot be blocked.
-        let judge = surroundings.look().await?;
+        let judge = surroundings.build_judge().await?;
         let fetcher = Fetcher::new(
             compiled.settings,
             compiled.admin,

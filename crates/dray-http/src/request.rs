@@ -252,14 +252,14 @@ impl RequestBuilder {
             tokio::select! {
                 response = &mut sending => {
                     // Reports the bytes since the last check before the response ends the call.
-                    watch.look(&gauge, progress);
+                    watch.check_progress(&gauge, progress);
                     return match response {
                         Ok(response) => Ok(HttpResponse::new(response, idle)),
                         Err(error) => Err(gauge.failed(error)),
                     };
                 }
                 () = tokio::time::sleep(PROGRESS_INTERVAL) => {
-                    if let Some(after) = watch.look(&gauge, progress) {
+                    if let Some(after) = watch.check_progress(&gauge, progress) {
                         return Err(HttpError { failure: FailureKind::Idle(after), sent: gauge.sent() });
                     }
                 }
@@ -298,7 +298,11 @@ impl ProgressWatch {
     }
 
     /// Reports progress. Returns the limit that was passed, if any.
-    fn look(&mut self, gauge: &BodyGauge, progress: &(dyn Fn(u64) + Sync)) -> Option<Duration> {
+    fn check_progress(
+        &mut self,
+        gauge: &BodyGauge,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Option<Duration> {
         let left = gauge.left.load(Ordering::Acquire);
         let done = gauge.complete.load(Ordering::Acquire);
         if left > self.reported || done != self.done {

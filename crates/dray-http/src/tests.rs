@@ -230,7 +230,10 @@ async fn the_source_of_a_body_is_blamed_for_its_failure() {
 async fn redirects_are_answers() {
     let (server, url) = server(ResponseScript::redirect(302, "http://127.0.0.1:1/")).await;
     let response = client().get(&url).send(&quiet).await.unwrap();
-    assert_eq!((response.status(), server.seen().len()), (302, 1));
+    assert_eq!(
+        (response.status(), server.received_requests().len()),
+        (302, 1)
+    );
 }
 
 #[tokio::test]

@@ -275,7 +275,7 @@ fn check_regular(path: &str, mode: u32) -> Result<(), Fault> {
     }
 }
 
-fn shown(path: &str) -> String {
+fn displayed_path(path: &str) -> String {
     name::shown_text(path, 200)
 }
 
@@ -283,7 +283,7 @@ fn shown(path: &str) -> String {
 fn outside(path: &str) -> Fault {
     Fault::new(
         FaultCode::Denied,
-        format!("`{}` is not in the directory that this server may use.", shown(path)),
+        format!("`{}` is not in the directory that this server may use.", displayed_path(path)),
     )
     .detail("outside_root")
     .advice("Give a path relative to that directory; `list` shows what is in it. The user chooses it with --root.")
@@ -292,7 +292,7 @@ fn outside(path: &str) -> Fault {
 fn not_regular(path: &str) -> Fault {
     Fault::new(
         FaultCode::InvalidArgument,
-        format!("`{}` is not a regular file.", shown(path)),
+        format!("`{}` is not a regular file.", displayed_path(path)),
     )
     .detail("not_regular_file")
     .advice("Name a file; `list` shows the files of a directory.")
@@ -302,7 +302,7 @@ fn write_fault(path: &str, error: &std::io::Error) -> Fault {
     tracing::warn!(%error, "a local file was not written");
     Fault::new(
         FaultCode::Unavailable,
-        format!("`{}` could not be written.", shown(path)),
+        format!("`{}` could not be written.", displayed_path(path)),
     )
     .detail("local_write")
     .advice("The disk may be full; the user can see why.")
@@ -314,27 +314,27 @@ fn refused(path: &str, error: Errno) -> Fault {
         Errno::XDEV | Errno::LOOP => outside(path),
         Errno::NOENT => Fault::new(
             FaultCode::NotFound,
-            format!("The file `{}` does not exist.", shown(path)),
+            format!("The file `{}` does not exist.", displayed_path(path)),
         )
         .detail("not_found")
         .advice("`list` shows what is there."),
         Errno::EXIST => Fault::new(
             FaultCode::InvalidArgument,
-            format!("There is a file `{}` already.", shown(path)),
+            format!("There is a file `{}` already.", displayed_path(path)),
         )
         .detail("exists")
         .advice("Choose another name; existing files are never replaced."),
         Errno::NOTDIR | Errno::ISDIR => not_regular(path),
         Errno::ACCESS | Errno::PERM => Fault::new(
             FaultCode::Denied,
-            format!("`{}` may not be opened.", shown(path)),
+            format!("`{}` may not be opened.", displayed_path(path)),
         )
         .detail("unreadable"),
         other => {
             tracing::warn!(error = %other, "a local file was not opened");
             Fault::new(
                 FaultCode::Unavailable,
-                format!("`{}` could not be opened.", shown(path)),
+                format!("`{}` could not be opened.", displayed_path(path)),
             )
             .detail("local")
         }

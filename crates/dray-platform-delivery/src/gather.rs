@@ -153,7 +153,7 @@ impl Gatherer {
                 .await
                 .map_err(|error| Fault::from(DeliveryError::Publish(error)))?;
         }
-        Ok(WorkCompleted::event(&context::news(
+        Ok(WorkCompleted::event(&context::progress_report(
             &order,
             DeliveryStage::Stored,
             "",
@@ -169,7 +169,9 @@ impl Gatherer {
         let work = order.work;
         check_request(work, self.context.config.max_files)?;
         self.check_previews(work)?;
-        self.context.tell(order, DeliveryStage::Checking, "").await;
+        self.context
+            .publish_progress(order, DeliveryStage::Checking, "")
+            .await;
         let session = self.context.session(order, "", METADATA_TIMEOUT).await?;
         let target = self.context.target(order, session.as_ref())?;
         self.places

@@ -143,12 +143,17 @@ impl PlatformCache {
     }
 
     /// The failure that arrived before the message was recorded.
-    pub async fn news(&self, account: &str, message: &str) -> Option<String> {
+    pub async fn early_failure(&self, account: &str, message: &str) -> Option<String> {
         self.get(&message_key("news", account, message)).await
     }
 
     /// Those of the failures that were not reported to the user in this turn; from now on they count as reported.
-    pub async fn untold(&self, session: &str, turn: &str, failures: Vec<String>) -> Vec<String> {
+    pub async fn unreported(
+        &self,
+        session: &str,
+        turn: &str,
+        failures: Vec<String>,
+    ) -> Vec<String> {
         let key = format!("told.{}", key_token(&format!("{session}\0{turn}")));
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let (told, revision) = match self.keys.get(&key).await {
@@ -345,9 +350,12 @@ mod tests {
         let (bus, clock) = in_process().await;
         let memory = PlatformCache::new(&bus, clock);
         let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let told = memory.untold("s", "t", failures(&["a", "b"])).await;
+        let told = memory.unreported("s", "t", failures(&["a", "b"])).await;
         assert_eq!(told, ["a", "b"]);
-        assert_eq!(memory.untold("s", "t", failures(&["b", "c"])).await, ["c"]);
-        assert_eq!(memory.untold("s", "u", failures(&["b"])).await, ["b"]);
+        assert_eq!(
+            memory.unreported("s", "t", failures(&["b", "c"])).await,
+            ["c"]
+        );
+        assert_eq!(memory.unreported("s", "u", failures(&["b"])).await, ["b"]);
     }
 }

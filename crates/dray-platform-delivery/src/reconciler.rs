@@ -147,7 +147,7 @@ impl Reconciler {
                 continue;
             }
             *begun += 1;
-            match self.go_on(&line).await {
+            match self.resume(&line).await {
                 Ok(()) => {
                     published.rounds.insert(key, (line.revision, now_ms));
                 }
@@ -182,7 +182,7 @@ impl Reconciler {
     }
 
     /// Publishes the work that continues with a delivery.
-    async fn go_on(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
+    async fn resume(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(held) = self.log.records.read(&line.key).await? else {
             return Ok(());
         };
@@ -260,7 +260,7 @@ fn give_up(record: &mut DeliveryRecord) {
                 for index in &step.files {
                     if let Some(file) = record.file_mut(*index) {
                         // The request may be visible, so the file counts as unknown and not as failed.
-                        file.doubt(&step.platform_code);
+                        file.mark_unknown(&step.platform_code);
                     }
                 }
                 step.leave_unknown().into()

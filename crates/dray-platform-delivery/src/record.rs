@@ -240,7 +240,7 @@ impl FileRecord {
     }
 
     /// Says that it may have arrived.
-    pub fn doubt(&mut self, code: &str) {
+    pub fn mark_unknown(&mut self, code: &str) {
         self.state = FileState::Unknown;
         self.error_kind = Some(FileFailureKind::Ambiguous);
         code.clone_into(&mut self.platform_code);

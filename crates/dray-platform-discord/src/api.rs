@@ -249,7 +249,7 @@ mod tests {
             };
             let error = error_of(status, &refusal, None);
             assert_eq!(
-                (error.kind(), error.moment()),
+                (error.kind(), error.send_outcome()),
                 (kind, moment),
                 "{status} {code}"
             );

@@ -163,7 +163,7 @@ impl FakeDiscord {
     }
 
     /// What a channel shows, oldest first.
-    pub fn seen(&self, channel: &str) -> Vec<StoredMessage> {
+    pub fn visible_messages(&self, channel: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state
             .channels

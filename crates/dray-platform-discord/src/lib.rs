@@ -82,7 +82,7 @@ impl DiscordPlatform {
     }
 
     /// Boost level of the server that a channel belongs to; 0 for conversations with people.
-    async fn boosts(&self, channel: &str) -> Result<u64, PlatformError> {
+    async fn boost_level(&self, channel: &str) -> Result<u64, PlatformError> {
         let channel = format!("/channels/{}", send::checked_id(channel)?);
         let channel = self.api.get(&channel, &[]).await?;
         let Some(guild) = channel.get("guild_id").and_then(Value::as_str) else {
@@ -136,7 +136,7 @@ impl Platform for DiscordPlatform {
 
     /// The limits that the boost level of the server allows.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        match self.boosts(&target.chat).await {
+        match self.boost_level(&target.chat).await {
             Ok(boosts) => Ok(self.options.limits(boosts)),
             Err(error)
                 if matches!(
@@ -183,7 +183,7 @@ impl Platform for DiscordPlatform {
                 ErrorKind::BadFormat | ErrorKind::UnsupportedKind
             )
             // Something visible must not be sent again in another form.
-            && error.moment() == SendOutcome::NotSent;
+            && error.send_outcome() == SendOutcome::NotSent;
         if !is_refused {
             return None;
         }

@@ -64,7 +64,7 @@ impl PlatformFixture for DiscordFixture {
     }
 
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let messages = self.fake.seen(&target.chat).into_iter();
+        let messages = self.fake.visible_messages(&target.chat).into_iter();
         messages
             .map(|message| VisibleMessage {
                 message_id: message.id,
@@ -97,7 +97,7 @@ impl PlatformFixture for DiscordFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target("404"))
     }
 
@@ -167,15 +167,15 @@ async fn r_8_the_same_key_is_the_same_message() {
     let key = "abcdefghijklmnopqrstuv";
     fake.script(InjectedFault::LoseAnswer);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
-    assert_eq!(lost.moment(), SendOutcome::Ambiguous);
+    assert_eq!(lost.send_outcome(), SendOutcome::Ambiguous);
     let again = deliver(&discord, &delivery, key).await.unwrap();
-    let messages = fake.seen(&channel);
+    let messages = fake.visible_messages(&channel);
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].id, again);
     deliver(&discord, &delivery, "another-key-of-a-step1")
         .await
         .unwrap();
-    assert_eq!(fake.seen(&channel).len(), 2);
+    assert_eq!(fake.visible_messages(&channel).len(), 2);
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn an_archived_thread_is_opened_once() {
     let mut delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     delivery.target.thread.clone_from(&thread);
     deliver(&discord, &delivery, "k").await.unwrap();
-    assert_eq!(fake.seen(&thread).len(), 1);
+    assert_eq!(fake.visible_messages(&thread).len(), 1);
     fake.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
     fake.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
     let error = deliver(&discord, &delivery, "l").await.unwrap_err();
@@ -214,7 +214,7 @@ async fn a_reply_to_a_message_that_is_gone_goes_without_it() {
     "404".clone_into(&mut delivery.target.reply_to);
     fake.script(InjectedFault::Refuse(400, 10_008, "Unknown Message"));
     deliver(&discord, &delivery, "k").await.unwrap();
-    assert_eq!(fake.seen(&channel)[0].reply_to, "");
+    assert_eq!(fake.visible_messages(&channel)[0].reply_to, "");
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn mentions_notify_no_user_and_links_have_no_preview() {
         key: "k",
     };
     discord.send(send, &NoProgress).await.unwrap();
-    let payload = &fake.seen(&channel)[0].payload;
+    let payload = &fake.visible_messages(&channel)[0].payload;
     assert_eq!(payload["flags"], 4);
     assert_eq!(payload["allowed_mentions"], json!({ "parse": [] }));
 }
@@ -285,7 +285,12 @@ async fn a_voice_message_has_its_duration() {
         deliver(&discord, &delivery, &format!("key{chunk}"))
             .await
             .unwrap();
-        let payload = fake.seen(&channel).last().unwrap().payload.clone();
+        let payload = fake
+            .visible_messages(&channel)
+            .last()
+            .unwrap()
+            .payload
+            .clone();
         assert_eq!(payload["flags"], 8192);
         assert_eq!(payload["attachments"][0]["duration_secs"], 2.5, "{payload}");
         let waveform = payload["attachments"][0]["waveform"].as_str();
@@ -346,7 +351,7 @@ async fn discord_py_accepts_the_fake_api() {
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = dray_testkit::python::run_script("discord_client.py", "discord", &arguments).await;
-    let messages = fake.seen(&channel);
+    let messages = fake.visible_messages(&channel);
     assert_eq!(output["id"], messages[0].id);
     assert_eq!(output["sizes"], json!([102_400, 5]));
     assert_eq!(messages[0].files[1].1.sha256, Sha256Digest::of(b"small"));

@@ -165,7 +165,7 @@ mod tests {
                 (kind, reported),
                 "{text}"
             );
-            assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
+            assert_eq!(error.send_outcome(), dray_platform::SendOutcome::NotSent);
         }
     }
 }

@@ -317,7 +317,7 @@ mod tests {
                 ..ErrorBody::default()
             };
             let error = error_of(status, &refusal, None);
-            let actual = (error.kind(), error.moment());
+            let actual = (error.kind(), error.send_outcome());
             assert_eq!(actual, (kind, moment), "{status} {code}");
         }
         let refusal = ErrorBody {

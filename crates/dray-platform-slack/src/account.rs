@@ -82,7 +82,7 @@ mod tests {
         let wrong = app(&fake, Secret::new("xoxb-wrong"));
         let refused = wrong.check_account().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Auth);
-        assert!(fake.seen(&channel).is_empty());
+        assert!(fake.visible_messages(&channel).is_empty());
     }
 
     #[test]

@@ -271,7 +271,11 @@ mod tests {
             ("something_new", ErrorKind::Unknown, SendOutcome::NotSent),
         ] {
             let error = refusal_error(code, None);
-            assert_eq!((error.kind(), error.moment()), (kind, moment), "{code}");
+            assert_eq!(
+                (error.kind(), error.send_outcome()),
+                (kind, moment),
+                "{code}"
+            );
             assert_eq!(error.platform_code(), code);
         }
         let error = refusal_error("ratelimited", Some(Duration::from_secs(5821)));

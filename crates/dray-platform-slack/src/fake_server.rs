@@ -121,7 +121,7 @@ impl FakeSlack {
     }
 
     /// What a channel shows, oldest first.
-    pub fn seen(&self, channel: &str) -> Vec<StoredMessage> {
+    pub fn visible_messages(&self, channel: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.channels.get(channel).cloned().unwrap_or_default()
     }

@@ -64,7 +64,7 @@ impl PlatformFixture for SlackFixture {
     }
 
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let messages = self.fake.seen(&target.chat).into_iter();
+        let messages = self.fake.visible_messages(&target.chat).into_iter();
         messages
             .map(|message| VisibleMessage {
                 message_id: message.ts,
@@ -97,7 +97,7 @@ impl PlatformFixture for SlackFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target("C404"))
     }
 
@@ -179,7 +179,7 @@ async fn r_10_a_completion_without_a_share_is_not_delivered() {
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     fake.script(InjectedFault::NeverShare);
     let error = deliver(&slack, &delivery).await.unwrap_err();
-    assert_eq!(error.moment(), SendOutcome::Ambiguous);
+    assert_eq!(error.send_outcome(), SendOutcome::Ambiguous);
     fake.script(InjectedFault::ShareLate(1));
     deliver(&slack, &delivery).await.unwrap();
 }
@@ -206,7 +206,7 @@ async fn a_lost_response_is_looked_up_before_a_send_is_repeated() {
     ] {
         fake.script(fault);
         let error = slack.send(send, &NoProgress).await.unwrap_err();
-        assert_eq!(error.moment(), SendOutcome::Ambiguous);
+        assert_eq!(error.send_outcome(), SendOutcome::Ambiguous);
         let result = slack.reconcile(send).await.unwrap();
         assert_eq!(
             matches!(result, ReconcileResult::Sent(_)),
@@ -214,7 +214,7 @@ async fn a_lost_response_is_looked_up_before_a_send_is_repeated() {
             "{result:?}"
         );
     }
-    assert_eq!(fake.seen(&channel).len(), 1);
+    assert_eq!(fake.visible_messages(&channel).len(), 1);
 }
 
 #[tokio::test]
@@ -272,10 +272,10 @@ async fn an_upload_with_another_byte_count_is_not_completed() {
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&slack, &delivery).await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
-    assert!(fake.seen(&channel).is_empty());
+    assert!(fake.visible_messages(&channel).is_empty());
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn a_user_gets_files_in_a_conversation() {
     let slack = app(options(&fake));
     let direct = delivery(USER_ID, vec![sample::binary_file("a.bin", 10)]);
     deliver(&slack, &direct).await.unwrap();
-    assert_eq!(fake.seen(DIRECT_CHANNEL).len(), 1);
+    assert_eq!(fake.visible_messages(DIRECT_CHANNEL).len(), 1);
     let unknown = delivery("U404", vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&slack, &unknown).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -305,12 +305,12 @@ async fn refusals_are_final_and_show_nothing() {
         let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&slack, &delivery).await.unwrap_err();
         assert_eq!(
-            (error.kind(), error.moment()),
+            (error.kind(), error.send_outcome()),
             (kind, SendOutcome::NotSent),
             "{word}"
         );
     }
-    assert!(fake.seen(&channel).is_empty());
+    assert!(fake.visible_messages(&channel).is_empty());
 }
 
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
@@ -445,7 +445,7 @@ async fn slack_sdk_accepts_the_fake_api() {
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = dray_testkit::python::run_script("slack_client.py", "slack_sdk", &arguments).await;
-    let messages = fake.seen(&channel);
+    let messages = fake.visible_messages(&channel);
     assert_eq!(messages.len(), 2);
     assert_eq!(output["scopes"], "files:read,files:write,chat:write");
     assert_eq!(output["uploaded"], true);

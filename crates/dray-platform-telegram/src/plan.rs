@@ -167,7 +167,7 @@ pub(crate) fn fallback_step(
     error: &PlatformError,
 ) -> Option<SendStep> {
     // A file that may be visible in the chat must not be sent again by any route.
-    if error.kind() != ErrorKind::UnsupportedKind || error.moment() != SendOutcome::NotSent {
+    if error.kind() != ErrorKind::UnsupportedKind || error.send_outcome() != SendOutcome::NotSent {
         return None;
     }
     let is_music = |index: &usize| {

@@ -132,7 +132,7 @@ pub(crate) fn refusal_error(
     let moved = envelope.parameters.migrate_to_chat_id;
     ApiError {
         // Following the chat sends the step again, which is right only when nothing of it is visible.
-        moved: moved.filter(|_| error.moment() == SendOutcome::NotSent),
+        moved: moved.filter(|_| error.send_outcome() == SendOutcome::NotSent),
         error,
     }
 }
@@ -199,7 +199,7 @@ mod tests {
             let refused = refuse(code, &format!("Bad Request: {description}"));
             assert_eq!(refused.error.kind(), kind, "{description}");
             assert_eq!(
-                refused.error.moment(),
+                refused.error.send_outcome(),
                 SendOutcome::NotSent,
                 "{description}"
             );
@@ -225,7 +225,7 @@ mod tests {
         for code in [500, 502, 504] {
             let error = refuse(code, "Internal Server Error: restart").error;
             assert_eq!(
-                (error.kind(), error.moment()),
+                (error.kind(), error.send_outcome()),
                 (ErrorKind::Transient, SendOutcome::Ambiguous)
             );
         }
@@ -239,7 +239,7 @@ mod tests {
         )
         .error;
         assert_eq!(
-            (error.kind(), error.moment(), error.retry_after()),
+            (error.kind(), error.send_outcome(), error.retry_after()),
             (
                 ErrorKind::RateLimited,
                 SendOutcome::Partial,
@@ -249,7 +249,7 @@ mod tests {
         let inner = "Bad Request: failed to send message #1 with the error message \"message thread not found\"";
         let error = refuse(400, inner).error;
         assert_eq!(
-            (error.kind(), error.moment()),
+            (error.kind(), error.send_outcome()),
             (ErrorKind::NoThread, SendOutcome::Partial)
         );
     }

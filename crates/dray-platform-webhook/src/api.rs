@@ -144,7 +144,11 @@ mod tests {
             (503, Transient, SendOutcome::Ambiguous),
         ] {
             let error = of_status(status, None);
-            assert_eq!((error.kind(), error.moment()), (kind, moment), "{status}");
+            assert_eq!(
+                (error.kind(), error.send_outcome()),
+                (kind, moment),
+                "{status}"
+            );
             assert_eq!(error.platform_code(), status.to_string());
         }
         let wait = Some(Duration::from_secs(5821));

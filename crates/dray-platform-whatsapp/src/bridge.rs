@@ -215,7 +215,7 @@ impl BridgePlatform {
     }
 
     /// A local path in the form for the bridge.
-    fn theirs(&self, path: &Path) -> PathBuf {
+    fn path_in_bridge(&self, path: &Path) -> PathBuf {
         match (
             &self.options.bridge_folder,
             path.strip_prefix(&self.options.folder),
@@ -227,7 +227,7 @@ impl BridgePlatform {
 
     /// A path of the bridge as we see it. Paths outside of its directory are returned unchanged, and refused by the
     /// caller.
-    fn ours(&self, path: &Path) -> PathBuf {
+    fn path_here(&self, path: &Path) -> PathBuf {
         match &self.options.bridge_folder {
             Some(folder) => match path.strip_prefix(folder) {
                 Ok(rest) => self.options.folder.join(rest),
@@ -349,7 +349,7 @@ impl Platform for BridgePlatform {
                 let placed = self.copy_to_shared_folder(file, progress).await?;
                 let message = json!({
                     "chatId": chat,
-                    "filePath": self.theirs(&placed.path),
+                    "filePath": self.path_in_bridge(&placed.path),
                     "mediaType": step.route().as_str(),
                     "caption": step.text(),
                     "fileName": name::clean_name(&file.name),
@@ -421,7 +421,7 @@ impl InboundSource for BridgePlatform {
             .await
             .map_err(missing)?;
         // The bridge names the path, so it is checked like any other input.
-        let path = self.ours(Path::new(&attachment.reference));
+        let path = self.path_here(Path::new(&attachment.reference));
         let path = tokio::fs::canonicalize(&path).await.map_err(missing)?;
         let is_file = tokio::fs::metadata(&path).await.map_err(missing)?.is_file();
         if !path.starts_with(&root) || !is_file {

@@ -98,7 +98,7 @@ pub(crate) fn fallback_step(step: &SendStep, error: &PlatformError) -> Option<Se
     let is_refused = matches!(
         error.kind(),
         ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLarge
-    ) && error.moment() == SendOutcome::NotSent;
+    ) && error.send_outcome() == SendOutcome::NotSent;
     let has_fallback = matches!(step.route(), IMAGE_ROUTE | VIDEO_ROUTE | AUDIO_ROUTE);
     if !is_refused || !has_fallback {
         return None;

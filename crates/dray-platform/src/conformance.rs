@@ -54,7 +54,7 @@ pub trait PlatformFixture: Debug + Send + Sync {
     async fn script(&self, fault: PlatformFault) -> bool;
 
     /// A chat that does not exist. `None` when every address is accepted.
-    fn nowhere(&self) -> Option<DeliveryTarget>;
+    fn unknown_target(&self) -> Option<DeliveryTarget>;
 
     /// The same platform with credentials that the server refuses. `None` when it has no credentials.
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;

@@ -205,7 +205,7 @@ impl PlatformError {
     }
 
     /// Whether a message may be visible in the chat.
-    pub const fn moment(&self) -> SendOutcome {
+    pub const fn send_outcome(&self) -> SendOutcome {
         self.moment
     }
 

@@ -72,7 +72,7 @@ mod tests {
     fn a_send_that_may_have_arrived_is_ambiguous() {
         let check = |failure, sent, kind, moment| {
             let error = PlatformError::from(dray_http::HttpError { failure, sent });
-            assert_eq!((error.kind(), error.moment()), (kind, moment));
+            assert_eq!((error.kind(), error.send_outcome()), (kind, moment));
         };
         check(
             FailureKind::Connect("refused".into()),

@@ -142,7 +142,7 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`PlatformError::moment`] shows whether a message may be visible. If the future is dropped, this is unknown.
+    /// [`PlatformError::send_outcome`] shows whether a message may be visible. If the future is dropped, this is unknown.
     async fn send(
         &self,
         send: SendRequest<'_>,

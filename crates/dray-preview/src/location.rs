@@ -106,7 +106,7 @@ impl Location {
     }
 
     /// The path in the form that is shown to people.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display_path(&self) -> String {
         let names: Vec<_> = self
             .names
             .iter()

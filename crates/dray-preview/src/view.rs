@@ -42,7 +42,7 @@ impl SandboxView {
             service: service.clone(),
             token: token.clone(),
             found: found.clone(),
-            pinned: look(service, found, &opened, &path).await?,
+            pinned: stat_path(service, found, &opened, &path).await?,
             opened,
             location,
             path,
@@ -57,7 +57,7 @@ impl SandboxView {
 
     /// Reads the state of the entry again.
     pub(crate) async fn pin_again(&self) -> Result<PinnedPath, PreviewError> {
-        look(&self.service, &self.found, &self.opened, &self.path).await
+        stat_path(&self.service, &self.found, &self.opened, &self.path).await
     }
 
     /// Another location of the same preview.
@@ -92,7 +92,7 @@ impl SandboxView {
     }
 }
 
-async fn look(
+async fn stat_path(
     service: &PreviewService,
     found: &FoundPreview,
     opened: &OpenSandbox,

@@ -174,7 +174,7 @@ async fn directory(view: &SandboxView) -> Result<Markup, PreviewError> {
             }
             a href=(view.url_path("z", &here)) { "Download as ZIP" }
         }
-        @if !view.location.shown().is_empty() { p { code { (view.location.shown()) } } }
+        @if !view.location.display_path().is_empty() { p { code { (view.location.display_path()) } } }
         (entry_table(view, &here, &listing))
     })
 }

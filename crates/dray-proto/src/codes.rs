@@ -250,7 +250,7 @@ names!(TicketState {
 /// The displayed name of an unset code or a code of a newer peer.
 const UNKNOWN_NAME: &str = "unknown";
 
-fn shown<E: NamedCode>(read: &Result<Option<E>, UnknownCode>) -> &'static str {
+fn displayed_name<E: NamedCode>(read: &Result<Option<E>, UnknownCode>) -> &'static str {
     match read {
         Ok(Some(code)) => code.name(),
         Ok(None) => "",
@@ -284,7 +284,7 @@ impl v1::DeliveredFile {
 
     /// Name of the route; empty before, `unknown` for a route of a newer peer.
     pub fn route_name(&self) -> &'static str {
-        shown(&DeliveryRoute::read(self.route_code, &self.route))
+        displayed_name(&DeliveryRoute::read(self.route_code, &self.route))
     }
 
     /// Sets the route.
@@ -404,7 +404,7 @@ impl v1::StepConfirmation {
 impl v1::DeliveryProgressed {
     /// Name of the stage; `unknown` for a stage of a newer peer.
     pub fn stage_name(&self) -> &'static str {
-        shown(&DeliveryStage::read(self.stage_code, &self.stage))
+        displayed_name(&DeliveryStage::read(self.stage_code, &self.stage))
     }
 
     /// Sets the stage.

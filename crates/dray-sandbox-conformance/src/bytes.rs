@@ -105,7 +105,11 @@ pub(super) async fn nothing_is_written_through_a_link(
 }
 
 /// Writes a body of another length than announced: the write must fail, and the sandbox must stay usable.
-async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Result<(), CaseEnd> {
+async fn put_wrong_length(
+    context: &CaseContext<'_>,
+    size: u64,
+    body: fn() -> Body,
+) -> Result<(), CaseEnd> {
     let first = context.path("misfit")?;
     for transport in context.sandbox.transports(&first) {
         let path = context.path(format!("misfit-{}", transport.as_str()))?;
@@ -129,19 +133,19 @@ async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Res
 }
 
 pub(super) async fn a_short_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    misfit(context, 100_000, || pieces(&random(99_999))).await?;
-    misfit(context, 1, || Body::from_bytes(Bytes::new())).await
+    put_wrong_length(context, 100_000, || pieces(&random(99_999))).await?;
+    put_wrong_length(context, 1, || Body::from_bytes(Bytes::new())).await
 }
 
 pub(super) async fn a_long_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    misfit(context, 99_999, || pieces(&random(100_000))).await?;
-    misfit(context, 0, || Body::from_bytes(&b"x"[..])).await
+    put_wrong_length(context, 99_999, || pieces(&random(100_000))).await?;
+    put_wrong_length(context, 0, || Body::from_bytes(&b"x"[..])).await
 }
 
 pub(super) async fn a_body_that_breaks_is_a_failure(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    misfit(context, 100_000, || {
+    put_wrong_length(context, 100_000, || {
         Body::new(stream::iter([
             Ok(Bytes::from(random(50_000))),
             Err(Error::new(ErrorKind::Unavailable, "the source broke")),

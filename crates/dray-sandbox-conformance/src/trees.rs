@@ -62,7 +62,7 @@ async fn collect(mut members: impl Members) -> Result<Files, CaseEnd> {
     let mut files = Files::new();
     while let Some(member) = members.next().await? {
         let mut content = Vec::new();
-        while let Some(piece) = members.piece().await? {
+        while let Some(piece) = members.next_chunk().await? {
             content.extend_from_slice(&piece);
         }
         let content = (member.kind == Kind::File).then_some(content);

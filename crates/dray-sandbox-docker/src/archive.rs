@@ -91,7 +91,7 @@ fn low_bits(mode: u32) -> u32 {
 
 impl Client {
     /// Describes a path; a link at its end is not followed. `connection` is kept for the next call.
-    pub(crate) async fn look(
+    pub(crate) async fn stat_path(
         &self,
         connection: &mut Option<Connection>,
         container: &str,

@@ -135,7 +135,7 @@ pub(crate) fn broken(
 }
 
 /// Whether the failure means that the container runs no commands now.
-pub(crate) fn mute(error: &Error) -> bool {
+pub(crate) fn runs_no_commands(error: &Error) -> bool {
     error.kind() == ErrorKind::ToolMissing || stopped(error)
 }
 

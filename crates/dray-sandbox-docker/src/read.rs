@@ -112,7 +112,7 @@ struct ArchiveRead {
 impl ArchiveRead {
     /// The next piece; `None` only after the archive ended as it must.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        if let Some(piece) = self.reader.piece().await? {
+        if let Some(piece) = self.reader.next_chunk().await? {
             return Ok(Some(piece));
         }
         // The end blocks prove that the file is whole: a shrunken one ends the body cleanly.

@@ -48,7 +48,7 @@ pub(crate) async fn resolve(
             return hidden_path(&walk).map(ResolvedPath::Hidden);
         }
         let is_kept = follow == Follow::No && walk.is_at_last_part();
-        let stat = match engine.look(&next).await {
+        let stat = match engine.stat_path(&next).await {
             Ok(stat) => stat,
             // The engine cannot examine a link to itself, but the container can examine the link without following it.
             Err(error) if error.kind() == ErrorKind::Loop && is_kept => {
@@ -79,7 +79,7 @@ pub(crate) async fn resolve(
     let stat = match found {
         Some((path, stat)) if path == real_path => stat,
         // The root, or the end of a target in `..`.
-        _ => engine.look(&real_path).await?,
+        _ => engine.stat_path(&real_path).await?,
     };
     Ok(ResolvedPath::Seen {
         real_path,
@@ -96,9 +96,9 @@ struct EnginePaths<'a> {
 }
 
 impl EnginePaths<'_> {
-    async fn look(&mut self, path: &SandboxPath) -> Result<PathStat, Error> {
+    async fn stat_path(&mut self, path: &SandboxPath) -> Result<PathStat, Error> {
         self.client
-            .look(&mut self.connection, self.container, path.as_bytes())
+            .stat_path(&mut self.connection, self.container, path.as_bytes())
             .await
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
 use crate::exec::DockerExec;
-use crate::fault::{mute, stopped};
+use crate::fault::{runs_no_commands, stopped};
 use crate::mounts::Mounts;
 use crate::resolve::{ResolvedPath, resolve};
 use crate::user::ContainerUser;
@@ -255,7 +255,7 @@ impl Sandbox for DockerSandbox {
                 probe.transports.insert(0, Transport::Archive);
                 Ok(probe)
             }
-            Err(error) if mute(&error) => self.probe_from_outside().await,
+            Err(error) if runs_no_commands(&error) => self.probe_from_outside().await,
             Err(error) => Err(error),
         }
     }
@@ -297,7 +297,7 @@ impl Sandbox for DockerSandbox {
             Err(error) => Err(error),
         };
         let error = match listed {
-            Err(error) if mute(&error) => error,
+            Err(error) if runs_no_commands(&error) => error,
             listed => return listed,
         };
         let Some(directory) = self.seen_directory(path).await? else {

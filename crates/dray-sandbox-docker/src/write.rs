@@ -29,7 +29,7 @@ pub(crate) async fn write(
     }
     // The engine would replace an entry of this name.
     match client
-        .look(&mut None, container, write.path.as_bytes())
+        .stat_path(&mut None, container, write.path.as_bytes())
         .await
     {
         Ok(_) => return Err(Error::new(ErrorKind::Exists, "writing a file")),

@@ -76,7 +76,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
     }
 
     /// Metadata of a path, without following a link in it.
-    async fn look(&self, path: &SandboxPath) -> Result<Metadata, Error> {
+    async fn stat_path(&self, path: &SandboxPath) -> Result<Metadata, Error> {
         self.files.stat(&self.outside(path)?, Follow::No).await
     }
 
@@ -84,7 +84,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
     async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<RootedPath, Error> {
         let mut walk = PathWalk::new(path);
         while let Some(next) = walk.next_path()? {
-            let found = match self.look(&next).await {
+            let found = match self.stat_path(&next).await {
                 Ok(found) => found,
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     // Beneath a missing directory, `..` leads nowhere either.
@@ -159,7 +159,7 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         if let Some(error) = found.missing {
             return Err(error);
         }
-        let seen = self.look(&found.path).await?;
+        let seen = self.stat_path(&found.path).await?;
         let real_path = if seen.kind == FileKind::Symlink {
             if follow == Follow::Yes {
                 let turned = "a link was put in place meanwhile";

@@ -116,7 +116,7 @@ impl OpenFile {
     }
 
     /// Up to [`CHUNK_BYTES`] bytes from `offset`; fewer only at the size that the file had when it was opened.
-    fn piece(&self, offset: u64) -> Result<Vec<u8>, Error> {
+    fn next_chunk(&self, offset: u64) -> Result<Vec<u8>, Error> {
         let left = usize::try_from(self.seen.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = left.min(CHUNK_BYTES);
         let mut piece = Vec::with_capacity(wanted);
@@ -157,7 +157,7 @@ impl OpenFile {
         };
         Body::new(stream::unfold(Some(state), |state| async move {
             let mut state = state?;
-            match state.piece().await {
+            match state.next_chunk().await {
                 Ok(piece) if piece.is_empty() => None,
                 Ok(piece) => Some((Ok(Bytes::from(piece)), Some(state))),
                 Err(error) => Some((Err(error), None)),
@@ -171,7 +171,7 @@ impl OpenFile {
         let mut offset = 0;
         loop {
             abandoned.check()?;
-            let piece = self.piece(offset)?;
+            let piece = self.next_chunk(offset)?;
             if piece.is_empty() {
                 break;
             }
@@ -193,7 +193,7 @@ struct FileRead {
 
 impl FileRead {
     /// The next piece; empty at the end.
-    async fn piece(&mut self) -> Result<Vec<u8>, Error> {
+    async fn next_chunk(&mut self) -> Result<Vec<u8>, Error> {
         let reading = match self.next.take() {
             Some(reading) => reading,
             None => self.ahead(),
@@ -211,7 +211,7 @@ impl FileRead {
     fn ahead(&self) -> JoinHandle<Result<Vec<u8>, Error>> {
         let (source, offset) = (Arc::clone(&self.source), self.offset);
         tokio::task::spawn_blocking(move || {
-            let piece = source.piece(offset)?;
+            let piece = source.next_chunk(offset)?;
             // At the end only: a change before it shows in size or time there too.
             if piece.is_empty() {
                 source.unchanged()?;

@@ -26,15 +26,15 @@ pub(super) struct FileStat {
 impl FileStat {
     /// Metadata of an open descriptor.
     pub(super) fn of(descriptor: impl AsFd) -> Result<Self, Errno> {
-        Self::look(descriptor, b"", AtFlags::EMPTY_PATH)
+        Self::stat_at(descriptor, b"", AtFlags::EMPTY_PATH)
     }
 
     /// Metadata of a name in a directory; a link is not followed.
     pub(super) fn at(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
-        Self::look(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        Self::stat_at(directory, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn look(descriptor: impl AsFd, name: &[u8], flags: AtFlags) -> Result<Self, Errno> {
+    fn stat_at(descriptor: impl AsFd, name: &[u8], flags: AtFlags) -> Result<Self, Errno> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         // Reading metadata must not mount a network file system, which may hang.
         let flags = flags | AtFlags::NO_AUTOMOUNT;

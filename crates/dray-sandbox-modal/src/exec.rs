@@ -89,21 +89,21 @@ fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
 /// The cause for which the input ended early, for the first caller that asks.
 #[derive(Debug, Default)]
 struct InputFailure {
-    told: CancellationToken,
+    recorded: CancellationToken,
     why: Mutex<Option<Error>>,
 }
 
 impl InputFailure {
-    fn tell(&self, error: Error) {
+    fn record_error(&self, error: Error) {
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        self.told.cancel();
+        self.recorded.cancel();
     }
 
     fn take(&self) -> Option<Error> {
         let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
         why.take().or_else(|| {
             let error = || Error::new(ErrorKind::Unavailable, "the input broke");
-            self.told.is_cancelled().then(error)
+            self.recorded.is_cancelled().then(error)
         })
     }
 }
@@ -134,10 +134,10 @@ impl Exec for ModalExec {
         let broken = Arc::new(InputFailure::default());
         let mut feeding = JoinSet::new();
         let input = input::CommandInput::new(Arc::clone(&self.router), exec_id.clone(), stdin);
-        let told = Arc::clone(&broken);
+        let recorded = Arc::clone(&broken);
         feeding.spawn(async move {
             if let Err(error) = input.feed().await {
-                told.tell(error);
+                recorded.record_error(error);
             }
         });
         let stdout = CommandOutput::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
@@ -162,7 +162,7 @@ fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) ->
         let (mut stdout, mut reading, broken) = state?;
         let piece = tokio::select! {
             biased;
-            () = broken.told.cancelled() => Err(input_broke(&broken)),
+            () = broken.recorded.cancelled() => Err(input_broke(&broken)),
             piece = stdout.next() => piece,
         };
         match piece {
@@ -206,7 +206,7 @@ async fn ended(
         let mut heard = None;
         let status = loop {
             tokio::select! {
-                () = broken.told.cancelled() => return Err(input_broke(&broken)),
+                () = broken.recorded.cancelled() => return Err(input_broke(&broken)),
                 said = &mut listening, if heard.is_none() => heard = Some(said),
                 status = &mut waiting => break status?,
             }

@@ -38,14 +38,14 @@ impl ModalSandbox {
     }
 
     /// Metadata of a path now, without following a link.
-    async fn look(&self, path: &SandboxPath) -> Result<Metadata, Error> {
+    async fn stat_path(&self, path: &SandboxPath) -> Result<Metadata, Error> {
         self.stat(path, Follow::No).await
     }
 
     /// Fails unless the file is still the one with this metadata.
     async fn same(&self, file: &Metadata) -> Result<(), Error> {
         let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
-        let now = match self.look(&file.real_path).await {
+        let now = match self.stat_path(&file.real_path).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return changed("the file no longer exists");
             }
@@ -79,7 +79,7 @@ impl ModalSandbox {
         regular(read.file)?;
         self.same(read.file).await?;
         // The comparison after the read needs the identity of now.
-        let before = self.look(&read.file.real_path).await?;
+        let before = self.stat_path(&read.file.real_path).await?;
         let body = self.tools.read(&before.real_path, before.size).await?;
         let state = Some((body, self.clone(), before));
         Ok(Body::new(stream::unfold(state, async |state| {
@@ -118,7 +118,7 @@ impl ModalSandbox {
         }
         // The status of the tool does not prove the write.
         self.tools.write(write.path, body).await?;
-        let found = self.look(write.path).await?;
+        let found = self.stat_path(write.path).await?;
         regular(&found)?;
         if found.size != write.size {
             let kind = if found.size < write.size {

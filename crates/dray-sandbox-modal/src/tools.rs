@@ -103,7 +103,7 @@ impl<E: Exec + 'static> Tools<E> {
     }
 
     /// Describes a path, without following links.
-    async fn look(&self, path: &SandboxPath) -> Result<ToolEntry, Error> {
+    async fn stat_path(&self, path: &SandboxPath) -> Result<ToolEntry, Error> {
         let path = path.to_text()?;
         ToolEntry::parse(&self.ask(ToolCommand::Stat { path }, None).await?)
     }
@@ -149,7 +149,7 @@ impl<E: Exec + 'static> Tools<E> {
 
     /// See [`dray_sandbox::Sandbox::remove`]. Directories need `recursive`, also empty ones.
     pub(crate) async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
-        let found = self.look(path).await?;
+        let found = self.stat_path(path).await?;
         if found.is_directory() && !recursive {
             return Err(Error::new(ErrorKind::IsDirectory, "it is a directory"));
         }

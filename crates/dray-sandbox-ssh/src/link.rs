@@ -77,7 +77,7 @@ impl HostLink {
     }
 
     /// Work on this host that dropped transfers left behind.
-    pub(crate) fn aftermath(&self) -> &BackgroundWork {
+    pub(crate) fn background_work(&self) -> &BackgroundWork {
         &self.aftermath
     }
 

@@ -205,7 +205,7 @@ impl Sandbox for SshSandbox {
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         // A dropped upload may still be writing on the host, and would overwrite the new file.
-        self.link.aftermath().settle().await;
+        self.link.background_work().settle().await;
         if write.transport == Transport::Sftp {
             let upload = sftp::UploadTarget {
                 path: write.path,
@@ -243,7 +243,7 @@ impl Sandbox for SshSandbox {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        self.link.aftermath().settle().await;
+        self.link.background_work().settle().await;
         if self.found.sftp {
             return sftp::rename(&mut *self.sftp().await?, from, to, replace).await;
         }
@@ -251,7 +251,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        self.link.aftermath().settle().await;
+        self.link.background_work().settle().await;
         if self.found.sftp {
             return sftp::make_directory(&mut *self.sftp().await?, path).await;
         }
@@ -259,7 +259,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
-        self.link.aftermath().settle().await;
+        self.link.background_work().settle().await;
         if self.found.sftp {
             return sftp::remove(&mut *self.sftp().await?, path, recursive).await;
         }
@@ -271,7 +271,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
-        self.link.aftermath().settle().await;
+        self.link.background_work().settle().await;
         let exec = self.exec().await?;
         let home = exec.probe().await?.home;
         let target = self.stat(path, Follow::Yes).await?.real_path;

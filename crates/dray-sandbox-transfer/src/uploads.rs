@@ -138,7 +138,7 @@ impl Uploads {
     /// # Errors
     ///
     /// [`Error::Contended`] after too many attempts, and [`Error::Keys`].
-    pub async fn tell(
+    pub async fn take_ended(
         &self,
         tenant: &TenantId,
         session: &str,

@@ -98,7 +98,7 @@ impl TarEntries {
     /// # Errors
     ///
     /// What the source fails with, and [`ErrorKind::Truncated`] for a short end.
-    pub async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+    pub async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.left == 0 {
             return Ok(None);
         }

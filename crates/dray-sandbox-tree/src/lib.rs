@@ -112,7 +112,7 @@ pub trait Members: Send {
     /// # Errors
     ///
     /// Failures of the source; [`dray_sandbox::ErrorKind::Truncated`] for a short end.
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error>;
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error>;
 
     /// The report of skipped members; shared, so that it can be read when the members are used up.
     fn report(&self) -> Report;
@@ -124,8 +124,8 @@ impl Members for Box<dyn Members> {
         (**self).next().await
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
-        (**self).piece().await
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        (**self).next_chunk().await
     }
 
     fn report(&self) -> Report {

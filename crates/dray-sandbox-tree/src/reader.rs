@@ -248,9 +248,9 @@ impl Members for Reader {
         Ok(next)
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         self.check()?;
-        let piece = self.tar.piece().await;
+        let piece = self.tar.next_chunk().await;
         if piece.is_err() {
             self.state = ReaderState::Failed;
         }

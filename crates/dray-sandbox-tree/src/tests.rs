@@ -106,7 +106,7 @@ pub(super) async fn all(members: &mut dyn Members) -> Result<Found, Error> {
     let mut found = Vec::new();
     while let Some(member) = members.next().await? {
         let mut content = Vec::new();
-        while let Some(piece) = members.piece().await? {
+        while let Some(piece) = members.next_chunk().await? {
             content.extend_from_slice(&piece);
         }
         assert_eq!(content.len() as u64, member.size);
@@ -189,7 +189,7 @@ impl Members for GivenMembers {
         }))
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let rest = self.content.split_off(self.content.len().min(50_000));
         let piece = std::mem::replace(&mut self.content, rest);
         Ok((!piece.is_empty()).then(|| piece.into()))

@@ -199,7 +199,7 @@ impl Members for Walk {
         Ok(None)
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(body) = &mut self.body else {
             return Ok(None);
         };

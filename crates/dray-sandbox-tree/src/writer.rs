@@ -39,7 +39,7 @@ impl<M: Members> TarWrite<M> {
     /// Some bytes; `None` after the last member.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if let Some((left, padding)) = &mut self.left {
-            if let Some(piece) = self.members.piece().await? {
+            if let Some(piece) = self.members.next_chunk().await? {
                 *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
                     Error::new(ErrorKind::ChangedDuringTransfer, "more than announced")
                 })?;

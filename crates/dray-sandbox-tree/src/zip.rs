@@ -93,7 +93,7 @@ impl<M: Members> ZipWrite<M> {
     async fn fill(&mut self) -> Result<bool, Error> {
         while self.out.len() < CHUNK_BYTES {
             if let Some(mut current) = self.current.take() {
-                match self.members.piece().await? {
+                match self.members.next_chunk().await? {
                     Some(piece) => {
                         current.feed(&piece, &mut self.out)?;
                         self.current = Some(current);

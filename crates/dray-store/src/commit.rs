@@ -97,7 +97,7 @@ pub(crate) fn publish_staged<'a>(
     Box::pin(async move {
         let key = home.key();
         // Without conditional copies two writers may both copy. That is harmless, because they copy the same bytes.
-        let create = inner.abilities().conditional_copy;
+        let create = inner.capabilities().conditional_copy;
         if !create && object::head_object(inner, &key, deadline).await?.is_some() {
             return adopt_existing(inner, home, staged.crc64, deadline).await;
         }

@@ -214,7 +214,7 @@ impl Default for ArtifactLabel {
 
 impl StoreInner {
     /// What the store can do beyond the minimum.
-    pub(crate) fn abilities(&self) -> StoreCapabilities {
+    pub(crate) fn capabilities(&self) -> StoreCapabilities {
         self.abilities.get().copied().unwrap_or_default()
     }
 

@@ -21,7 +21,7 @@ use http::HeaderMap;
 
 use crate::listen::{ConnectionServer, serve_http};
 
-pub use api::{Api, ApiTrouble, Grant};
+pub use api::{Api, ApiFault, Grant};
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl DialCore {
     }
 
     /// Every request so far.
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
+    pub fn received_requests(&self) -> Vec<ReceivedRequest> {
         self.lock().requests.clone()
     }
 

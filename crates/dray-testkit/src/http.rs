@@ -121,7 +121,7 @@ pub struct ScriptedResponder {
 impl std::fmt::Debug for ScriptedResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScriptedResponder")
-            .field("seen", &self.seen())
+            .field("seen", &self.received_requests())
             .finish_non_exhaustive()
     }
 }
@@ -143,7 +143,7 @@ impl ScriptedResponder {
     }
 
     /// Every request head so far.
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
+    pub fn received_requests(&self) -> Vec<ReceivedRequest> {
         self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -250,8 +250,8 @@ impl FakeHttpServer {
     }
 
     /// Every request head so far.
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
-        self.responder.seen()
+    pub fn received_requests(&self) -> Vec<ReceivedRequest> {
+        self.responder.received_requests()
     }
 }
 

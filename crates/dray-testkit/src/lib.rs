@@ -18,7 +18,7 @@
 //! let server = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(503))).await?;
 //! let url = format!("http://{}/report", server.address());
 //! // The code under test requests `url` here.
-//! assert!(url.starts_with("http://127.0.0.1:") && server.seen().is_empty());
+//! assert!(url.starts_with("http://127.0.0.1:") && server.received_requests().is_empty());
 //! # Ok(())
 //! # }
 //! ```

@@ -154,12 +154,12 @@ impl FaultyS3 {
     }
 
     /// Removes all rules, so that every request is forwarded unchanged.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.script().rules.clear();
     }
 
     /// Method and target of every request so far.
-    pub fn seen(&self) -> Vec<String> {
+    pub fn received_requests(&self) -> Vec<String> {
         self.script().request_lines.clone()
     }
 
@@ -317,7 +317,7 @@ impl CorruptedBody {
         }
     }
 
-    fn harmed(&mut self, bytes: Bytes) -> io::Result<Bytes> {
+    fn corrupt(&mut self, bytes: Bytes) -> io::Result<Bytes> {
         let start = self.passed;
         self.passed += bytes.len() as u64;
         match self.harm {
@@ -352,7 +352,7 @@ impl Body for CorruptedBody {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         Poll::Ready(frame.map(|frame| {
             match frame.map_err(io::Error::other)?.into_data() {
-                Ok(bytes) => self.harmed(bytes).map(Frame::data),
+                Ok(bytes) => self.corrupt(bytes).map(Frame::data),
                 Err(other) => other
                     .into_trailers()
                     .map(Frame::trailers)

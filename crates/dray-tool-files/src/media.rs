@@ -58,7 +58,7 @@ impl MediaTagFilter {
         // A path may continue until the end of its line; an earlier look-up would use only a part of it.
         if piece.contains('\n') {
             let paths = self.hold.undecided();
-            self.look(paths).await;
+            self.look_up_paths(paths).await;
         }
         let known = &self.known;
         self.hold.take(|path| known.get(path).cloned().flatten())
@@ -67,7 +67,7 @@ impl MediaTagFilter {
     /// Ends the response: sends the tagged files once, except those that a tool of this turn has sent.
     pub async fn finish(mut self) -> FilteredRest {
         let paths = self.hold.undecided_at_end();
-        self.look(paths).await;
+        self.look_up_paths(paths).await;
         let known = self.known;
         let MediaExtraction {
             mut files,
@@ -122,7 +122,7 @@ impl MediaTagFilter {
     }
 
     /// Looks up new paths in the sandbox.
-    async fn look(&mut self, paths: Vec<String>) {
+    async fn look_up_paths(&mut self, paths: Vec<String>) {
         let room = MAX_TAGGED_PATHS.saturating_sub(self.known.len());
         let wanted: Vec<_> = paths
             .into_iter()

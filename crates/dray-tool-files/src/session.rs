@@ -50,11 +50,14 @@ impl SessionBinding {
             return given;
         }
         // Failures are not cached: a later call of the turn may reach the service.
-        let found = self.bound.get_or_try_init(async || self.look().await).await;
+        let found = self
+            .bound
+            .get_or_try_init(async || self.fetch_session().await)
+            .await;
         found.unwrap_or(&EMPTY_SESSION)
     }
 
-    async fn look(&self) -> Result<v1::Session, ()> {
+    async fn fetch_session(&self) -> Result<v1::Session, ()> {
         let services = &self.scope.services;
         let Some(session) = &self.scope.session else {
             return Ok(v1::Session::default());

@@ -91,7 +91,7 @@ mod tests {
         decide_fallback(&fallback, error, timed_out)
     }
 
-    fn tell(text: &str) -> FallbackDecision {
+    fn decision_to_tell(text: &str) -> FallbackDecision {
         FallbackDecision::Tell(text.to_owned())
     }
 
@@ -100,11 +100,11 @@ mod tests {
         let fallback = Fallback::default();
         assert_eq!(
             decide_fallback(&fallback, "no stock", false),
-            tell("The tool call failed with an error: no stock")
+            decision_to_tell("The tool call failed with an error: no stock")
         );
         assert_eq!(
             decide_fallback(&fallback, "", false),
-            tell("The tool call failed with an error.")
+            decision_to_tell("The tool call failed with an error.")
         );
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let strategies = json!([{"type": "continue", "instructions": "Ask the user."}]);
         assert_eq!(
             decided(strategies, "x", false),
-            tell("The tool call failed with an error: x\n\nAsk the user.")
+            decision_to_tell("The tool call failed with an error: x\n\nAsk the user.")
         );
     }
 
@@ -128,7 +128,10 @@ mod tests {
             decided(strategies.clone(), "status 401", false),
             FallbackDecision::Stop
         );
-        assert_eq!(decided(strategies.clone(), "BUSY", false), tell("Again."));
+        assert_eq!(
+            decided(strategies.clone(), "BUSY", false),
+            decision_to_tell("Again.")
+        );
         assert_eq!(
             decided(strategies.clone(), "very busy", false),
             FallbackDecision::Raise

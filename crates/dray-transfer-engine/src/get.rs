@@ -217,7 +217,7 @@ impl GetOperation<'_> {
     }
 
     async fn attempt(&mut self) -> Result<ProvenCopy, TransferError> {
-        let file = self.look().await?;
+        let file = self.stat_source().await?;
         let kept = self.kept(&file).await?;
         let transport = match &kept {
             Some((transport, _)) => *transport,
@@ -240,7 +240,7 @@ impl GetOperation<'_> {
     }
 
     /// Metadata of the file now, checked for whether the file may be read at all. The file is not opened before.
-    async fn look(&self) -> Result<Metadata, TransferError> {
+    async fn stat_source(&self) -> Result<Metadata, TransferError> {
         let sandbox = &self.engine.sandbox;
         let file = self
             .engine

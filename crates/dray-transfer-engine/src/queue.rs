@@ -63,7 +63,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    pieces: VecDeque<Bytes>,
+    chunks: VecDeque<Bytes>,
     held: usize,
     file: Option<Arc<File>>,
     written: u64,
@@ -73,7 +73,7 @@ struct QueueState {
 
 /// The next step of the reader.
 enum ReaderStep {
-    Piece(Bytes),
+    Chunk(Bytes),
     Spooled(Arc<File>, u64, usize),
     End(Result<(), Error>),
     Wait,
@@ -102,15 +102,15 @@ impl Queue {
     /// # Errors
     ///
     /// [`ErrorKind::NoSpace`] and other failures of the spool, and [`ErrorKind::Timeout`] for a reader that stalls.
-    pub(super) async fn push(&self, piece: Bytes) -> Result<(), Error> {
+    pub(super) async fn push(&self, chunk: Bytes) -> Result<(), Error> {
         loop {
-            if self.hold(&piece) {
+            if self.hold(&chunk) {
                 return Ok(());
             }
             match &self.spool {
                 // Once bytes are in the spool, later ones must follow them there, to keep the order.
                 Some(spool) if self.spools() || !self.room_in_time().await => {
-                    return self.spool(spool, piece).await;
+                    return self.spool(spool, chunk).await;
                 }
                 Some(_) => {}
                 None => self.room().await?,
@@ -154,14 +154,14 @@ impl Queue {
     pub(super) async fn pop(&self) -> Result<Option<Bytes>, Error> {
         loop {
             match self.next() {
-                ReaderStep::Piece(piece) => {
+                ReaderStep::Chunk(chunk) => {
                     self.taken.notify_one();
-                    return Ok(Some(piece));
+                    return Ok(Some(chunk));
                 }
                 ReaderStep::Spooled(file, at, length) => {
-                    let piece = blocking(move || read(&file, at, length)).await?;
-                    self.state().read += piece.len() as u64;
-                    return Ok(Some(piece));
+                    let chunk = blocking(move || read(&file, at, length)).await?;
+                    self.state().read += chunk.len() as u64;
+                    return Ok(Some(chunk));
                 }
                 ReaderStep::End(result) => return result.map(|()| None),
                 ReaderStep::Wait => self.filled.notified().await,
@@ -170,21 +170,21 @@ impl Queue {
     }
 
     /// Keeps a chunk in memory if there is room and the spool is empty.
-    fn hold(&self, piece: &Bytes) -> bool {
+    fn hold(&self, chunk: &Bytes) -> bool {
         let mut state = self.state();
         // A chunk of any length fits an empty queue; otherwise a large one would wait forever.
-        let room = state.held == 0 || state.held + piece.len() <= MAX_HELD_BYTES;
+        let room = state.held == 0 || state.held + chunk.len() <= MAX_HELD_BYTES;
         if !room || state.read < state.written {
             return false;
         }
-        state.held += piece.len();
+        state.held += chunk.len();
         // Shares the bytes; the caller still owns the chunk if it has to go to the spool.
-        state.pieces.push_back(piece.clone());
+        state.chunks.push_back(chunk.clone());
         self.filled.notify_one();
         true
     }
 
-    async fn spool(&self, spool: &Spool, piece: Bytes) -> Result<(), Error> {
+    async fn spool(&self, spool: &Spool, chunk: Bytes) -> Result<(), Error> {
         let (file, at) = {
             let mut state = self.state();
             // All bytes were read back: the file is written from its beginning again, so that it grows no larger than
@@ -194,7 +194,7 @@ impl Queue {
             }
             (state.file.clone(), state.written)
         };
-        let length = piece.len() as u64;
+        let length = chunk.len() as u64;
         if at.saturating_add(length) > spool.limit {
             return Err(Error::new(ErrorKind::NoSpace, "the spool limit is reached"));
         }
@@ -204,7 +204,7 @@ impl Queue {
                 Some(file) => file,
                 None => Arc::new(spool.file()?),
             };
-            file.write_all_at(&piece, at)?;
+            file.write_all_at(&chunk, at)?;
             Ok(file)
         })
         .await?;
@@ -218,9 +218,9 @@ impl Queue {
     fn next(&self) -> ReaderStep {
         let mut state = self.state();
         // Chunks in memory are older than the spool: they are kept there only while it is empty.
-        if let Some(piece) = state.pieces.pop_front() {
-            state.held -= piece.len();
-            return ReaderStep::Piece(piece);
+        if let Some(chunk) = state.chunks.pop_front() {
+            state.held -= chunk.len();
+            return ReaderStep::Chunk(chunk);
         }
         let left = state.written - state.read;
         match &state.file {
@@ -240,9 +240,9 @@ impl Queue {
 }
 
 fn read(file: &File, at: u64, length: usize) -> io::Result<Bytes> {
-    let mut piece = vec![0; length];
-    file.read_exact_at(&mut piece, at)?;
-    Ok(piece.into())
+    let mut chunk = vec![0; length];
+    file.read_exact_at(&mut chunk, at)?;
+    Ok(chunk.into())
 }
 
 /// Runs disk work on a thread that may block.
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    fn piece(number: usize) -> Bytes {
+    fn chunk(number: usize) -> Bytes {
         vec![number.to_le_bytes()[0]; MAX_HELD_BYTES / 4 + number].into()
     }
 
@@ -282,11 +282,11 @@ mod tests {
         let options = options();
         let queue = Queue::new(Some(Spool::from(&options)));
         for number in 0..20 {
-            queue.push(piece(number)).await.unwrap();
+            queue.push(chunk(number)).await.unwrap();
         }
         queue.end(Ok(()));
         assert!(queue.state().held <= MAX_HELD_BYTES);
-        let mut expected: Vec<u8> = (0..20).flat_map(piece).collect();
+        let mut expected: Vec<u8> = (0..20).flat_map(chunk).collect();
         while let Some(bytes) = queue.pop().await.unwrap() {
             let rest = expected.split_off(bytes.len());
             assert!(expected == bytes, "bytes came in another order");
@@ -304,14 +304,14 @@ mod tests {
         let queue = Queue::new(Some(Spool::from(&nowhere)));
         let write = async {
             for number in 0..20 {
-                queue.push(piece(number)).await.unwrap();
+                queue.push(chunk(number)).await.unwrap();
             }
             queue.end(Ok(()));
         };
         let read = async {
             let mut count = 0;
             while let Some(bytes) = queue.pop().await.unwrap() {
-                assert!(bytes == piece(count));
+                assert!(bytes == chunk(count));
                 count += 1;
                 tokio::time::sleep(SPOOL_GRACE / 2).await; // paused clock
             }
@@ -324,11 +324,11 @@ mod tests {
     async fn r_12_a_writer_without_a_spool_waits_for_room() {
         let queue = Queue::new(None);
         for number in 0..3 {
-            queue.push(piece(number)).await.unwrap();
+            queue.push(chunk(number)).await.unwrap();
         }
-        let mut fourth = Box::pin(queue.push(piece(9)));
+        let mut fourth = Box::pin(queue.push(chunk(9)));
         assert!(futures_util::poll!(&mut fourth).is_pending());
-        assert_eq!(queue.pop().await.unwrap(), Some(piece(0)));
+        assert_eq!(queue.pop().await.unwrap(), Some(chunk(0)));
         fourth.await.unwrap();
         assert!(queue.state().held <= MAX_HELD_BYTES);
     }
@@ -387,15 +387,15 @@ mod tests {
                         queue.push(content(pushed, length)).await.unwrap();
                         pushed += length;
                     } else if popped < pushed {
-                        let piece = queue.pop().await.unwrap().unwrap();
-                        assert!(piece == content(popped, piece.len()));
-                        popped += piece.len();
+                        let chunk = queue.pop().await.unwrap().unwrap();
+                        assert!(chunk == content(popped, chunk.len()));
+                        popped += chunk.len();
                     }
                 }
                 queue.end(Ok(()));
-                while let Some(piece) = queue.pop().await.unwrap() {
-                    assert!(piece == content(popped, piece.len()));
-                    popped += piece.len();
+                while let Some(chunk) = queue.pop().await.unwrap() {
+                    assert!(chunk == content(popped, chunk.len()));
+                    popped += chunk.len();
                 }
                 assert_eq!(popped, pushed);
             });

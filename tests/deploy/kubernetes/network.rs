@@ -25,7 +25,7 @@ struct Pod {
 }
 
 /// One service of ours.
-fn ours(name: &str) -> Pod {
+fn product_pod(name: &str) -> Pod {
     let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "dray"});
     Pod {
         namespace: DRAY_NAMESPACE,
@@ -117,13 +117,13 @@ fn every_service_reaches_the_bus_the_store_and_the_collector() {
     );
     let names = other("kube-system", "k8s-app", "kube-dns");
     for name in SERVICE_NAMES {
-        assert!(reaches(&ours(name), &nats(), 4222), "{name}");
-        assert!(reaches(&ours(name), &minio(), 9000), "{name}");
-        assert!(reaches(&ours(name), &collector, 4317), "{name}");
-        assert!(reaches(&ours(name), &names, 53), "{name}");
+        assert!(reaches(&product_pod(name), &nats(), 4222), "{name}");
+        assert!(reaches(&product_pod(name), &minio(), 9000), "{name}");
+        assert!(reaches(&product_pod(name), &collector, 4317), "{name}");
+        assert!(reaches(&product_pod(name), &names, 53), "{name}");
     }
-    assert!(reaches(&ours("topology"), &nats(), 4222));
-    assert!(!reaches(&ours("topology"), &minio(), 9000));
+    assert!(reaches(&product_pod("topology"), &nats(), 4222));
+    assert!(!reaches(&product_pod("topology"), &minio(), 9000));
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn servers_of_the_bus_and_of_the_store_reach_their_own_kind() {
         (nats(), minio(), 9000),
         (minio(), nats(), 4222),
         (minio(), nats(), 6222),
-        (ours("file-resolver"), nats(), 6222),
-        (ours("file-resolver"), nats(), 8222),
-        (ours("file-resolver"), minio(), 9001),
+        (product_pod("file-resolver"), nats(), 6222),
+        (product_pod("file-resolver"), nats(), 8222),
+        (product_pod("file-resolver"), minio(), 9001),
     ] {
         assert!(!reaches(&from, &to, port), "{from:?} {to:?} {port}");
     }
@@ -152,14 +152,14 @@ fn other_pods_reach_only_the_services_of_their_label() {
     assert!(reaches(&publisher, &nats(), 4222));
     assert!(!reaches(&publisher, &minio(), 9000));
     assert!(reaches(&client, &minio(), 9000));
-    assert!(reaches(&client, &ours("orchestrator"), 5000));
+    assert!(reaches(&client, &product_pod("orchestrator"), 5000));
     assert!(!reaches(&client, &nats(), 4222));
     for (to, port) in [
         (nats(), 4222),
         (nats(), 6222),
         (minio(), 9000),
-        (ours("orchestrator"), 5000),
-        (ours("file-resolver"), 50051),
+        (product_pod("orchestrator"), 5000),
+        (product_pod("file-resolver"), 50051),
     ] {
         assert!(!reaches(&stranger, &to, port), "{to:?} {port}");
     }
@@ -170,7 +170,10 @@ fn services_reach_each_other_through_the_bus_only() {
     for from in SERVICE_NAMES {
         for to in SERVICE_NAMES {
             for port in [5000, 9464, 50051] {
-                assert!(!reaches(&ours(from), &ours(to), port), "{from} {to} {port}");
+                assert!(
+                    !reaches(&product_pod(from), &product_pod(to), port),
+                    "{from} {to} {port}"
+                );
             }
         }
     }

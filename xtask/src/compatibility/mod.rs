@@ -22,12 +22,12 @@ const RELEASED_DESCRIPTORS: &str = "proto/released.binpb";
 /// the released ones.
 pub(crate) fn run_check(root: &Path, release: bool) -> anyhow::Result<()> {
     let present = generate::compile_descriptors(root)?;
-    let breaches = breaches_of(root, &present)?;
-    if !breaches.is_empty() {
+    let violations = breaches_of(root, &present)?;
+    if !violations.is_empty() {
         bail!(
             "proto/ breaks clients of the last release:\n  {}\nAdd a field, a method or a message instead, and keep what is \
              there. A break needs a new package, `dray.v2`.",
-            breaches.join("\n  ")
+            violations.join("\n  ")
         );
     }
     if release {

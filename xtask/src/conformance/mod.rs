@@ -50,15 +50,15 @@ pub(crate) fn run_suite(root: &Path, prints_json: bool) -> anyhow::Result<()> {
         let value = report::json(&sets, &results);
         writeln!(std::io::stdout(), "{value:#}")?;
     }
-    let breaches: Vec<_> = sets
+    let violations: Vec<_> = sets
         .iter()
         .zip(&results)
-        .flat_map(|(set, scenarios)| report::breaches(set, scenarios))
+        .flat_map(|(set, scenarios)| report::violations(set, scenarios))
         .collect();
-    if breaches.is_empty() {
+    if violations.is_empty() {
         return Ok(());
     }
-    bail!("{}", breaches.join("\n"))
+    bail!("{}", violations.join("\n"))
 }
 
 /// The example program of this name.

@@ -185,7 +185,7 @@ pub(super) fn json(sets: &[RequirementSet], results: &[Vec<ScenarioResult>]) -> 
 }
 
 /// Scenarios of the list that failed or did not run.
-pub(super) fn breaches(set: &RequirementSet, scenarios: &[ScenarioResult]) -> Vec<String> {
+pub(super) fn violations(set: &RequirementSet, scenarios: &[ScenarioResult]) -> Vec<String> {
     let passed: BTreeSet<_> = scenarios
         .iter()
         .filter(|one| one.has_passed())
@@ -220,7 +220,7 @@ mod tests {
             "server-caching-2026-11-24T00-26-49-925Z",
             &["SUCCESS", "INFO"],
         );
-        let breaches_of = |scenarios: &[ScenarioResult]| breaches(set, scenarios).len();
+        let breaches_of = |scenarios: &[ScenarioResult]| violations(set, scenarios).len();
         let failing = result(
             "server-ping-2026-11-24T00-26-49-925Z",
             &["SUCCESS", "WARNING"],

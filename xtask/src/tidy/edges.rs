@@ -401,20 +401,20 @@ const SANDBOX_TEST_CRATES: &[&str] = &[
 ];
 
 /// Every edge that is not allowed.
-pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
-    let mut breaches = Vec::new();
+pub(crate) fn violations(metadata: &CargoMetadata) -> Vec<String> {
+    let mut violations = Vec::new();
     for package in metadata.members() {
-        breaches.extend(own_edges(metadata, package));
-        breaches.extend(reserved_breaches(package));
+        violations.extend(own_edges(metadata, package));
+        violations.extend(reserved_breaches(package));
     }
     for (name, absent, reason) in ABSENT_LIBRARIES {
         // At any depth, because a library may depend on a client with a resolver.
         let tree = metadata.normal_tree(name);
         for library in absent.iter().filter(|library| tree.contains(**library)) {
-            breaches.push(format!("{name} is built from {library}: {reason}"));
+            violations.push(format!("{name} is built from {library}: {reason}"));
         }
     }
-    breaches
+    violations
 }
 
 /// Edges between the crates of this workspace.
@@ -465,21 +465,21 @@ fn brings_together(user: &str, name: &str) -> bool {
 
 /// Libraries that belong to other crates.
 fn reserved_breaches(package: &CargoPackage) -> Vec<String> {
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     for (library, owners) in RESERVED_LIBRARIES {
         let named = package
             .declared
             .iter()
             .any(|declared| declared.name == *library);
         if named && !owners.contains(&package.name.as_str()) {
-            breaches.push(format!(
+            violations.push(format!(
                 "{} names {library}, which is for {} alone",
                 package.name,
                 owners.join(", ")
             ));
         }
     }
-    breaches
+    violations
 }
 
 #[cfg(test)]

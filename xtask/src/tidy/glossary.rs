@@ -10,14 +10,14 @@ use anyhow::Context as _;
 use super::source::SourceFile;
 
 /// Rows that refer to something that does not exist.
-pub(crate) fn breaches(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn violations(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("docs/glossary.md"))
         .context("cannot read docs/glossary.md")?;
     Ok(missing_places(&text, sources))
 }
 
 fn missing_places(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     for (at, line) in glossary.lines().enumerate() {
         let Some(location) = last_column(line) else {
             continue;
@@ -29,14 +29,14 @@ fn missing_places(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
                 home = name;
             }
             if !is_there(home, name, sources) {
-                breaches.push(format!(
+                violations.push(format!(
                     "docs/glossary.md:{}: `{name}` is not in `{home}`",
                     at + 1
                 ));
             }
         }
     }
-    breaches
+    violations
 }
 
 fn last_column(line: &str) -> Option<&str> {

@@ -10,27 +10,27 @@ use crate::metadata::CargoMetadata;
 const REGISTRY_PREFIX: &str = "registry+";
 
 /// Packages whose licence is not on the list, or whose origin is not the registry.
-pub(crate) fn breaches(metadata: &CargoMetadata, deny_toml: &str) -> anyhow::Result<Vec<String>> {
+pub(crate) fn violations(metadata: &CargoMetadata, deny_toml: &str) -> anyhow::Result<Vec<String>> {
     let allowed = allow_list(deny_toml)?;
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     for package in metadata.packages.values() {
         let who = format!("{} {}", package.name, package.version);
         match &package.licence {
             Some(expression) if is_satisfied(expression, &allowed) => {}
-            Some(expression) => breaches.push(format!(
+            Some(expression) => violations.push(format!(
                 "{who} is under `{expression}`, which deny.toml does not allow"
             )),
-            None => breaches.push(format!("{who} names no licence")),
+            None => violations.push(format!("{who} names no licence")),
         }
         if let Some(source) = package
             .source
             .as_deref()
             .filter(|source| !source.starts_with(REGISTRY_PREFIX))
         {
-            breaches.push(format!("{who} comes from {source}"));
+            violations.push(format!("{who} comes from {source}"));
         }
     }
-    Ok(breaches)
+    Ok(violations)
 }
 
 /// The list `licenses.allow` of `deny.toml`, as SPDX identifiers.
@@ -160,12 +160,12 @@ mod tests {
             packages: BTreeMap::from([("odd".to_owned(), package)]),
         };
         assert_eq!(
-            breaches(&metadata, "[licenses]\nallow = [\"MIT\"]").unwrap(),
+            violations(&metadata, "[licenses]\nallow = [\"MIT\"]").unwrap(),
             [
                 "odd 1.0.0 names no licence",
                 "odd 1.0.0 comes from git+https://example.org/odd"
             ]
         );
-        assert!(breaches(&metadata, "[licenses]").is_err());
+        assert!(violations(&metadata, "[licenses]").is_err());
     }
 }

@@ -22,14 +22,14 @@ use source::SourceFile;
 
 /// Prints every breach and fails if there is one.
 pub(crate) fn run_tidy(root: &Path) -> anyhow::Result<()> {
-    let breaches = find_breaches(root)?;
-    if breaches.is_empty() {
+    let violations = find_breaches(root)?;
+    if violations.is_empty() {
         return Ok(());
     }
-    for breach in &breaches {
+    for breach in &violations {
         eprintln!("tidy: {breach}");
     }
-    bail!("{} breaches of the source rules", breaches.len());
+    bail!("{} violations of the source rules", violations.len());
 }
 
 /// Every breach of a rule, in one sentence each.
@@ -39,14 +39,14 @@ pub(crate) fn find_breaches(root: &Path) -> anyhow::Result<Vec<String>> {
     let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
 
     // Every rule runs, so that one call shows everything that is to be corrected.
-    let mut breaches = edges::breaches(&metadata);
-    breaches.extend(licences::breaches(&metadata, &allowed)?);
-    breaches.extend(unused::breaches(&metadata, &sources));
-    breaches.extend(sources.iter().flat_map(source::breaches));
-    breaches.extend(rules::breaches(&sources));
-    breaches.extend(glossary::breaches(root, &sources)?);
-    breaches.extend(words::breaches(&sources, &words::WordRules::read(root)?));
-    Ok(breaches)
+    let mut violations = edges::violations(&metadata);
+    violations.extend(licences::violations(&metadata, &allowed)?);
+    violations.extend(unused::violations(&metadata, &sources));
+    violations.extend(sources.iter().flat_map(source::violations));
+    violations.extend(rules::violations(&sources));
+    violations.extend(glossary::violations(root, &sources)?);
+    violations.extend(words::violations(&sources, &words::WordRules::read(root)?));
+    Ok(violations)
 }
 
 /// Every Rust file that a person wrote.
@@ -58,7 +58,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
             collect_sources(root, &top, &mut sources)?;
         }
     }
-    // So that two runs report breaches in the same order on every machine.
+    // So that two runs report violations in the same order on every machine.
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
 }

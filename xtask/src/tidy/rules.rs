@@ -24,19 +24,19 @@ const RULE_GROUPS: &[(char, &str, u32, u32)] = &[
 ];
 
 /// Rules that no test names.
-pub(crate) fn breaches(sources: &[SourceFile]) -> Vec<String> {
+pub(crate) fn violations(sources: &[SourceFile]) -> Vec<String> {
     let named = named_rules(sources);
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     for (letter, subject, first, last) in RULE_GROUPS {
         for number in *first..=*last {
             if !named.contains(&(*letter, number)) {
-                breaches.push(format!(
+                violations.push(format!(
                     "no test names rule {letter}-{number} ({subject}) of the egress envelope"
                 ));
             }
         }
     }
-    breaches
+    violations
 }
 
 /// Rules that tests refer to. The rules here are about the fetcher, its guard and its deployment, and only tests there
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_rule_without_a_test_is_reported_by_name() {
-        let missing = breaches(&[]);
+        let missing = violations(&[]);
         assert_eq!(missing.len(), 83);
         assert!(
             missing

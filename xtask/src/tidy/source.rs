@@ -60,49 +60,49 @@ impl SourceFile {
 }
 
 /// Breaches in one file.
-pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
+pub(crate) fn violations(source: &SourceFile) -> Vec<String> {
     let SourceFile { path, text } = source;
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     if !text.starts_with("//!") {
-        breaches.push(format!(
+        violations.push(format!(
             "{path} must begin with `//!`: what it is for, what it does not do"
         ));
     }
     let lines = text.lines().count();
     if lines > MAX_LINES {
-        breaches.push(format!("{path} has {lines} lines, more than {MAX_LINES}"));
+        violations.push(format!("{path} has {lines} lines, more than {MAX_LINES}"));
     }
     for (at, line) in text.lines().enumerate() {
         for word in UNFINISHED_MARKERS
             .iter()
             .filter(|word| line.contains(**word))
         {
-            breaches.push(format!("{path}:{} holds `{word}`", at + 1));
+            violations.push(format!("{path}:{} holds `{word}`", at + 1));
         }
     }
-    breaches.extend(sleep_breaches(source));
+    violations.extend(sleep_breaches(source));
     if reads_no_environment(path) {
         for (at, _) in source
             .product_lines()
             .filter(|(_, line)| ENVIRONMENT_READS.iter().any(|call| line.contains(call)))
         {
-            breaches.push(format!(
+            violations.push(format!(
                 "{path}:{at} reads the environment, which is for the loader of dray-service alone"
             ));
         }
     }
-    breaches
+    violations
 }
 
 /// Tests that wait for a time instead of a condition. Intentionally slow fake servers may do so, if the clock is paused
 /// and the marker is present.
 fn sleep_breaches(source: &SourceFile) -> Vec<String> {
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     let mut above = "";
     for (at, line) in source.test_lines() {
         let excused = line.contains(PAUSED_MARKER) || above.contains(PAUSED_MARKER);
         if line.contains(SLEEP_CALLS) && !excused {
-            breaches.push(format!(
+            violations.push(format!(
                 "{}:{at} sleeps in a test: `{}`; wait for the condition (dray_testkit::eventually), or pause the \
                  clock and say `{PAUSED_MARKER}`",
                 source.path,
@@ -112,7 +112,7 @@ fn sleep_breaches(source: &SourceFile) -> Vec<String> {
         // The marker may be above the call, if the line is too long for it.
         above = line;
     }
-    breaches
+    violations
 }
 
 /// Whether a crate gets its configuration as an argument. The command line, tools and tests read the environment
@@ -135,7 +135,7 @@ mod tests {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        assert_eq!(breaches(&source), expected);
+        assert_eq!(violations(&source), expected);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::metadata::{CargoMetadata, CargoPackage, DeclaredDependency};
 const SILENT_DEPENDENCIES: &[(&str, &str)] = &[];
 
 /// Dependencies whose name is in no file of the crate that declares them.
-pub(crate) fn breaches(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<String> {
-    let mut breaches = Vec::new();
+pub(crate) fn violations(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<String> {
+    let mut violations = Vec::new();
     for package in metadata.members() {
         let own = own_sources(package, sources);
         let silent = |declared: &&DeclaredDependency| {
@@ -21,14 +21,14 @@ pub(crate) fn breaches(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<
             // As source code writes it.
             let name = name.replace('-', "_");
             if !own.iter().any(|source| names_crate(&source.text, &name)) {
-                breaches.push(format!(
+                violations.push(format!(
                     "{} declares {} and never names it",
                     package.name, declared.name
                 ));
             }
         }
     }
-    breaches
+    violations
 }
 
 /// Files of one package.
@@ -80,7 +80,7 @@ mod tests {
             source("crates/ours/src/lib.rs", text),
             source("crates/ours-too/src/lib.rs", "use http_body::Body;"),
         ];
-        assert_eq!(breaches(&metadata, &sources), expected);
+        assert_eq!(violations(&metadata, &sources), expected);
     }
 
     #[test]

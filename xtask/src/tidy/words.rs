@@ -122,14 +122,14 @@ impl WordRules {
 }
 
 /// Refused identifiers, and shares beyond their limits.
-pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String> {
-    let mut breaches = Vec::new();
+pub(crate) fn violations(sources: &[SourceFile], rules: &WordRules) -> Vec<String> {
+    let mut violations = Vec::new();
     let mut counts = WordCounts::default();
     for source in sources {
         for (at, line) in source.text.lines().enumerate() {
             for (_, name) in line_definitions(line) {
                 if let Some(instead) = rules.identifiers.get(name) {
-                    breaches.push(format!(
+                    violations.push(format!(
                         "{}:{}: write `{instead}` instead of `{name}`",
                         source.path,
                         at + 1
@@ -146,17 +146,17 @@ pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String>
         };
         let what = rule.what;
         match rule.bound {
-            ShareBound::AtMost if share > *limit => breaches.push(format!(
+            ShareBound::AtMost if share > *limit => violations.push(format!(
                 "{what}: {share:.1}, more than the limit of {limit:.1} in xtask/words.toml; the last one is {}",
                 count.last
             )),
-            ShareBound::AtLeast if share < *limit => breaches.push(format!(
+            ShareBound::AtLeast if share < *limit => violations.push(format!(
                 "{what}: {share:.1}, less than the limit of {limit:.1} in xtask/words.toml"
             )),
             _ => {}
         }
     }
-    breaches
+    violations
 }
 
 #[derive(Debug, Default)]
@@ -335,7 +335,7 @@ mod tests {
             path: "a.rs".to_owned(),
             text: text.to_owned(),
         };
-        breaches(&[source], &WordRules::parse(rules).unwrap())
+        violations(&[source], &WordRules::parse(rules).unwrap())
     }
 
     fn check(text: &str, expected: &[&str]) {

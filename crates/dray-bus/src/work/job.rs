@@ -144,7 +144,7 @@ impl<'a> WorkJob<'a> {
     }
 
     /// Publishes the dead letter, then records that end (messaging-reliability 9: in this order).
-    pub(crate) async fn bury(
+    pub(crate) async fn dead_letter(
         &mut self,
         original: &StoredMessage,
         delivered: u64,

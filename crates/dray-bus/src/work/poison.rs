@@ -43,7 +43,7 @@ pub(crate) async fn dead_letter_poison(
     let event = unreadable_event(original, Some(envelope), fault);
     if job.held.is_none() {
         match job
-            .bury(original, pulled.delivered, event, fault, service_version)
+            .dead_letter(original, pulled.delivered, event, fault, service_version)
             .await
         {
             // A worker has a readable message with the same id, which keeps its entry.

@@ -161,7 +161,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             }
             ClaimDecision::Exhausted => {
                 let fault = last_fault(&self.job.record());
-                self.bury(&fault).await?;
+                self.dead_letter(&fault).await?;
                 Ok(ClaimOutcome::Ended("dead"))
             }
             ClaimDecision::Work(record) => {
@@ -274,7 +274,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
                 Ok(None)
             }
             NextStep::DeadLetter => {
-                self.bury(&fault).await?;
+                self.dead_letter(&fault).await?;
                 Ok(Some("dead"))
             }
             NextStep::Fail => {
@@ -293,7 +293,8 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             .as_ref()
             .is_some_and(|fault| fault.detail == PANIC_DETAIL);
         if before || record.attempts >= self.shop.settings.attempts {
-            self.bury(&Fault::from(&PoisonMessage::Panicked)).await?;
+            self.dead_letter(&Fault::from(&PoisonMessage::Panicked))
+                .await?;
             return Ok(Some("dead"));
         }
         let fault = Fault::internal().detail(PANIC_DETAIL);
@@ -331,11 +332,11 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         Ok(())
     }
 
-    async fn bury(&mut self, fault: &Fault) -> Result<(), JobError> {
+    async fn dead_letter(&mut self, fault: &Fault) -> Result<(), JobError> {
         let event = self.rejected(TerminalState::DeadLettered, fault);
         let version = &self.shop.settings.service_version;
         self.job
-            .bury(
+            .dead_letter(
                 &self.pulled.message,
                 self.pulled.delivered,
                 event,

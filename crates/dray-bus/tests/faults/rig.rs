@@ -77,19 +77,19 @@ impl FaultRig {
             })
             .await;
         }
-        let told = self.told(accepted.len()).await;
-        assert_eq!(told.keys().cloned().collect::<BTreeSet<_>>(), *accepted);
-        for (operation, events) in told {
+        let counted = self.count_terminal_events(accepted.len()).await;
+        assert_eq!(counted.keys().cloned().collect::<BTreeSet<_>>(), *accepted);
+        for (operation, events) in counted {
             assert_eq!(events, 1, "{operation} was reported {events} times");
         }
         assert_eq!(sink.effects(), *accepted);
     }
 
     /// How many terminal events each operation has.
-    async fn told(&self, at_least: usize) -> BTreeMap<String, u32> {
+    async fn count_terminal_events(&self, at_least: usize) -> BTreeMap<String, u32> {
         let filter = EventFilter::new("dray.event.>").from_start();
         let mut events = self.bus.events(filter).await.unwrap();
-        let mut told = BTreeMap::new();
+        let mut counted = BTreeMap::new();
         let mut quiet = Duration::from_secs(20);
         while let Ok(event) = tokio::time::timeout(quiet, events.next()).await {
             let operation = event
@@ -98,12 +98,12 @@ impl FaultRig {
                 .get("Dray-Operation")
                 .unwrap()
                 .to_owned();
-            *told.entry(operation).or_default() += 1;
-            if told.len() >= at_least {
+            *counted.entry(operation).or_default() += 1;
+            if counted.len() >= at_least {
                 quiet = Duration::from_millis(300);
             }
         }
-        told
+        counted
     }
 }
 

@@ -144,7 +144,7 @@ async fn an_act_that_cannot_be_recorded_does_not_happen() {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams: calls work, and no audit event can be stored.
     let bare = Bus::in_process(clock, &meter);
-    let mut console = ConsoleFixture::over(bare, ConsoleFixture::acting()).await;
+    let mut console = ConsoleFixture::start_on(bare, ConsoleFixture::acting()).await;
     let asked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&asked);
     console

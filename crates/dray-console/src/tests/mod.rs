@@ -100,11 +100,11 @@ impl ConsoleFixture {
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let bus = Bus::in_process(Clock::system(), &meter);
         bus.apply_topology(&Topology::default()).await.unwrap();
-        Self::over(bus, settings).await
+        Self::start_on(bus, settings).await
     }
 
     /// A console over this bus.
-    async fn over(bus: Bus, settings: ConsoleSettings) -> Self {
+    async fn start_on(bus: Bus, settings: ConsoleSettings) -> Self {
         Self::over_system(bus, settings, None).await
     }
 

@@ -7,7 +7,7 @@ async fn every_page_warns_while_the_bus_lacks_its_streams() {
     let clock = Clock::system();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bare = Bus::in_process(clock, &meter);
-    let console = ConsoleFixture::over(bare, ConsoleFixture::acting()).await;
+    let console = ConsoleFixture::start_on(bare, ConsoleFixture::acting()).await;
     let login = console.log_in(ConsoleRole::Look).await;
     console
         .wait_for("/status", &login, "reader of events does not work")

@@ -144,10 +144,10 @@ impl Playground {
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let bus = Bus::in_process(Clock::system(), &meter);
         bus.apply_topology(&Topology::default()).await.unwrap();
-        Self::over(bus).await
+        Self::start_on(bus).await
     }
 
-    async fn over(bus: Bus) -> Self {
+    async fn start_on(bus: Bus) -> Self {
         let fake = FakeOrchestrator::default();
         let mut tasks = JoinSet::new();
         let agents = AgentEndpoint {
@@ -165,12 +165,14 @@ impl Playground {
 
     /// Sends the first message; returns the path of the conversation.
     async fn begin(&self, login: &Login, message: &str, files: &[(&str, &str)]) -> String {
-        let begun = self.say("/playground", login, message, files).await;
+        let begun = self
+            .send_message("/playground", login, message, files)
+            .await;
         assert_eq!(begun.status, 303, "{begun:?}");
         begun.header("location").unwrap().to_owned()
     }
 
-    async fn say(
+    async fn send_message(
         &self,
         path: &str,
         login: &Login,
@@ -234,7 +236,9 @@ async fn the_next_message_brings_back_the_state_and_its_request_is_shown_without
         .await;
     // The next message brings back what the agent keeps with its client.
     fake.answer().end();
-    let said = playground.say(&path, &login, "And now?", &[]).await;
+    let said = playground
+        .send_message(&path, &login, "And now?", &[])
+        .await;
     assert_eq!(said.status, 303, "{said:?}");
     console.wait_for(&path, &login, "Message 2").await;
     console.wait_for(&path, &login, "data-turn=\"1\"").await;
@@ -357,7 +361,9 @@ async fn only_the_login_that_may_act_and_began_a_conversation_reaches_it() {
     let looking = console.log_in(ConsoleRole::Look).await;
     let page = console.get("/playground", Some(&looking)).await;
     assert!(page.body.contains("needs a login that may act"), "{page:?}");
-    let refused = playground.say("/playground", &looking, "x", &[]).await;
+    let refused = playground
+        .send_message("/playground", &looking, "x", &[])
+        .await;
     assert_eq!(refused.status, 403);
     let other = console.log_in(ConsoleRole::Act).await;
     for place in ["", "/requests/0", "/events?turn=0", "/files/0/0"] {
@@ -370,7 +376,7 @@ async fn only_the_login_that_may_act_and_began_a_conversation_reaches_it() {
         let page = console.get(&place, Some(&other)).await;
         assert!(!page.body.contains("mine"), "{place}: {page:?}");
     }
-    playground.say(&path, &other, "x", &[]).await;
+    playground.send_message(&path, &other, "x", &[]).await;
     console.post(&format!("{path}/end"), &other, "").await;
     let page = console.get(&path, Some(&login)).await;
     assert!(page.body.contains("mine"), "{page:?}");
@@ -392,19 +398,19 @@ async fn a_refusal_and_a_broken_answer_are_shown_with_their_reason() {
     let answer = fake.answer();
     answer.delta(&json!({ "content": "half" }));
     drop(answer);
-    playground.say(&path, &login, "two", &[]).await;
+    playground.send_message(&path, &login, "two", &[]).await;
     let page = console.wait_for(&path, &login, "answer_broken").await;
     assert!(page.body.contains("half"), "{page:?}");
     // Neither question is repeated in the next request.
     fake.answer().end();
-    playground.say(&path, &login, "three", &[]).await;
+    playground.send_message(&path, &login, "three", &[]).await;
     console
         .wait_for(&path, &login, "data-ending=\"done\"")
         .await;
     assert_eq!(fake.chats()[2]["messages"].as_array().unwrap().len(), 1);
     let large = "x".repeat((8 << 20) + 1);
     let refused = playground
-        .say(&path, &login, "four", &[("a", &large)])
+        .send_message(&path, &login, "four", &[("a", &large)])
         .await;
     assert!(refused.body.contains("upload_too_large"), "{refused:?}");
 }
@@ -413,9 +419,11 @@ async fn a_refusal_and_a_broken_answer_are_shown_with_their_reason() {
 async fn a_turn_that_cannot_be_recorded_is_not_sent() {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams no audit event can be stored.
-    let playground = Playground::over(Bus::in_process(Clock::system(), &meter)).await;
+    let playground = Playground::start_on(Bus::in_process(Clock::system(), &meter)).await;
     let login = playground.console.log_in(ConsoleRole::Act).await;
-    let refused = playground.say("/playground", &login, "spend", &[]).await;
+    let refused = playground
+        .send_message("/playground", &login, "spend", &[])
+        .await;
     assert!(refused.body.contains("Nothing was done"), "{refused:?}");
     assert!(playground.fake.chats().is_empty());
 }

@@ -54,7 +54,7 @@ impl ChatError {
     }
 
     /// Makes the error from an error event or from an error in a complete response.
-    pub(super) fn told(error: &Value) -> Self {
+    pub(super) fn from_value(error: &Value) -> Self {
         let text = |name| {
             error
                 .get(name)

@@ -164,7 +164,7 @@ impl ChatStream {
         }
         // After the status was sent, a failure is reported as an event (quickapps 4).
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
-            return Err(ChatError::told(error));
+            return Err(ChatError::from_value(error));
         }
         let reason = chunk.pointer("/choices/0/finish_reason");
         self.finished |= reason.is_some_and(|reason| !reason.is_null());

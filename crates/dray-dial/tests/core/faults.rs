@@ -2,7 +2,7 @@
 
 use dray_agent::caller::Caller;
 use dray_dial::{DialClient, DialFolder, ErrorKind, InterpreterAction};
-use dray_testkit::dial::ApiTrouble;
+use dray_testkit::dial::ApiFault;
 use serde_json::{Value, json};
 
 use super::{file, start};
@@ -100,7 +100,7 @@ async fn every_call_reports_the_status_that_it_got() {
         .collect();
     for code in [401, 403, 404, 500] {
         for path in &paths {
-            fake_server.trouble(path, Some(ApiTrouble::Status(code)));
+            fake_server.inject_fault(path, Some(ApiFault::Status(code)));
         }
         for (path, status) in Box::pin(every_call(&core, &me)).await {
             assert_eq!(status, Some(code), "{path}");
@@ -118,8 +118,8 @@ async fn reads_are_tried_three_times_and_writes_once() {
             .filter(|request| request.ends_with(path))
             .count()
     };
-    fake_server.trouble("/v1/bucket", Some(ApiTrouble::Status(503)));
-    fake_server.trouble("/v1/files/b/a", Some(ApiTrouble::Status(503)));
+    fake_server.inject_fault("/v1/bucket", Some(ApiFault::Status(503)));
+    fake_server.inject_fault("/v1/files/b/a", Some(ApiFault::Status(503)));
     assert_eq!(core.bucket(&me).await.unwrap_err().status, Some(503));
     assert_eq!(
         core.delete(&me, &file("files/b/a"))
@@ -129,10 +129,10 @@ async fn reads_are_tried_three_times_and_writes_once() {
         Some(503)
     );
     assert_eq!((count("/v1/bucket"), count("/v1/files/b/a")), (3, 1));
-    fake_server.trouble("/v1/bucket", Some(ApiTrouble::Silent));
+    fake_server.inject_fault("/v1/bucket", Some(ApiFault::Silent));
     assert_eq!(core.bucket(&me).await.unwrap_err().kind, ErrorKind::Timeout);
     assert_eq!(count("/v1/bucket"), 4);
-    fake_server.trouble("/v1/bucket", Some(ApiTrouble::Says("a".repeat(5 << 20))));
+    fake_server.inject_fault("/v1/bucket", Some(ApiFault::Says("a".repeat(5 << 20))));
     assert_eq!(
         core.bucket(&me).await.unwrap_err().kind,
         ErrorKind::TooLarge

@@ -13,7 +13,7 @@ use dray_dial::{
     DialClient, DialFolder, DialOptions, ErrorKind, FileUrl, InterpreterAction, InterpreterEndpoint,
 };
 use dray_http::HttpTimeouts;
-use dray_testkit::dial::{ApiTrouble, DialCore, InjectedFault};
+use dray_testkit::dial::{ApiFault, DialCore, InjectedFault};
 use dray_types::Secret;
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
@@ -79,7 +79,7 @@ async fn files_come_back_as_they_went() {
     assert_eq!(download.bytes().await.unwrap(), "one");
     core.delete(&me, &file("files/b/ä b.txt")).await.unwrap();
     assert_eq!(fake_server.file("b/ä b.txt"), None);
-    let seen = fake_server.seen();
+    let seen = fake_server.received_requests();
     assert!(
         seen.iter()
             .all(|seen| seen.header("api-key") == "k"
@@ -242,16 +242,16 @@ async fn r_14_metadata_are_typed_cached_per_caller_and_forgotten() {
     assert_eq!(deployment.input_attachment_types, ["image/*"]);
     assert!(deployment.features.url_attachments && !deployment.features.mcp);
     assert!(deployment.defaults.contains_key("tools"));
-    let asked = fake_server.seen().len();
+    let asked = fake_server.received_requests().len();
     core.deployment(&me, "applications/b/my app").await.unwrap();
-    assert_eq!(fake_server.seen().len(), asked);
+    assert_eq!(fake_server.received_requests().len(), asked);
     core.deployment(&caller("other"), "applications/b/my app")
         .await
         .unwrap();
-    assert_eq!(fake_server.seen().len(), asked + 2);
+    assert_eq!(fake_server.received_requests().len(), asked + 2);
     core.forget(&me, "applications/b/my app");
     core.deployment(&me, "applications/b/my app").await.unwrap();
-    assert_eq!(fake_server.seen().len(), asked + 4);
+    assert_eq!(fake_server.received_requests().len(), asked + 4);
 }
 
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn every_sign_in_has_its_own_outcome() {
     );
     assert_eq!(
         fake_server
-            .seen()
+            .received_requests()
             .last()
             .unwrap()
             .header("x-dial-client-channel-id"),
@@ -327,19 +327,16 @@ async fn every_sign_in_has_its_own_outcome() {
     assert_eq!(fake_server.bodies()[0].1[0]["params"]["toolsetId"], "a");
     let path = "/v1/ops/client-channel/interact";
     for (trouble, outcome) in [
-        (ApiTrouble::Silent, SignIn::TimedOut),
+        (ApiFault::Silent, SignIn::TimedOut),
+        (ApiFault::Stalled(": wait\n\n".to_owned()), SignIn::TimedOut),
+        (ApiFault::Cut("data: [".to_owned()), SignIn::Failed),
         (
-            ApiTrouble::Stalled(": wait\n\n".to_owned()),
-            SignIn::TimedOut,
-        ),
-        (ApiTrouble::Cut("data: [".to_owned()), SignIn::Failed),
-        (
-            ApiTrouble::Says("data: <html>\n\n".to_owned()),
+            ApiFault::Says("data: <html>\n\n".to_owned()),
             SignIn::Failed,
         ),
-        (ApiTrouble::Status(401), SignIn::Failed),
+        (ApiFault::Status(401), SignIn::Failed),
     ] {
-        fake_server.trouble(path, Some(trouble.clone()));
+        fake_server.inject_fault(path, Some(trouble.clone()));
         assert_eq!(
             core.sign_in(&me, &ids[..1], wait).await,
             [outcome],
@@ -379,7 +376,7 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
         (error.status, error.message.as_str(), error.code.as_deref()),
         (Some(429), "too many", Some("7"))
     );
-    assert_eq!(fake_server.seen().len(), 2);
+    assert_eq!(fake_server.received_requests().len(), 2);
     // R2: at another origin no credential of the caller arrives.
     let other = DialCore::start().await.unwrap();
     for key in [None, Some(Secret::new("own"))] {
@@ -398,7 +395,7 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
             .await
             .unwrap_err();
         assert_eq!(refused.status, Some(401));
-        let seen = other.seen();
+        let seen = other.received_requests();
         let last = seen.last().unwrap();
         assert_eq!(
             (last.header("api-key"), last.header("authorization")),

@@ -72,7 +72,7 @@ impl AuditQueue {
         metrics: EgressMetrics,
     ) -> io::Result<Self> {
         let (tasks, received) = sync_channel(MAX_QUEUED_EVENTS);
-        let queue = Self::over::<W>(terms, tasks, metrics);
+        let queue = Self::with_writer::<W>(terms, tasks, metrics);
         let worker = QueueWorker {
             writer,
             place: terms.place,
@@ -86,7 +86,7 @@ impl AuditQueue {
     }
 
     /// A queue whose tasks go into `tasks`.
-    pub(super) fn over<W: EventWriter>(
+    pub(super) fn with_writer<W: EventWriter>(
         terms: QueueTerms,
         tasks: SyncSender<QueueTask>,
         metrics: EgressMetrics,

@@ -29,7 +29,10 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
     };
     let fetched =
         tokio::time::timeout(Duration::from_secs(10), read_all(Box::new(near), ask)).await;
-    (fetched.unwrap_or(Err(Code::Timeout)), responder.seen())
+    (
+        fetched.unwrap_or(Err(Code::Timeout)),
+        responder.received_requests(),
+    )
 }
 
 async fn read_all(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {

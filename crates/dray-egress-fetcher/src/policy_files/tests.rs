@@ -46,7 +46,7 @@ impl WatchedPolicy {
     /// Reads as often as it takes until the files count as stable.
     async fn look_twice(&mut self) {
         for _ in 0..2 {
-            self.watcher.look(&self.fetcher).await;
+            self.watcher.reload_changed(&self.fetcher).await;
         }
     }
 }
@@ -60,12 +60,12 @@ async fn a_changed_file_is_taken_over_once_two_reads_agree() {
     let mut policy = WatchedPolicy::of_file(DENY_ALL).await;
     assert_eq!(policy.digest(), digest_of(DENY_ALL));
     policy.write("policy.toml", "default = \"al");
-    policy.watcher.look(&policy.fetcher).await;
+    policy.watcher.reload_changed(&policy.fetcher).await;
     // The writer continues: what was read before was half of the file.
     policy.write("policy.toml", ALLOW_ALL);
-    policy.watcher.look(&policy.fetcher).await;
+    policy.watcher.reload_changed(&policy.fetcher).await;
     assert_eq!(policy.digest(), digest_of(DENY_ALL));
-    policy.watcher.look(&policy.fetcher).await;
+    policy.watcher.reload_changed(&policy.fetcher).await;
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
 }
 

@@ -51,7 +51,7 @@ impl OwnAddresses {
     }
 
     /// Reads everything and builds a judge. Fails when something that was never known before cannot be learnt (I-4).
-    pub(super) async fn look(&mut self) -> Result<Judge, StartError> {
+    pub(super) async fn build_judge(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
         // Loopback is blocked as loopback, and the audit event should say so.
         config.own_addresses =
@@ -83,7 +83,7 @@ impl OwnAddresses {
             .await
             .is_some()
         {
-            match self.look().await {
+            match self.build_judge().await {
                 Ok(judge) => fetcher.set_judge(judge),
                 Err(error) => tracing::warn!(%error, "could not refresh the protected addresses"),
             }
@@ -160,7 +160,7 @@ mod tests {
             "nats://no such host".to_owned(),
         ];
         let mut surroundings = OwnAddresses::new(JudgeConfig::default(), servers, hosts, peers);
-        let judge = surroundings.look().await.unwrap();
+        let judge = surroundings.build_judge().await.unwrap();
         for blocked in ["9.9.9.9", "8.8.4.4", "1.0.0.1", "127.0.0.1"] {
             assert!(
                 judge.class(blocked.parse().unwrap()).is_blocked(),
@@ -175,7 +175,7 @@ mod tests {
         let hosts = vec!["no such host".to_owned()];
         let mut surroundings =
             OwnAddresses::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
-        assert!(surroundings.look().await.is_err());
+        assert!(surroundings.build_judge().await.is_err());
     }
 
     #[tokio::test]
@@ -190,7 +190,7 @@ mod tests {
             let network = network.parse().unwrap();
             surroundings.known.insert(name.to_owned(), vec![network]);
         }
-        let judge = surroundings.look().await.unwrap();
+        let judge = surroundings.build_judge().await.unwrap();
         for blocked in ["203.0.112.1", "1.0.0.1", "8.8.4.4"] {
             assert!(judge.class(blocked.parse().unwrap()).is_blocked());
         }

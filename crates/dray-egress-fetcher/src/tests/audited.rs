@@ -51,7 +51,7 @@ async fn start_customised(
 }
 
 /// Audit events go to a bus without streams.
-fn deaf(cx: ServiceContext) -> ServiceContext {
+fn without_audit_stream(cx: ServiceContext) -> ServiceContext {
     let bus = Bus::in_process(cx.clock.clone(), &cx.meter);
     ServiceContext { bus, ..cx }
 }
@@ -79,7 +79,12 @@ fn sample(metrics: &str, name: &str, labels: &str) -> u64 {
 
 #[tokio::test]
 async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure() {
-    let strict = start_customised(&hello(), &[("audit_required", "true")], deaf).await;
+    let strict = start_customised(
+        &hello(),
+        &[("audit_required", "true")],
+        without_audit_stream,
+    )
+    .await;
     let fault = strict.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "sink_failed");
     assert_eq!(strict.sample("fetch_total{", "verdict=\"allow\""), 0);
@@ -93,7 +98,7 @@ async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure()
 
 #[tokio::test]
 async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
-    let lax = start_customised(&hello(), &[], deaf).await;
+    let lax = start_customised(&hello(), &[], without_audit_stream).await;
     assert!(lax.call(FILE_URL).await.is_ok());
     assert_eq!(lax.sample("fetch_total{", "verdict=\"allow\""), 1);
     // Publishing continues for a moment after the reply.

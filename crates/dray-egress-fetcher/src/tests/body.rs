@@ -235,7 +235,7 @@ async fn i_6_only_five_fields_are_sent() {
         .fake_network
         .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("x"));
     fixture.fetch("http://files.example.org/").await;
-    let names: Vec<_> = server.seen()[0]
+    let names: Vec<_> = server.received_requests()[0]
         .head
         .lines()
         .skip(1)

@@ -128,7 +128,7 @@ async fn a_fresh_response_is_used_without_a_connection_and_its_name_is_judged_ag
         ),
         (1, "")
     );
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
     assert_eq!(cached.fake_network.queried_names().len(), 2);
     assert_eq!(cached.fake_network.dialled().len(), 1);
     // Another query is another file.
@@ -143,7 +143,7 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     let server = cached.serve(tagged("no-cache"));
     assert_eq!(cached.fetch().await, did("1;2", "miss"));
     assert_eq!(cached.fetch().await, did("1;2", "revalidated"));
-    let seen = server.seen();
+    let seen = server.received_requests();
     assert_eq!(seen[0].field("If-None-Match"), None);
     assert_eq!(seen[1].field("If-None-Match"), Some("\"one\""));
     // What a 304 says holds from then on.
@@ -159,7 +159,10 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     });
     assert_eq!(cached.fetch().await, did("3;4", "miss"));
     cached.fetch().await;
-    assert_eq!(changed.seen()[1].field("If-None-Match"), Some("\"two\""));
+    assert_eq!(
+        changed.received_requests()[1].field("If-None-Match"),
+        Some("\"two\"")
+    );
     // A server that forbids it now leaves nothing behind.
     cached.serve(|_| ResponseScript::with_fields(&[("Cache-Control", "no-store")], "5;6"));
     assert_eq!(cached.fetch().await, did("5;6", "miss"));
@@ -208,7 +211,7 @@ async fn i_5_a_stored_response_goes_around_no_refusal() {
     cached
         .fake_network
         .name("files.example.org", &[PUBLIC_ADDRESS]);
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
     // No tenant gets a response of another one, and none forgets it.
     let other = cached
         .fetch_as("umbrella", "reporter", fetch_request(FILE_URL))
@@ -238,7 +241,7 @@ async fn what_is_for_one_receiver_is_not_stored() {
         for _ in 0..2 {
             assert_eq!(cached.fetch().await, did("hello", "miss"), "{fields:?}");
         }
-        assert_eq!(server.seen().len(), 2, "{fields:?}");
+        assert_eq!(server.received_requests().len(), 2, "{fields:?}");
     }
     // Neither a response to a request with a credential, nor one that was stored before there was one.
     let server = cached.serve(tagged("max-age=60"));
@@ -248,14 +251,14 @@ async fn what_is_for_one_receiver_is_not_stored() {
             .await;
         assert_eq!(own, did("1;2", "miss"));
     }
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.received_requests().len(), 2);
     // A body whose end is not certain.
     let open = ResponseScript::raw("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n\r\nhello");
     let server = cached.serve(move |_| open.clone());
     for _ in 0..2 {
         assert_eq!(cached.fetch().await, did("hello", "miss"));
     }
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.received_requests().len(), 2);
 }
 
 #[tokio::test]
@@ -273,14 +276,14 @@ async fn large_files_are_used_from_the_store_and_one_that_is_gone_is_fetched_aga
     remove_contents(cached.service.folder());
     assert_eq!(cached.fetch().await, did("claim of 70000", "miss"));
     assert_eq!(cached.fetch().await, did("claim of 70000", "hit"));
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.received_requests().len(), 2);
     // One that is larger than what is kept takes the stored one away.
     assert!(cached.purge("acme", FILE_URL).await.unwrap());
     let server = cached.serve(sized(200_000));
     for _ in 0..2 {
         assert_eq!(cached.fetch().await, did("claim of 200000", "miss"));
     }
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.received_requests().len(), 2);
 }
 
 /// Removes the finished objects of an embedded store.
@@ -307,7 +310,7 @@ async fn without_the_setting_nothing_is_stored_and_a_purge_finds_nothing() {
     for _ in 0..2 {
         assert_eq!(cached.fetch().await, did("1;2", ""));
     }
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.received_requests().len(), 2);
     assert!(!cached.purge("acme", FILE_URL).await.unwrap());
     let fault = cached.purge("acme", "http://").await.unwrap_err();
     assert_eq!(fault.detail, "invalid_url");

@@ -134,7 +134,7 @@ async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
         fetcher.set_judge(fetcher.judge().with_own_addresses(own));
     });
     assert_eq!(outcome.end(), ("ssrf_blocked", "connect"));
-    assert_eq!(server.seen(), []);
+    assert_eq!(server.received_requests(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +146,7 @@ async fn t_2_a_connection_to_this_machine_gets_no_byte() {
         .peer(PUBLIC_ADDRESS, 80, FakePeer::Itself(server.clone()));
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.end(), ("ssrf_blocked", "connect"));
-    assert_eq!(server.seen(), []);
+    assert_eq!(server.received_requests(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +201,7 @@ async fn t_4_every_hop_has_a_connection_of_its_own() {
     assert_eq!(fixture.fake_network.dialled().len(), 4);
     assert!(
         server
-            .seen()
+            .received_requests()
             .iter()
             .all(|received| received.field("connection") == Some("close"))
     );
@@ -366,7 +366,11 @@ async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
             .fake_network
             .peer(address, port, FakePeer::Plain(server.clone()));
         assert_eq!(fixture.fetch(url).await.code(), "ok", "{url}");
-        assert_eq!(server.seen()[0].field("host"), Some(expected), "{url}");
+        assert_eq!(
+            server.received_requests()[0].field("host"),
+            Some(expected),
+            "{url}"
+        );
     }
 }
 
@@ -380,7 +384,7 @@ async fn q_3_the_request_comes_from_the_canonical_url_only() {
         .fetch("http://files.example.org/a/../b%20c/\u{e9}?q=http://127.0.0.1/%0d%0aX:y#frag")
         .await;
     assert_eq!(
-        server.seen()[0].target(),
+        server.received_requests()[0].target(),
         "/b%20c/%C3%A9?q=http://127.0.0.1/%0d%0aX:y",
         "U-12: encoded CR LF stays encoded, a blocked address in a query is data"
     );

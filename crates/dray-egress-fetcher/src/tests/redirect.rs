@@ -33,7 +33,7 @@ async fn x_1_five_redirects_mean_six_requests_and_no_more() {
         (outcome.code(), outcome.body.as_slice()),
         ("ok", b"end".as_slice())
     );
-    assert_eq!(server.seen().len(), 6);
+    assert_eq!(server.received_requests().len(), 6);
     assert_eq!(outcome.record.redirect_count, 5);
     assert_eq!(
         outcome.result.unwrap().final_url,
@@ -42,7 +42,7 @@ async fn x_1_five_redirects_mean_six_requests_and_no_more() {
     let server = count_up(&fixture, 6);
     let outcome = fixture.fetch("http://files.example.org/0").await;
     assert_eq!(outcome.code(), "redirect_limit");
-    assert_eq!(server.seen().len(), 6);
+    assert_eq!(server.received_requests().len(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +90,7 @@ async fn x_2_the_method_stays_get_for_all_five_codes() {
             "{code}"
         );
         let methods: Vec<_> = server
-            .seen()
+            .received_requests()
             .iter()
             .map(|received| received.head.split(' ').next().unwrap().to_owned())
             .collect();
@@ -144,14 +144,14 @@ async fn x_4_credentials_and_fragments_do_not_travel() {
         "ok"
     );
     let targets: Vec<_> = server
-        .seen()
+        .received_requests()
         .iter()
         .map(|received| received.target().to_owned())
         .collect();
     assert_eq!(targets, ["/start", "/end?q=1"]);
     assert!(
         !server
-            .seen()
+            .received_requests()
             .iter()
             .any(|received| received.head.contains("eferer")),
         "Q-1, I-6"
@@ -177,8 +177,8 @@ async fn q_2_no_cookie_comes_back_and_no_challenge_is_answered() {
             });
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.code(), "http_status");
-    assert_eq!(server.seen().len(), 2);
-    for received in server.seen() {
+    assert_eq!(server.received_requests().len(), 2);
+    for received in server.received_requests() {
         assert_eq!(
             (received.field("cookie"), received.field("authorization")),
             (None, None)

@@ -90,7 +90,7 @@ async fn retries_when_the_connection_ends_before_the_head() {
     );
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!((outcome.code(), outcome.body), ("ok", b"third".to_vec()));
-    assert_eq!(server.seen().len(), 3);
+    assert_eq!(server.received_requests().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +110,7 @@ async fn waits_as_long_as_retry_after_says() {
         let outcome = fixture.fetch(FILE_URL).await;
         assert_eq!(outcome.code(), "ok", "{retry_after}");
         assert_eq!(started.elapsed().as_secs(), seconds, "{retry_after}");
-        assert_eq!(server.seen().len(), 2);
+        assert_eq!(server.received_requests().len(), 2);
     }
 }
 
@@ -128,7 +128,7 @@ async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
         let outcome = fixture.fetch(FILE_URL).await;
         assert_eq!(outcome.code(), "http_status");
         assert_eq!(started.elapsed(), Duration::ZERO);
-        assert_eq!(server.seen().len(), 1);
+        assert_eq!(server.received_requests().len(), 1);
     }
 }
 
@@ -158,7 +158,7 @@ async fn asks_once_when_another_attempt_would_change_nothing() {
         let fixture = FetcherFixture::default();
         let server = answers(&fixture, vec![script]);
         assert_ne!(fixture.fetch(FILE_URL).await.code(), "ok");
-        assert_eq!(server.seen().len(), 1);
+        assert_eq!(server.received_requests().len(), 1);
     }
 }
 
@@ -186,7 +186,7 @@ async fn a_body_that_broke_off_is_resumed_where_it_ended() {
     );
     assert_eq!((fetched.wire_size, fetched.length_verified), (10, true));
     let ranges: Vec<_> = server
-        .seen()
+        .received_requests()
         .iter()
         .map(|received| {
             let field = |name| received.field(name).map(str::to_owned);
@@ -216,7 +216,7 @@ async fn a_date_proves_the_version_when_the_file_is_old_enough() {
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!((outcome.code(), outcome.body), ("ok", b"abcdef".to_vec()));
     assert_eq!(
-        server.seen()[1].field("if-range"),
+        server.received_requests()[1].field("if-range"),
         Some("Sat, 21 Nov 2026 10:00:00 GMT")
     );
 }
@@ -273,7 +273,7 @@ async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
         let server = answers(&fixture, vec![broken(6, tag, b"abc"), second]);
         let outcome = fixture.fetch(FILE_URL).await;
         assert_eq!((outcome.code(), outcome.body), (code, b"abc".to_vec()));
-        assert_eq!(server.seen().len(), 2, "and that is final");
+        assert_eq!(server.received_requests().len(), 2, "and that is final");
     }
 }
 
@@ -328,8 +328,8 @@ async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
             })
             .collect::<Vec<_>>()
     };
-    assert_eq!(ranges(first.seen()), [false, true]);
-    assert_eq!(ranges(second.seen()), [false]);
+    assert_eq!(ranges(first.received_requests()), [false, true]);
+    assert_eq!(ranges(second.received_requests()), [false]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -332,9 +332,9 @@ async fn i_6_a_credential_goes_with_the_first_hop_to_its_host_and_with_no_redire
         assert_eq!(outcome.record.credentials, ["files"]);
         assert!(!format!("{:?}", outcome.record).contains("hunter2"));
         let heads: Vec<String> = server
-            .seen()
+            .received_requests()
             .into_iter()
-            .chain(other.seen())
+            .chain(other.received_requests())
             .map(|request| request.head)
             .collect();
         let has_secret: Vec<bool> = heads.iter().map(|head| head.contains("hunter2")).collect();
@@ -356,5 +356,5 @@ async fn a_tenant_without_the_credential_sends_none() {
     let fetcher = with_credential(&fixture, place);
     let outcome = run(&fetcher, &job_of("umbrella", "http://files.example.org/")).await;
     assert_eq!(outcome.record.credentials, Vec::<String>::new());
-    assert!(!server.seen()[0].head.contains("hunter2"));
+    assert!(!server.received_requests()[0].head.contains("hunter2"));
 }

@@ -227,7 +227,7 @@ async fn a_fetch_is_not_repeated_by_the_bus() {
         .await
         .unwrap_err();
     assert_eq!(fault.detail, "http_status");
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
 }
 
 #[tokio::test]

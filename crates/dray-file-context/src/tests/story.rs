@@ -19,7 +19,7 @@ impl ConversationHost {
     }
 
     /// One turn: sign, build, answer, store.
-    fn say(&mut self, question: &str, names: &[&str], window: u32) -> BuiltContext {
+    fn build_context(&mut self, question: &str, names: &[&str], window: u32) -> BuiltContext {
         self.turn += 1;
         let files = names.iter().enumerate().map(|(at, name)| {
             let key = format!("chat/x/{}-{at}/{name}", self.turn);
@@ -59,7 +59,7 @@ fn names_of_files_do_not_depend_on_how_much_is_seen() {
         let mut host = ConversationHost::default();
         let mut names = Vec::new();
         for _ in 0..4 {
-            let built = host.say("look", &["plan.pdf"], window);
+            let built = host.build_context("look", &["plan.pdf"], window);
             names.extend(built.current_files.into_iter().map(|file| file.name));
         }
         names
@@ -74,7 +74,7 @@ fn names_of_files_do_not_depend_on_how_much_is_seen() {
 #[test]
 fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
     let mut host = ConversationHost::default();
-    let first = host.say("look", &["plan.pdf", "plan.pdf"], 20);
+    let first = host.build_context("look", &["plan.pdf", "plan.pdf"], 20);
     let ids: Vec<_> = first
         .current_files
         .iter()
@@ -83,9 +83,9 @@ fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
     assert_eq!(ids, ["r1-0", "r1-1"]);
     for turn in 2..=9 {
         let files: &[&str] = if turn % 3 == 0 { &["plan.pdf"] } else { &[] };
-        host.say("more", files, 20);
+        host.build_context("more", files, 20);
     }
-    let last = host.say("and now?", &["plan.pdf"], 20);
+    let last = host.build_context("and now?", &["plan.pdf"], 20);
     let told =
         serde_json::to_string(&(&last.rewritten_histories, &last.current_user_message)).unwrap();
     assert!(

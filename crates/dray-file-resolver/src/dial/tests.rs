@@ -98,7 +98,7 @@ async fn metadata_is_requested_first_and_both_requests_have_the_credentials() {
         fixture.core.requests(),
         ["GET /v1/metadata/files/b/a.txt", "GET /v1/files/b/a.txt"]
     );
-    for seen in fixture.core.seen() {
+    for seen in fixture.core.received_requests() {
         assert_eq!(seen.header("api-key"), "k");
         assert_eq!(seen.header("authorization"), "Bearer t");
         assert_eq!(seen.header("referer"), "");
@@ -156,7 +156,7 @@ async fn empty_credentials_are_not_sent() {
     )
     .await;
     assert!(matches!(read, Err(DialError::Unauthorized)), "{read:?}");
-    let seen = fixture.core.seen();
+    let seen = fixture.core.received_requests();
     assert!(
         !seen[0].headers.contains_key("api-key") && !seen[0].headers.contains_key("authorization")
     );

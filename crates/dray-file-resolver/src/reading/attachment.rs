@@ -71,11 +71,11 @@ impl ReadingContext {
                 Err(OpenFailure::Fault(fault)) => return Err(fault),
             }
         };
-        self.told(&means, record).await
+        self.reply_from_record(&means, record).await
     }
 
     /// Turns the record of a reading into the reply.
-    async fn told(
+    async fn reply_from_record(
         &self,
         means: &DocumentAccess,
         record: Record,

@@ -188,7 +188,7 @@ async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
     resolved(&fixture, &other).await;
     let keys: Vec<_> = fixture
         .core
-        .seen()
+        .received_requests()
         .iter()
         .map(|seen| seen.header("api-key").to_owned())
         .collect();

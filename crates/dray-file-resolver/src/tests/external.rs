@@ -102,7 +102,7 @@ async fn r1_the_resolver_opens_no_connection_to_an_external_url() {
         .await;
     assert_eq!(invalid.fault.unwrap().detail, "ssrf_blocked");
     assert_eq!(
-        (fixture.egress.asked().len(), server.seen()),
+        (fixture.egress.asked().len(), server.received_requests()),
         (1, Vec::new())
     );
 }

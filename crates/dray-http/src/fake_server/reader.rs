@@ -94,7 +94,7 @@ impl BodyReader {
     /// # Errors
     ///
     /// [`MalformedBody`] when the connection breaks.
-    pub async fn piece(&mut self) -> Result<Option<Bytes>, MalformedBody> {
+    pub async fn next_chunk(&mut self) -> Result<Option<Bytes>, MalformedBody> {
         while self.ahead.is_empty() {
             if !self.more().await? {
                 return Ok(None);

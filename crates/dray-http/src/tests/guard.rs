@@ -53,7 +53,7 @@ async fn a_literal_address_is_refused_before_a_connection_is_made() {
     );
     assert_eq!(error.sent, RequestProgress::Incomplete);
     assert_eq!(*guard.urls.lock().unwrap(), [url]);
-    assert_eq!(server.seen().len(), 0);
+    assert_eq!(server.received_requests().len(), 0);
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_name_whose_addresses_are_refused_is_not_connected() {
         "{error:?}"
     );
     assert_eq!(*guard.names.lock().unwrap(), ["localhost"]);
-    assert_eq!(server.seen().len(), 0);
+    assert_eq!(server.received_requests().len(), 0);
 }
 
 #[tokio::test]
@@ -89,5 +89,5 @@ async fn the_connection_goes_to_the_address_that_the_guard_returned() {
         matches!(error.failure, FailureKind::Connect(_)),
         "{error:?}"
     );
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
 }

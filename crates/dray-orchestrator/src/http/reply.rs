@@ -103,7 +103,7 @@ pub(super) async fn streamed_response(
         let (stream, head) = state?;
         let (bytes, stream) = match head {
             Some(head) => stream.begin(head),
-            None => stream.go_on().await,
+            None => stream.next_frame().await,
         };
         Some((
             Ok::<_, Infallible>(bytes),
@@ -135,7 +135,7 @@ impl ChunkStream {
     }
 
     /// The bytes of all events that are ready. Waits for the first event only.
-    async fn go_on(mut self) -> (Bytes, Option<Self>) {
+    async fn next_frame(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         let next = match self.options.heartbeat {
             // Cancellation safe: an event that is not taken stays in its channel.

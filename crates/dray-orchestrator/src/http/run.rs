@@ -89,7 +89,7 @@ impl AnswerRun {
                 Some(event) = self.events.recv() => return NextEvent::Event(event),
                 Some(joined) = self.work.join_next() => {
                     let ended = joined.unwrap_or_else(|error| Err(agent_panic_failure(&error)));
-                    self.outcome.tell(&ended);
+                    self.outcome.log_outcome(&ended);
                     self.ended = Some(ended);
                     // Clones of the sink that outlive the answer cannot send after its end.
                     self.events.close();
@@ -141,7 +141,7 @@ fn agent_panic_failure(error: &JoinError) -> RequestFailure {
 }
 
 impl OutcomeLog {
-    fn tell(&mut self, ended: &Result<AnswerEnd, RequestFailure>) {
+    fn log_outcome(&mut self, ended: &Result<AnswerEnd, RequestFailure>) {
         self.known = true;
         let duration = self.seconds();
         let (deployment, request_id) = (&self.deployment, &self.request_id);

@@ -44,7 +44,7 @@ impl CurrentTime {
     }
 
     /// The time in a zone; `None` for an unknown zone.
-    fn tell(&self, wanted: Option<&str>) -> Option<String> {
+    fn time_in_zone(&self, wanted: Option<&str>) -> Option<String> {
         let (zone, source) = match wanted {
             None => (TimeZone::UTC, "default"),
             Some(name) => (self.zones.get(name).ok()?, "request"),
@@ -79,7 +79,7 @@ impl Tool for CurrentTime {
                 ));
             }
         };
-        let told = self.tell(wanted).ok_or_else(|| {
+        let told = self.time_in_zone(wanted).ok_or_else(|| {
             let name = wanted.unwrap_or_default();
             HandledFailure::new(format!(
                 "The time zone '{name}' does not exist; give an IANA name such as Europe/Berlin."

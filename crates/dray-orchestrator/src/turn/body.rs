@@ -15,7 +15,7 @@ use super::client_tools::{ClientTools, merge_parameters};
 
 /// What a client asks of the model.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClientWishes {
+pub(super) struct ClientParameters {
     /// Which tool the model shall call first.
     pub(super) tool_choice: Option<Value>,
     /// Form of the answer.
@@ -26,7 +26,7 @@ pub(super) struct ClientWishes {
     pub(super) tools: ClientTools,
 }
 
-impl ClientWishes {
+impl ClientParameters {
     /// Checks the client's tools and its choice against the tools of the agent.
     ///
     /// # Errors
@@ -64,14 +64,14 @@ impl BodyTemplate {
         deployment: &Deployment,
         tools: &[Arc<dyn Tool>],
         statics: &[Value],
-        wishes: ClientWishes,
+        client_parameters: ClientParameters,
     ) -> Result<Self, serde_json::Error> {
-        let ClientWishes {
+        let ClientParameters {
             tool_choice,
             response_format,
             parameters,
             tools: client_tools,
-        } = wishes;
+        } = client_parameters;
         let mut fixed = match serde_json::to_value(&deployment.parameters) {
             Ok(Value::Object(parameters)) => parameters,
             _ => Map::new(),
@@ -214,12 +214,12 @@ mod tests {
 
     use super::*;
 
-    fn template(wishes: ClientWishes, statics: &[Value]) -> BodyTemplate {
+    fn template(client_parameters: ClientParameters, statics: &[Value]) -> BodyTemplate {
         let deployment = serde_json::from_value(json!({
             "deployment_id": "gpt",
             "parameters": {"temperature": 0.5},
         }));
-        BodyTemplate::new(&deployment.unwrap(), &[], statics, wishes).unwrap()
+        BodyTemplate::new(&deployment.unwrap(), &[], statics, client_parameters).unwrap()
     }
 
     fn body(template: &BodyTemplate, round: u32) -> Value {
@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn parameters_cannot_replace_or_repeat_the_members_of_the_service() {
         let parameters = OWN_MEMBERS.map(|name| (name.to_owned(), json!("other")));
-        let wishes = ClientWishes {
+        let client_parameters = ClientParameters {
             parameters: Map::from_iter(parameters),
-            ..ClientWishes::default()
+            ..ClientParameters::default()
         };
-        let template = template(wishes, &[]);
+        let template = template(client_parameters, &[]);
         assert_eq!(
             body(&template, 1),
             json!({
@@ -257,18 +257,18 @@ mod tests {
 
     #[test]
     fn a_choice_of_a_tool_is_in_the_first_request_only_and_never_without_tools() {
-        let wishes = || ClientWishes {
+        let client_parameters = || ClientParameters {
             tool_choice: Some(json!("required")),
             parameters: Map::from_iter([("parallel_tool_calls".to_owned(), json!(false))]),
-            ..ClientWishes::default()
+            ..ClientParameters::default()
         };
         let tool = json!({"type": "static_function", "static_function": {"name": "s"}});
-        let with_tools = template(wishes(), std::slice::from_ref(&tool));
+        let with_tools = template(client_parameters(), std::slice::from_ref(&tool));
         assert_eq!(body(&with_tools, 1)["tool_choice"], "required");
         assert_eq!(body(&with_tools, 1)["tools"], json!([tool]));
         assert_eq!(body(&with_tools, 1)["parallel_tool_calls"], json!(false));
         assert_eq!(body(&with_tools, 2).get("tool_choice"), None);
-        let without = body(&template(wishes(), &[]), 1);
+        let without = body(&template(client_parameters(), &[]), 1);
         for name in ["tool_choice", "tools", "parallel_tool_calls"] {
             assert_eq!(without.get(name), None, "{name}");
         }

@@ -8,7 +8,7 @@ use dray_agent::manifest::orchestrator::Orchestrator;
 use dray_tool::Tool;
 use serde_json::{Map, Value, json};
 
-use super::body::ClientWishes;
+use super::body::ClientParameters;
 use crate::http::unsupported_failure;
 
 /// Names of the limit of an answer; the newer one is last.
@@ -123,17 +123,20 @@ fn tool_name(tool: &Value) -> Option<&str> {
 /// 400 with the parameter.
 pub(super) fn check_wishes(
     orchestrator: &Orchestrator,
-    wishes: &ClientWishes,
+    client_parameters: &ClientParameters,
 ) -> Result<(), RequestFailure> {
     let structured = [
-        ("tools", !wishes.tools.is_empty()),
-        ("tool_choice", wishes.tool_choice.is_some()),
-        ("response_format", wishes.response_format.is_some()),
+        ("tools", !client_parameters.tools.is_empty()),
+        ("tool_choice", client_parameters.tool_choice.is_some()),
+        (
+            "response_format",
+            client_parameters.response_format.is_some(),
+        ),
     ];
     let structured = structured.into_iter().filter(|(_, is_set)| *is_set);
     let names = structured
         .map(|(name, _)| name)
-        .chain(wishes.parameters.keys().map(String::as_str));
+        .chain(client_parameters.parameters.keys().map(String::as_str));
     for name in names {
         if !orchestrator.allows_parameter(name) {
             return Err(unsupported_failure(

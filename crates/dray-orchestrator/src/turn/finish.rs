@@ -13,7 +13,7 @@ use dray_tool::{ClientGone, EventSink, Turn};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
-use super::body::{BodyTemplate, ClientWishes};
+use super::body::{BodyTemplate, ClientParameters};
 use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
 use super::compactor::Compactor;
@@ -184,9 +184,9 @@ impl OpenTurn {
         self.prepare(sink).await?;
         let orchestrator = &self.manifest.orchestrator;
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
-        let wishes = std::mem::take(&mut self.response.wishes);
-        let client_tools = wishes.tools.clone();
-        let template = self.body_template(wishes)?;
+        let client_parameters = std::mem::take(&mut self.response.client_parameters);
+        let client_tools = client_parameters.tools.clone();
+        let template = self.body_template(client_parameters)?;
         // Moved out, because the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let files = &self.session.files;
@@ -272,7 +272,10 @@ impl OpenTurn {
     }
 
     /// The common parts of all calls of the model in this turn.
-    fn body_template(&self, wishes: ClientWishes) -> Result<BodyTemplate, LoopError> {
+    fn body_template(
+        &self,
+        client_parameters: ClientParameters,
+    ) -> Result<BodyTemplate, LoopError> {
         let deferred = &self.response.outgoing.deferred;
         let declared = self.tools.offered.iter();
         let declared: Vec<_> = declared
@@ -283,7 +286,7 @@ impl OpenTurn {
             &self.manifest.orchestrator.deployment,
             &declared,
             &self.tools.statics,
-            wishes,
+            client_parameters,
         );
         template.map_err(|_| LoopError::Failed(RequestFailure::unexpected()))
     }
@@ -331,7 +334,8 @@ impl OpenTurn {
     /// Adds to the answer what the user can do about a missing tool set, because some clients show no stages. Left out
     /// if the answer has to be a document.
     async fn show_user_text(&self, sink: &EventSink) -> Result<(), ClientGone> {
-        let is_text = super::plain::is_text(self.response.wishes.response_format.as_ref());
+        let is_text =
+            super::plain::is_text(self.response.client_parameters.response_format.as_ref());
         match self.setup.issues.user_text() {
             Some(text) if is_text && !self.part.continues => sink.send(Event::Content(text)).await,
             _ => Ok(()),

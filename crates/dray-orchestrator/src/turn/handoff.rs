@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::SharedParts;
 use super::agent_tool::{AgentCalls, AgentLineage};
-use super::body::ClientWishes;
+use super::body::ClientParameters;
 use super::budget::TurnBudget;
 use super::manifest::LoadedManifest;
 use super::tool_sources::ToolSources;
@@ -167,10 +167,10 @@ impl TurnAgents {
 
 /// What another agent needs to continue a request.
 #[derive(Debug)]
-pub(super) struct HandoffBasis {
+pub(super) struct HandoffContext {
     /// The request as it came, with the rounds of earlier requests in their places.
     pub(super) asked: CheckedChatRequest,
-    pub(super) wishes: ClientWishes,
+    pub(super) client_parameters: ClientParameters,
     /// Whether the turn began in an earlier request.
     pub(super) continues: bool,
     /// Of a called agent: those above it.
@@ -179,7 +179,7 @@ pub(super) struct HandoffBasis {
 
 /// What an agent takes over from the one before it.
 #[derive(Debug)]
-pub(super) struct TakenTurn {
+pub(super) struct InheritedTurn {
     pub(super) session: String,
     /// Conversation to which names of files are bound.
     pub(super) conversation: String,

@@ -18,10 +18,10 @@ use tracing::{Instrument as _, Span};
 use super::additions::{insert_file_skill, system_prompt, tell_news};
 use super::agent_tool::{AgentCalls, AgentLineage, agent_calls};
 use super::approval_policy::ApprovalPolicy;
-use super::body::ClientWishes;
+use super::body::ClientParameters;
 use super::budget::TurnBudget;
 use super::client_tools::check_wishes;
-use super::handoff::{HandoffBasis, TakenTurn, TurnAgents};
+use super::handoff::{HandoffContext, InheritedTurn, TurnAgents};
 use super::inputs::{TurnInputs, offer_tools, tool_audience, turn_inputs};
 use super::manifest::LoadedManifest;
 use super::options::{ResponseOptions, compaction_threshold, outgoing_messages, response_options};
@@ -62,7 +62,7 @@ pub(super) struct OpenTurn {
     /// Who answers.
     pub(super) agents: Arc<TurnAgents>,
     /// For another agent that continues the turn; `None` if there can be none.
-    pub(super) basis: Option<Box<HandoffBasis>>,
+    pub(super) basis: Option<Box<HandoffContext>>,
     /// Whether another agent began the turn.
     pub(super) takes_over: bool,
     /// Whether the issues were shown and the uploads placed.
@@ -77,13 +77,13 @@ pub(super) struct OpenTurn {
 pub(super) struct TurnEntry {
     /// When the request came.
     pub(super) begun: Instant,
-    pub(super) wishes: ClientWishes,
+    pub(super) client_parameters: ClientParameters,
     pub(super) part: hooks::TurnPart,
     /// Name of the agent.
     pub(super) agent: String,
     pub(super) agents: Arc<TurnAgents>,
     /// What it takes over from another agent.
-    pub(super) taken: Option<TakenTurn>,
+    pub(super) taken: Option<InheritedTurn>,
     pub(super) span: Span,
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn open_turn(
     mut telemetry: Arc<TurnTelemetry>,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
-    let (wishes, part) = plain::client_part(parts, &mut asked).await?;
+    let (client_parameters, part) = plain::client_part(parts, &mut asked).await?;
     let (loaded, path) = handoff::answering_agent(parts, &asked, loaded, part.continues).await?;
     let above = lineage.as_ref().map(|lineage| lineage.names.as_slice());
     let messages = &asked.request.messages;
@@ -162,7 +162,7 @@ pub(super) async fn open_turn(
     }
     let entry = TurnEntry {
         begun,
-        wishes,
+        client_parameters,
         part,
         agent: agents.current(),
         agents: Arc::new(agents),
@@ -188,12 +188,12 @@ pub(super) async fn open_agent(
 ) -> Result<OpenTurn, RequestFailure> {
     let principal = asked.identity.key();
     if !asked.is_dial {
-        check_wishes(&loaded.manifest.orchestrator, &entry.wishes)?;
+        check_wishes(&loaded.manifest.orchestrator, &entry.client_parameters)?;
     }
     let basis = handoff_basis(&asked, &loaded, lineage.as_ref(), &entry);
     let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage, &entry).await?;
     let TurnEntry {
-        wishes,
+        client_parameters,
         part,
         agents,
         taken,
@@ -213,9 +213,9 @@ pub(super) async fn open_agent(
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
     let has_handoffs = manifest.handoff_agents().next().is_some();
-    let has_any_tools = has_tools || has_handoffs || !wishes.tools.is_empty();
+    let has_any_tools = has_tools || has_handoffs || !client_parameters.tools.is_empty();
     // Before the tools of this service are added: "no tools" means that none are configured (quickapps 46).
-    choice::check_tool_choice(wishes.tool_choice.as_ref(), has_any_tools)
+    choice::check_tool_choice(client_parameters.tool_choice.as_ref(), has_any_tools)
         .map_err(|failure| *failure)?;
     let mut outgoing = outgoing_of_turn(parts, &manifest, &mut inputs, &files);
     let (skills, messages) = (&inputs.skills, &mut inputs.messages);
@@ -231,11 +231,12 @@ pub(super) async fn open_agent(
     inputs.issues.tools.extend(handoffs);
     inputs.access.retain(&mut inputs.tools, &inputs.sources);
     let (tools, sources) = (&mut inputs.tools, &inputs.sources);
-    let (deferred, issue) = tool_search::defer_tools(parts, &manifest, sources, &wishes, tools);
+    let (deferred, issue) =
+        tool_search::defer_tools(parts, &manifest, sources, &client_parameters, tools);
     outgoing.deferred = deferred;
     inputs.issues.tools.extend(issue);
     if !is_dial {
-        wishes.check_tools(&inputs.tools, &inputs.model.statics)?;
+        client_parameters.check_tools(&inputs.tools, &inputs.model.statics)?;
     }
     let taken_rounds = taken.as_ref().map_or(0, |taken| taken.rounds);
     let known = inputs.messages.len().saturating_sub(taken_rounds);
@@ -270,7 +271,7 @@ pub(super) async fn open_agent(
             &request,
             is_dial,
             outgoing,
-            wishes,
+            client_parameters,
             compaction,
             settings.level,
         ),
@@ -293,12 +294,12 @@ fn handoff_basis(
     loaded: &LoadedManifest,
     lineage: Option<&AgentLineage>,
     entry: &TurnEntry,
-) -> Option<Box<HandoffBasis>> {
+) -> Option<Box<HandoffContext>> {
     let hands_over = loaded.manifest.handoff_agents().next().is_some();
     (hands_over && entry.taken.is_none()).then(|| {
-        Box::new(HandoffBasis {
+        Box::new(HandoffContext {
             asked: asked.clone(),
-            wishes: entry.wishes.clone(),
+            client_parameters: entry.client_parameters.clone(),
             continues: entry.part.continues,
             lineage: lineage.cloned(),
         })

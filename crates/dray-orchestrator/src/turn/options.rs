@@ -3,7 +3,7 @@
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::feature::StageLevel;
 
-use super::body::ClientWishes;
+use super::body::ClientParameters;
 use super::mcp_report::McpReport;
 use super::prepare::OutgoingMessages;
 use super::tool_search::DeferredTools;
@@ -19,7 +19,7 @@ pub(super) struct ResponseOptions {
     pub(super) outgoing: OutgoingMessages,
     /// Tokens of a prompt from which on old messages are compacted.
     pub(super) compaction: Option<u64>,
-    pub(super) wishes: ClientWishes,
+    pub(super) client_parameters: ClientParameters,
     /// Whether the client wants tokens counted.
     pub(super) counts: bool,
     /// Whether the client speaks DIAL.
@@ -40,7 +40,7 @@ pub(super) fn response_options(
     request: &ChatRequest,
     is_dial: bool,
     outgoing: OutgoingMessages,
-    wishes: ClientWishes,
+    client_parameters: ClientParameters,
     compaction: Option<u64>,
     level: StageLevel,
 ) -> ResponseOptions {
@@ -56,8 +56,8 @@ pub(super) fn response_options(
         links_files: !is_dial
             && !request.cites_files
             && !request.knows_custom_content
-            && plain::is_text(wishes.response_format.as_ref()),
-        wishes,
+            && plain::is_text(client_parameters.response_format.as_ref()),
+        client_parameters,
         // Complete answers of `OpenAI`'s API always contain their tokens.
         counts: request.include_usage
             || parts.config.show_usage_statistics

@@ -5,7 +5,7 @@ use dray_agent::message::Role;
 use serde_json::Value;
 
 use super::approval_forms::read_text_answers;
-use super::body::ClientWishes;
+use super::body::ClientParameters;
 use super::client_tools::ClientTools;
 use super::{SharedParts, hooks};
 use crate::http::CheckedChatRequest;
@@ -15,22 +15,22 @@ pub(super) fn is_text(response_format: Option<&Value>) -> bool {
     response_format.is_none_or(|format| format.get("type").is_some_and(|kind| kind == "text"))
 }
 
-/// The additional wishes of a client of `OpenAI`'s API, and which part of its turn the request is. What the server did
+/// The additional parameters of a client of `OpenAI`'s API, and which part of its turn the request is. What the server did
 /// in earlier parts is inserted into the conversation again.
 pub(super) async fn client_part(
     parts: &SharedParts,
     asked: &mut CheckedChatRequest,
-) -> Result<(ClientWishes, hooks::TurnPart), RequestFailure> {
+) -> Result<(ClientParameters, hooks::TurnPart), RequestFailure> {
     let principal = asked.identity.key();
     let request = &mut asked.request;
-    let mut wishes = ClientWishes {
+    let mut client_parameters = ClientParameters {
         tool_choice: request.tool_choice.take(),
         response_format: request.response_format.take(),
-        ..ClientWishes::default()
+        ..ClientParameters::default()
     };
     if !asked.is_dial {
-        wishes.parameters = std::mem::take(&mut request.parameters);
-        wishes.tools = ClientTools::new(std::mem::take(&mut request.tools));
+        client_parameters.parameters = std::mem::take(&mut request.parameters);
+        client_parameters.tools = ClientTools::new(std::mem::take(&mut request.tools));
     }
     let messages = &mut request.messages;
     read_text_answers(&parts.records.approvals, &principal, messages).await?;
@@ -48,5 +48,5 @@ pub(super) async fn client_part(
         resumed,
         takes_over: false,
     };
-    Ok((wishes, part))
+    Ok((client_parameters, part))
 }

@@ -111,7 +111,7 @@ impl<'a> AnswerRelay<'a> {
             self.close_stages(StageStatus::Completed).await?;
             self.weigh(content.len())?;
             self.answer.content.push_str(&content);
-            self.speech.say(self.sink, &content).await?;
+            self.speech.send_text(self.sink, &content).await?;
         }
         if let Some(logprobs) = delta.logprobs.filter(|_| self.is_plain) {
             self.sink.send(Event::Logprobs(logprobs)).await?;

@@ -86,7 +86,7 @@ pub(super) async fn stop_with(
 ) -> Result<LoopEnd, ClientGone> {
     tally.note_files(&speech.finish(sink).await?);
     speech.next();
-    speech.say(sink, text).await?;
+    speech.send_text(sink, text).await?;
     Ok(LoopEnd {
         reason: FinishReason::Length,
         pending: Vec::new(),

@@ -47,7 +47,11 @@ impl TextRelay {
     }
 
     /// Sends more text of the current answer.
-    pub(super) async fn say(&mut self, sink: &EventSink, text: &str) -> Result<(), ClientGone> {
+    pub(super) async fn send_text(
+        &mut self,
+        sink: &EventSink,
+        text: &str,
+    ) -> Result<(), ClientGone> {
         let text = match &mut self.media {
             Some(media) => media.push(text).await,
             None => text.to_owned(),

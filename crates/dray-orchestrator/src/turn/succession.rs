@@ -11,8 +11,8 @@ use dray_agent::skill::READ_SKILL_TOOL;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::body::ClientWishes;
-use super::handoff::{HandoffBasis, HandoffRequest, TakenTurn};
+use super::body::ClientParameters;
+use super::handoff::{HandoffContext, HandoffRequest, InheritedTurn};
 use super::hooks::TurnPart;
 use super::open::{OpenTurn, TurnEntry, open_agent};
 use super::settle::place_result;
@@ -38,8 +38,8 @@ impl OpenTurn {
                     next.session.turn.set_interpreter(interpreter);
                 }
                 // No agent follows one without handoffs, so the request need not be kept.
-                let goes_on = next.manifest.handoff_agents().next().is_some();
-                next.basis = goes_on.then_some(basis);
+                let may_hand_over = next.manifest.handoff_agents().next().is_some();
+                next.basis = may_hand_over.then_some(basis);
                 next
             }
             Err(failure) => {
@@ -55,15 +55,15 @@ impl OpenTurn {
                     Message::new(Role::Tool, text),
                 );
                 // The failed agent counts as one that had the turn, so the model does not try it for ever.
-                self.go_on(basis, has_text);
+                self.continue_turn(basis, has_text);
                 self
             }
         }
     }
 
     /// Prepares for more rounds of the same agent.
-    fn go_on(&mut self, basis: Box<HandoffBasis>, has_text: bool) {
-        self.response.wishes = later_wishes(&basis);
+    fn continue_turn(&mut self, basis: Box<HandoffContext>, has_text: bool) {
+        self.response.client_parameters = later_parameters(&basis);
         self.part = TurnPart {
             continues: true,
             ..TurnPart::default()
@@ -76,7 +76,7 @@ impl OpenTurn {
     async fn successor(
         &self,
         handoff: &HandoffRequest,
-        basis: &HandoffBasis,
+        basis: &HandoffContext,
         has_text: bool,
     ) -> Result<Self, RequestFailure> {
         let parts = &self.parts;
@@ -94,7 +94,7 @@ impl OpenTurn {
         let span = telemetry.agent_span();
         let entry = TurnEntry {
             begun: Instant::now(),
-            wishes: later_wishes(basis),
+            client_parameters: later_parameters(basis),
             part: TurnPart {
                 continues: basis.continues,
                 takes_over: true,
@@ -102,7 +102,7 @@ impl OpenTurn {
             },
             agent: handoff.agent.clone(),
             agents: Arc::clone(&self.agents),
-            taken: Some(TakenTurn {
+            taken: Some(InheritedTurn {
                 session: self.session.turn.session.clone(),
                 conversation: self.session.pages.clone(),
                 budget: Arc::clone(&self.budget),
@@ -139,11 +139,11 @@ impl OpenTurn {
 }
 
 /// What the client asks of later calls of the model.
-fn later_wishes(basis: &HandoffBasis) -> ClientWishes {
-    ClientWishes {
+fn later_parameters(basis: &HandoffContext) -> ClientParameters {
+    ClientParameters {
         // It is for the first call of the request.
         tool_choice: None,
-        ..basis.wishes.clone()
+        ..basis.client_parameters.clone()
     }
 }
 

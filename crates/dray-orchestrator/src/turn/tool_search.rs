@@ -19,7 +19,7 @@ use dray_tool::{
 use serde_json::{Value, json};
 
 use super::SharedParts;
-use super::body::ClientWishes;
+use super::body::ClientParameters;
 use super::tool_sources::ToolSources;
 
 /// Name of the tool that finds others.
@@ -134,7 +134,7 @@ pub(super) fn defer_tools(
     parts: &SharedParts,
     manifest: &Manifest,
     sources: &ToolSources,
-    wishes: &ClientWishes,
+    client_parameters: &ClientParameters,
     tools: &mut Vec<Arc<dyn Tool>>,
 ) -> (DeferredTools, Option<ToolIssue>) {
     let is_of_set = |tool: &&Arc<dyn Tool>| {
@@ -163,7 +163,7 @@ pub(super) fn defer_tools(
     }
     let search = manifest.features.tool_search.clone().unwrap_or_default();
     let always = search.always_loaded.unwrap_or_default();
-    let chosen = wishes.tool_choice.as_ref();
+    let chosen = client_parameters.tool_choice.as_ref();
     let chosen = chosen.and_then(|choice| choice.pointer("/function/name")?.as_str());
     let stays = |name: &str| {
         Some(name) == chosen || always.iter().any(|pattern| matches_pattern(pattern, name))

@@ -51,7 +51,7 @@ fn stage_text(seen: &ChatResult, name: &str) -> String {
 async fn an_agent_calls_another_with_its_own_model_and_tools() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = fixture(&helper(&endpoint), |_| {}).await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(
         seen.text(),
         "It says: Found {\"own\":\"deep\"}.",
@@ -92,7 +92,7 @@ async fn files_are_passed_by_name_and_a_wrong_name_is_reported() {
     assert!(fixture.ask(with).await.text().starts_with("It says: Found"));
     let asked = fixture.asked()[1]["messages"].to_string();
     assert!(asked.contains("a.txt"), "{asked}");
-    let seen = fixture.say("read the file").await;
+    let seen = fixture.send_text("read the file").await;
     assert!(
         seen.text().contains("the conversation has no files"),
         "{seen:?}"
@@ -130,7 +130,7 @@ async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
     assert_eq!(endpoint.called(), [""; 0]);
     assert!(ask("k-2").await.text().starts_with("It says: Found"));
     let shallow = self::fixture(&helper(&endpoint), |config| config.max_agent_depth = 0).await;
-    let seen = shallow.say("go").await;
+    let seen = shallow.send_text("go").await;
     assert!(
         stage_text(&seen, "Initialization").contains("at most 0 deep"),
         "{seen:?}"
@@ -144,7 +144,7 @@ async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
         config.budgets.turn.limits.max_tokens = Some(90);
     })
     .await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(seen.reason(), "length", "{seen:?}");
     assert!(
         seen.text()
@@ -157,7 +157,7 @@ async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
     })
     .await;
     let before = endpoint.called().len();
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert!(seen.text().contains("who cannot be asked here"), "{seen:?}");
     assert_eq!(endpoint.called().len(), before);
 }

@@ -50,7 +50,7 @@ fn code(seen: &ChatResult) -> (u16, String) {
 async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_only_once() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
-    let question = fixture.say("order").await;
+    let question = fixture.send_text("order").await;
     assert_eq!((question.reason().as_str(), question.done), ("stop", true));
     let text = question.text();
     assert!(text.starts_with("Let me order."), "{text}");
@@ -95,7 +95,7 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
 async fn every_other_answer_refuses_and_the_model_sees_it() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
-    let question = fixture.say("order").await;
+    let question = fixture.send_text("order").await;
     let refused = fixture.ask(answered(&question, "no")).await;
     assert!(
         refused.text().contains("The user refused this call"),
@@ -110,7 +110,7 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
     // A refused call cannot be approved later.
     let late = fixture.ask(answered(&question, "yes")).await;
     assert_eq!(code(&late), (400, "approval_used".to_owned()));
-    let question = fixture.say("order").await;
+    let question = fixture.send_text("order").await;
     let other = fixture
         .ask(answered(&question, "yes, what does it cost?"))
         .await;
@@ -180,7 +180,7 @@ async fn a_client_that_declares_request_approval_gets_calls_and_answers_with_res
 async fn concurrent_answers_make_one_call() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
-    let question = fixture.say("order").await;
+    let question = fixture.send_text("order").await;
     let both = [answered(&question, "yes"), answered(&question, "yes")];
     let [one, other] = both.map(|messages| fixture.ask(messages));
     let (one, other) = tokio::join!(one, other);
@@ -196,7 +196,7 @@ async fn concurrent_answers_make_one_call() {
 async fn arguments_that_change_after_the_approval_need_another_one() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |_| {}).await;
-    let question = fixture.say("order twice").await;
+    let question = fixture.send_text("order twice").await;
     let mut messages = answered(&question, "yes");
     messages[0] = user("order twice");
     let second = fixture.ask(messages).await;
@@ -211,9 +211,9 @@ async fn an_approval_that_comes_late_is_refused() {
         config.approval_timeout = Period::millis(1);
     })
     .await;
-    let question = fixture.say("order").await;
+    let question = fixture.send_text("order").await;
     // A whole turn, which takes longer.
-    fixture.say("what").await;
+    fixture.send_text("what").await;
     let late = fixture.ask(answered(&question, "yes")).await;
     assert_eq!(code(&late), (400, "approval_expired".to_owned()));
     assert_eq!(endpoint.called(), ["free"]);
@@ -265,7 +265,7 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
         config.require_approval = rules(json!([{"tool_sets": ["127.0.0.1"]}]));
     })
     .await;
-    let question = fixture.say("order").await;
+    let question = fixture.send_text("order").await;
     let text = question.text();
     assert!(
         text.contains("`shop_a`") && text.contains("`shop_b`"),

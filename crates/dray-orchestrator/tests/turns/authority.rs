@@ -86,7 +86,10 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
         assert_eq!(seen.status, 403, "{seen:?}");
     }
     assert!(!started.exists());
-    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
+    assert_eq!(
+        (server.received_requests().len(), fixture.asked().len()),
+        (0, 0)
+    );
     // The operator's own manifest works as before.
     assert!(
         chat(&fixture, &[("api-key", "k")])
@@ -113,7 +116,7 @@ async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
     let name = format!("http://localhost:{}", server.address().port());
     let seen = with_manifest(&fixture, "k", &manifest(json!([mcp(&name)]))).await;
     assert_eq!(seen.status, 403, "{seen:?}");
-    assert_eq!(server.seen().len(), 0);
+    assert_eq!(server.received_requests().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,7 +135,7 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
     .await;
     let seen = with_manifest(&fixture, "k", &manifest(json!([rest(&url, &["orders"])]))).await;
     assert!(seen.text().ends_with("It says out of bounds."), "{seen:?}");
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
 }
 
 /// With a DIAL Core and a model of its own.
@@ -158,7 +161,10 @@ async fn a_key_that_dial_does_not_know_reaches_nothing() {
     let seen = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&url)]))).await;
     assert_eq!(seen.status, 401, "{seen:?}");
     assert_eq!(chat(&fixture, &[("api-key", "BOGUS")]).await.status, 401);
-    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
+    assert_eq!(
+        (server.received_requests().len(), fixture.asked().len()),
+        (0, 0)
+    );
     assert!(
         chat(&fixture, &[("api-key", "good")])
             .await
@@ -166,7 +172,7 @@ async fn a_key_that_dial_does_not_know_reaches_nothing() {
             .ends_with("Hello.")
     );
     with_manifest(&fixture, "good", &manifest(json!([mcp(&url)]))).await;
-    assert!(!server.seen().is_empty());
+    assert!(!server.received_requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,7 +192,10 @@ async fn requests_are_refused_while_dial_core_is_unreachable() {
     let starters = format!("{}/openai/deployments/agent/configuration", fixture.url);
     let starters = fixture.client.get(&starters).header("api-key", "BOGUS");
     assert_eq!(starters.send(&|_| ()).await.unwrap().status(), 503);
-    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
+    assert_eq!(
+        (server.received_requests().len(), fixture.asked().len()),
+        (0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,7 +217,10 @@ async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program(
         let seen = chat(&fixture, &headers).await;
         assert_eq!(seen.status, 403, "{seen:?}");
     }
-    assert_eq!((server.seen().len(), fixture.asked().len()), (0, 0));
+    assert_eq!(
+        (server.received_requests().len(), fixture.asked().len()),
+        (0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

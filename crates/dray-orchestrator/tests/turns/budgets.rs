@@ -47,7 +47,7 @@ async fn ask_as(fixture: &TurnFixture, key: &'static str, text: &str) -> ChatRes
 async fn a_turn_that_uses_up_its_budget_says_so_and_ends_with_length() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = busy(&endpoint.url(), json!({"max_tokens": 100}), |_| {}).await;
-    let seen = fixture.say("work").await;
+    let seen = fixture.send_text("work").await;
     assert_eq!(
         (seen.reason().as_str(), seen.done),
         ("length", true),
@@ -72,7 +72,7 @@ async fn a_turn_that_uses_up_its_budget_says_so_and_ends_with_length() {
     .await;
     assert!(
         fixture
-            .say("work")
+            .send_text("work")
             .await
             .text()
             .contains("(1 calls of models)")
@@ -94,11 +94,11 @@ async fn cost_counts_by_the_prices_and_a_model_without_one_is_refused() {
     };
     // 10 tokens of an answer cost a half.
     let fixture = busy(&endpoint.url(), Value::Null, priced("lead")).await;
-    let seen = fixture.say("work").await;
+    let seen = fixture.send_text("work").await;
     assert!(seen.text().contains("(a cost of 1)"), "{seen:?}");
     assert_eq!(fixture.asked().len(), 2);
     let fixture = busy(&endpoint.url(), Value::Null, priced("other")).await;
-    let seen = fixture.say("hello").await;
+    let seen = fixture.send_text("hello").await;
     assert_eq!((seen.status, fixture.asked().len()), (500, 0));
     assert!(
         seen.error()["message"]
@@ -150,7 +150,7 @@ async fn the_budget_of_a_conversation_counts_all_its_turns() {
         config.budgets.conversation = tokens(40);
     })
     .await;
-    let first = fixture.say("hello").await;
+    let first = fixture.send_text("hello").await;
     assert_eq!(first.text(), "Hi.");
     let more = json!([user("hello"), first.message(), user("hello again")]);
     let second = fixture.ask(more).await;
@@ -159,7 +159,7 @@ async fn the_budget_of_a_conversation_counts_all_its_turns() {
         (429, &json!("budget_exhausted"))
     );
     // Another conversation has a budget of its own.
-    assert_eq!(fixture.say("hello there").await.text(), "Hi.");
+    assert_eq!(fixture.send_text("hello there").await.text(), "Hi.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +169,7 @@ async fn a_turn_ends_in_time_while_a_tool_hangs() {
     });
     let hangs = hangs.await.unwrap();
     let fixture = busy(&hangs.shared().url(), json!({"max_seconds": 1}), |_| {}).await;
-    let seen = fixture.say("work").await;
+    let seen = fixture.send_text("work").await;
     assert_eq!(seen.reason(), "length", "{seen:?}");
     assert!(
         seen.text()

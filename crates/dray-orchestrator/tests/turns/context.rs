@@ -85,7 +85,7 @@ async fn two_results_of_nine_megabytes_leave_room_for_the_next_request() {
         {"reply": {"call": [{"name": "shop_large", "arguments": {"q": "1"}}, {"name": "shop_large", "arguments": {"q": "2"}}]}}]}"#;
     let sets = json!([rest(&endpoint.url(), &["large"])]);
     let fixture = TurnFixture::plain(&manifest(sets), script).await;
-    let first = fixture.say("go").await;
+    let first = fixture.send_text("go").await;
     assert_eq!(first.text().trim(), "Large.");
     let bytes: usize = first
         .chunks
@@ -149,7 +149,7 @@ async fn a_conversation_whose_old_messages_cannot_be_kept_stays_whole() {
     })
     .await;
     fixture.stop_store().await;
-    let answer = fixture.say("first").await;
+    let answer = fixture.send_text("first").await;
     assert_eq!(answer.text(), "Looking.\n\rMore.\n\rDone.");
     let last = fixture.asked().pop().unwrap();
     assert!(last.to_string().len() > 60_000);

@@ -54,7 +54,7 @@ impl OnDial {
         self.fixture.send(request).await
     }
 
-    pub(crate) async fn say(&self, text: &str) -> ChatResult {
+    pub(crate) async fn send_text(&self, text: &str) -> ChatResult {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 }
@@ -76,9 +76,9 @@ pub(crate) fn saying(text: &str) -> Vec<Value> {
 async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     dial.core.chat("lead", saying("Hello."));
-    let seen = dial.say("x").await;
+    let seen = dial.send_text("x").await;
     assert_eq!(seen.text(), "\n\rHello.");
-    let seen: Vec<_> = dial.core.seen();
+    let seen: Vec<_> = dial.core.received_requests();
     assert!(
         seen.iter()
             .all(|request| request.header("api-key") == REQUEST_KEY)
@@ -153,7 +153,7 @@ async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back()
             chunk(json!({}), json!("stop")),
         ],
     );
-    let first = dial.say("x").await;
+    let first = dial.send_text("x").await;
     assert_eq!(
         first.stages(),
         [(
@@ -204,7 +204,7 @@ async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
     );
     dial.core.chat("lawyer", saying("It is."));
     dial.core.chat("lead", saying("The lawyer agrees."));
-    let seen = dial.say("x").await;
+    let seen = dial.send_text("x").await;
     assert!(seen.text().ends_with("The lawyer agrees."), "{seen:?}");
     let stages = seen.stages();
     assert!(stages[0].0.starts_with("Call Lawyer: "), "{stages:?}");
@@ -217,9 +217,10 @@ async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
 async fn unavailable_model_metadata_end_the_request() {
     for (status, outgoing) in [(401, 401), (403, 403), (500, 500)] {
         let dial = OnDial::new(&manifest(json!([]))).await;
-        let trouble = dray_testkit::dial::ApiTrouble::Status(status);
-        dial.core.trouble("/openai/deployments/lead", Some(trouble));
-        let seen = dial.say("x").await;
+        let trouble = dray_testkit::dial::ApiFault::Status(status);
+        dial.core
+            .inject_fault("/openai/deployments/lead", Some(trouble));
+        let seen = dial.send_text("x").await;
         assert_eq!(seen.status, outgoing, "{seen:?}");
         assert!(seen.error()["display_message"].is_string());
     }
@@ -234,7 +235,7 @@ async fn static_tools_of_the_model_are_sent_and_never_run() {
         json!({"display_name": "Lead", "defaults": {"tools": [tool, {"type": "static_function"}]}}),
     );
     dial.core.chat("lead", saying("Hi."));
-    dial.say("x").await;
+    dial.send_text("x").await;
     let body = dial
         .core
         .bodies()
@@ -271,7 +272,7 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
         ],
     );
     dial.core.chat("lead", saying("Gladly."));
-    let seen = dial.say("x").await;
+    let seen = dial.send_text("x").await;
     assert!(seen.text().ends_with("Gladly."), "{seen:?}");
     let issues = &seen.stages()[0];
     assert_eq!(

@@ -44,7 +44,7 @@ async fn a_model_that_refuses_immediately_gives_an_http_status() {
             r#"{{"rules": [{{"reply": {{"fail": {{"status": {status}, "message": "no"}}}}}}]}}"#
         );
         let fixture = TurnFixture::plain(&manifest(json!([])), &script).await;
-        let seen = fixture.say("x").await;
+        let seen = fixture.send_text("x").await;
         assert_eq!(seen.status, outgoing);
         let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
         assert!(shown.starts_with(start), "{status}: {shown}");
@@ -58,7 +58,7 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
         config.model_url = None;
     })
     .await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.status, 500);
     let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
     assert!(
@@ -71,7 +71,7 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
 async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.status, 429);
     assert_eq!(seen.error()["type"], "rate_limit_error");
     assert_eq!(seen.error()["message"], seen.error()["display_message"]);
@@ -82,7 +82,7 @@ async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
     assert_eq!(fixture.asked().len(), 3);
     let script = r#"{"rules": [{"times": 1, "reply": {"fail": {"status": 503, "message": "x"}}}, {"reply": {"say": "Back."}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    assert_eq!(fixture.say("x").await.text(), "Back.");
+    assert_eq!(fixture.send_text("x").await.text(), "Back.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +90,7 @@ async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
     let script =
         r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert!(seen.text().starts_with("Half"), "{seen:?}");
     assert_eq!(
@@ -107,7 +107,7 @@ async fn a_missing_model_is_reported_as_unreachable() {
         config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
     })
     .await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.status, 500);
     assert_eq!(
         seen.error()["display_message"],
@@ -125,7 +125,7 @@ async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
     let mut set = rest(&endpoint.url(), &["never"]);
     set["timeout_seconds"] = json!(0.3);
     let fixture = TurnFixture::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert!(
         seen.text()
             .contains("The tool call `shop_never` timed out after"),
@@ -143,7 +143,7 @@ async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
     let endpoint = FakeEndpoint::start().await;
     let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert!(seen.text().ends_with("Too much."));
     let result = fixture.asked()[1]["messages"]
         .as_array()
@@ -189,7 +189,7 @@ async fn missing_services_are_reported_and_the_chat_continues() {
     let endpoint = FakeEndpoint::start().await;
     let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.error(), Value::Null);
     assert!(seen.text().contains("try again later"), "{}", seen.text());
     assert_eq!(seen.stages()[0].2, "failed");
@@ -219,7 +219,7 @@ async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
         ],
     );
     dial.core.chat("lead", crate::dial::saying("Four."));
-    let seen = dial.say("x").await;
+    let seen = dial.send_text("x").await;
     assert!(seen.text().ends_with("Four."), "{seen:?}");
     let rounds = crate::tools::rounds(&seen);
     let calls = rounds[0]["tool_calls"].as_array().unwrap();
@@ -258,7 +258,7 @@ async fn a_model_that_never_ends_is_stopped() {
             chunk,
         ],
     );
-    let seen = dial.say("x").await;
+    let seen = dial.send_text("x").await;
     assert_eq!(
         seen.error()["message"],
         "The AI model's answer was too long, or asked for too many tools at once."
@@ -271,7 +271,7 @@ async fn two_hundred_concurrent_chats_are_all_answered() {
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let all = (0..200).map(|number| {
         let fixture = &fixture;
-        async move { fixture.say(&number.to_string()).await }
+        async move { fixture.send_text(&number.to_string()).await }
     });
     let all = futures_util::future::join_all(all).await;
     assert!(

@@ -210,7 +210,7 @@ impl TurnFixture {
     }
 
     /// Says one thing.
-    pub(crate) async fn say(&self, text: &str) -> ChatResult {
+    pub(crate) async fn send_text(&self, text: &str) -> ChatResult {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 

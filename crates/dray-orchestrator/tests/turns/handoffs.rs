@@ -77,7 +77,7 @@ fn with_state(agent: &str) -> Value {
 async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
-    let first = fixture.say("pay").await;
+    let first = fixture.send_text("pay").await;
     assert_eq!(
         first.text(),
         "One moment.\n\rPaid {\"own\":\"1\"}.",
@@ -162,7 +162,7 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
 async fn a_turn_goes_to_each_agent_once_and_not_beyond_the_limit() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
-    let seen = fixture.say("give back").await;
+    let seen = fixture.send_text("give back").await;
     assert!(
         seen.text().contains("'agent' had this turn already"),
         "{seen:?}"
@@ -173,7 +173,7 @@ async fn a_turn_goes_to_each_agent_once_and_not_beyond_the_limit() {
         config.max_handoffs = 0;
     })
     .await;
-    let seen = fixture.say("pay").await;
+    let seen = fixture.send_text("pay").await;
     assert!(seen.text().contains("at most 0 times"), "{seen:?}");
     assert_eq!(seen.state().get("dray_agents"), None);
     assert_eq!(endpoint.called(), [""; 0]);
@@ -230,7 +230,7 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     second["require_approval"] = json!([{"tools": ["shop_a"]}]);
     let mut fixture = desk(&endpoint, &second, |_| {}).await;
     // An approval in text, of a client that keeps the text alone, at another replica.
-    let question = fixture.say("pay").await;
+    let question = fixture.send_text("pay").await;
     assert!(question.text().contains("`shop_a`"), "{question:?}");
     fixture.url = fixture.start_replica().await;
     let said = json!({"role": "assistant", "content": question.text()});
@@ -278,7 +278,7 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
         config.require_approval = rule("shop_b");
     })
     .await;
-    let question = fixture.say("both").await;
+    let question = fixture.send_text("both").await;
     assert!(question.text().contains("`shop_b`"), "{question:?}");
     let said = json!({"role": "assistant", "content": question.text()});
     let done = fixture.ask(json!([user("both"), said, user("yes")])).await;
@@ -294,7 +294,7 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
         config.require_approval = rule("transfer_*");
     })
     .await;
-    let question = fixture.say("pay").await;
+    let question = fixture.send_text("pay").await;
     assert!(
         question.text().contains("`transfer_to_billing`"),
         "{question:?}"
@@ -315,14 +315,14 @@ async fn each_agent_has_its_own_budget_and_that_of_the_turn_goes_on() {
     let mut second = billing(&endpoint);
     second["budget"] = json!({"max_calls": 1});
     let fixture = desk(&endpoint, &second, |_| {}).await;
-    let seen = fixture.say("pay").await;
+    let seen = fixture.send_text("pay").await;
     assert!(seen.text().contains("(1 calls of models)"), "{seen:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         config.budgets.turn.limits.max_calls = Some(2);
     })
     .await;
-    let seen = fixture.say("pay").await;
+    let seen = fixture.send_text("pay").await;
     assert!(seen.text().contains("(2 calls of models)"), "{seen:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
     // An agent that cannot take over leaves the turn with the one before it, which learns why.
@@ -331,7 +331,7 @@ async fn each_agent_has_its_own_budget_and_that_of_the_turn_goes_on() {
         config.budgets.prices = [("lead".to_owned(), TokenPrice::default())].into();
     })
     .await;
-    let seen = fixture.say("pay").await;
+    let seen = fixture.send_text("pay").await;
     assert!(
         seen.text().contains("could not take the conversation over"),
         "{seen:?}"

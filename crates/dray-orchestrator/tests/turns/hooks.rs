@@ -86,7 +86,7 @@ async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
     let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(fixture.asked().len(), 1);
     let body = &fixture.asked()[0];
@@ -120,7 +120,7 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
         let hooks = json!([start("shop_a", json!({"mode": mode}))]);
         let set = rest(&server.shared().url(), &["a"]);
         let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
-        let first = fixture.say("x").await;
+        let first = fixture.send_text("x").await;
         fixture.ask(next_turn(&first)).await;
         assert_eq!(calls.load(Ordering::SeqCst), 2, "it is called each time");
         let second = &fixture.asked()[1];
@@ -141,7 +141,7 @@ async fn a_hook_at_the_end_is_seen_in_the_next_turn_alone() {
         json!({"arguments": {"q": "end"}})
     )]);
     let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let first = fixture.say("x").await;
+    let first = fixture.send_text("x").await;
     assert_eq!(
         (first.text().as_str(), first.reason().as_str()),
         ("Hello.", "stop")
@@ -168,7 +168,7 @@ async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
     let mut manifest = hooked(rest(&server.shared().url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
     let fixture = fixture(&manifest, script).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert!(seen.error().is_object(), "{seen:?}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
@@ -184,7 +184,7 @@ async fn hooks_use_up_no_iteration() {
     let mut manifest = hooked(rest(&endpoint.url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
     let fixture = fixture(&manifest, HELLO_SCRIPT).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.text(), "Hello.");
     let calls = about(&fixture.asked()[0], "shop_a");
     let arguments: Vec<_> = calls
@@ -213,7 +213,7 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
         hook("on_completion", "shop_broken", json!({})),
     ]);
     let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert!(seen.done && seen.error().is_null(), "{seen:?}");
     let body = &fixture.asked()[0];
@@ -235,7 +235,7 @@ async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
         start("gone", json!({"enabled": false}))
     ]);
     let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(
         seen.stages(),
@@ -259,7 +259,7 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
         {"reply": {"say": "Hello."}}]}"#;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
     let fixture = fixture(&hooked(set, hooks), script).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert!(seen.text().ends_with("Hello."), "{seen:?}");
     let asked = fixture.asked();
     let declared = asked[0]["tools"].to_string();
@@ -301,11 +301,11 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     let mut set = rest(&server.shared().url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
     let fixture = TurnFixture::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.text(), "Hello.");
     assert_eq!(seen.stages(), []);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     assert!(!fixture.asked()[0].to_string().contains("shop_a"));
     fixture.model.follow(Script::saying("Again."));
-    assert_eq!(fixture.say("y").await.text(), "Again.");
+    assert_eq!(fixture.send_text("y").await.text(), "Again.");
 }

@@ -8,7 +8,7 @@ use crate::fixture::{TurnFixture, manifest, rest};
 async fn a_turn_without_tools_is_the_model_s_words() {
     let script = r#"{"rules": [{"reply": {"say": "Hello {user}.", "piece": 3}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = fixture.say("you").await;
+    let seen = fixture.send_text("you").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(seen.text(), "Hello you.");
     assert_eq!(seen.reason(), "stop");
@@ -68,7 +68,7 @@ async fn tokens_are_reported_on_request() {
         fixture.asked()[0]["stream_options"],
         json!({"include_usage": true})
     );
-    let without = fixture.say("y").await;
+    let without = fixture.send_text("y").await;
     assert!(without.chunks.last().unwrap()["usage"].is_null());
 }
 
@@ -81,7 +81,7 @@ async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
         config.show_execution_time_stage = true;
     })
     .await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     let stages = seen.stages();
     assert_eq!(stages.len(), 2);
     assert_eq!(stages[0].0, "Usage Statistics");
@@ -95,7 +95,7 @@ async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
     let mut wrong = manifest(json!([]));
     wrong["orchestrator"]["system_prompt"] = json!({"type": "predefined", "template": "nowhere"});
     let fixture = TurnFixture::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert_eq!(seen.status, 400);
     assert_eq!(
         seen.error()["message"],
@@ -105,7 +105,7 @@ async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
     let mut broken = manifest(json!([{"type": "rest-api", "name": 5, "tools": []}]));
     broken["tool_sets"][0]["extra"] = json!("so that the length differs");
     std::fs::write(path, broken.to_string()).unwrap();
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     assert!(seen.status >= 400, "{seen:?}");
     let message = seen.error()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("tool_sets.0.name"), "{message}");
@@ -117,7 +117,7 @@ async fn a_missing_tool_set_is_an_issue_and_the_chat_continues() {
     let sets = json!([{"type": "predefined", "template_name": "nowhere"}]);
     let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    let seen = fixture.say("x").await;
+    let seen = fixture.send_text("x").await;
     let stages = seen.stages();
     assert_eq!(stages[0].0, "Initialization issues");
     assert!(

@@ -62,7 +62,7 @@ async fn the_next_message_answers_and_the_call_goes_on_at_another_replica_and_on
         shop,
         mut fixture,
     } = setup(|_| {}).await;
-    let question = fixture.say("pay").await;
+    let question = fixture.send_text("pay").await;
     assert_eq!((question.reason().as_str(), question.done), ("stop", true));
     let text = question.text();
     assert!(text.starts_with("Let me pay."), "{text}");
@@ -111,7 +111,7 @@ async fn declining_and_cancelling_reach_the_server() {
         ("decline", "Got decline null."),
         ("cancel", "Got cancel null."),
     ] {
-        let question = fixture.say("pay").await;
+        let question = fixture.send_text("pay").await;
         let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);
         // Such an answer may be repeated.
@@ -119,7 +119,7 @@ async fn declining_and_cancelling_reach_the_server() {
         assert_eq!(again.text(), text);
     }
     // A message that is not an answer cancels the question, and is answered itself.
-    let question = fixture.say("both").await;
+    let question = fixture.send_text("both").await;
     let signing = fixture.ask(answered("both", &[(&question, "first")])).await;
     let other = fixture
         .ask(answered(
@@ -149,7 +149,7 @@ async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart(
     let Setup {
         bank, mut fixture, ..
     } = setup(|_| {}).await;
-    let first = fixture.say("both").await;
+    let first = fixture.send_text("both").await;
     assert!(first.text().contains("> Which account?"), "{first:?}");
     let second = fixture.ask(answered("both", &[(&first, "first")])).await;
     assert!(second.text().contains("> Sign it?"), "{second:?}");
@@ -185,7 +185,7 @@ async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_asks_without_end_is_cancelled() {
     let Setup { bank, fixture, .. } = setup(|_| {}).await;
-    let mut rounds = vec![fixture.say("nag").await];
+    let mut rounds = vec![fixture.send_text("nag").await];
     let done = loop {
         let pairs: Vec<_> = rounds.iter().map(|round| (round, "yes")).collect();
         let next = fixture.ask(answered("nag", &pairs)).await;
@@ -352,9 +352,9 @@ async fn answers_that_are_late_or_of_another_caller_are_refused_and_concurrent_o
     assert_eq!(used, 1, "{one:?} {other:?}");
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
     let late = setup(|config| config.approval_timeout = Period::millis(1)).await;
-    let question = late.fixture.say("pay").await;
+    let question = late.fixture.send_text("pay").await;
     // A whole turn, which takes longer.
-    late.fixture.say("what").await;
+    late.fixture.send_text("what").await;
     let seen = late
         .fixture
         .ask(answered("pay", &[(&question, "first")]))
@@ -407,7 +407,7 @@ async fn an_approved_call_that_asks_waits_again_and_a_hook_is_cancelled() {
         {"when": {"tool_result_of": "bank_pay"}, "reply": {"say": "Got {result}."}},
         {"reply": {"call": [{"name": "bank_pay", "arguments": {"sum": 1}}]}}]}"#;
     let fixture = TurnFixture::with(&agent, script, |config| config.preview = true).await;
-    let approval = fixture.say("pay").await;
+    let approval = fixture.send_text("pay").await;
     assert_eq!(bank.calls(), ["sign begin", "sign cancel"]);
     assert!(
         approval.text().contains("approval to call `bank_pay`"),
@@ -438,7 +438,7 @@ async fn a_program_of_2025_11_25_gets_every_answer() {
         ("decline", "Got declined."),
         ("cancel", "Got not paid."),
     ] {
-        let question = fixture.say("pay").await;
+        let question = fixture.send_text("pay").await;
         assert!(question.text().contains("> Really?"), "{question:?}");
         let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);

@@ -33,7 +33,7 @@ async fn files_of_the_manifest_are_named_once_while_the_client_returns_the_state
         json!([{"type": "file", "url": "files/B/a%20b.pdf", "description": "Prices"}]);
     let fixture =
         TurnFixture::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
-    let first = fixture.say("x").await;
+    let first = fixture.send_text("x").await;
     fixture.ask(next_turn(&first)).await;
     let forgot = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "y"}]);
@@ -55,7 +55,7 @@ async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads
         {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
         {"reply": {"say": "Done."}}]}"#;
     let fixture = TurnFixture::plain(&manifest, script).await;
-    let first = fixture.say("x").await;
+    let first = fixture.send_text("x").await;
     let kept = rounds(&first);
     assert!(!kept[1]["content"].as_str().unwrap().contains("[Timestamp:"));
     let noted = &kept[1]["custom_content"]["state"]["_message_metadata"]["timestamp"];

@@ -157,7 +157,7 @@ fn large_shop(endpoint: &CountingEndpoint) -> Value {
 async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = TurnFixture::plain(&large_shop(&endpoint), SEARCHING_SCRIPT).await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(seen.text(), "Got {\"own\":\"7\"}.", "{seen:?}");
     assert_eq!(endpoint.called(), ["7"]);
     let asked = fixture.asked();
@@ -211,7 +211,7 @@ async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
     // A few tools are declared as they are.
     let few = manifest(json!([rest(&endpoint.url(), &["a"])]));
     let fixture = TurnFixture::plain(&few, SEARCHING_SCRIPT).await;
-    fixture.say("unknown").await;
+    fixture.send_text("unknown").await;
     assert!(!tool_names(&last_asked(&fixture)).contains(&"search_tools".to_owned()));
 }
 
@@ -221,7 +221,7 @@ async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_oth
     let mut agent = large_shop(&endpoint);
     agent["require_approval"] = json!([{"tools": ["shop_tool_7"]}]);
     let fixture = TurnFixture::plain(&agent, SEARCHING_SCRIPT).await;
-    let question = fixture.say("go").await;
+    let question = fixture.send_text("go").await;
     assert!(question.text().contains("`shop_tool_7`"), "{question:?}");
     assert_eq!(endpoint.called(), [""; 0]);
     let said = json!({"role": "assistant", "content": question.text()});

@@ -21,7 +21,7 @@ async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_t
         {"when": {"last_user_contains": "again"}, "reply": {"say": "Again."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let first = fixture.say("x").await;
+    let first = fixture.send_text("x").await;
     let state = first.state().to_string();
     assert!(
         state.contains("artifact/") && !state.contains("X-Amz"),
@@ -107,7 +107,7 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
         TWO_CALLS_SCRIPT,
     )
     .await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(seen.text(), "Looking.\n\rBoth are here.");
     let asked = fixture.asked();
     let second = asked[1]["messages"].as_array().unwrap();
@@ -141,7 +141,7 @@ async fn the_state_brings_the_rounds_into_the_next_turn() {
         TWO_CALLS_SCRIPT,
     )
     .await;
-    let first = fixture.say("go").await;
+    let first = fixture.send_text("go").await;
     fixture
         .model
         .follow(dray_testkit::rehearsal::Script::saying("I remember."));
@@ -202,7 +202,7 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
     let endpoint = FakeEndpoint::start().await;
     let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert!(seen.text().ends_with("Recovered."), "{seen:?}");
     let last = fixture.asked()[2]["messages"].to_string();
     assert!(
@@ -218,7 +218,7 @@ async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
     let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
     let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(seen.stages()[0].0, "Initialization issues");
     assert_eq!(seen.text(), "Hi.");
     let tools = fixture.asked()[0]["tools"].as_array().unwrap().clone();
@@ -236,7 +236,7 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
     manifest["orchestrator"]["max_iterations"] = json!(2);
     let fixture = TurnFixture::plain(&manifest, script).await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!((seen.status, seen.done), (200, true));
     assert_eq!(
         fixture.asked().len(),
@@ -272,7 +272,7 @@ async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_continues()
         script,
     )
     .await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(seen.stages()[0].2, "failed");
     assert!(seen.text().contains("It failed: "), "{}", seen.text());
     assert_eq!(seen.error(), Value::Null);
@@ -285,7 +285,7 @@ async fn a_stop_strategy_ends_the_request_with_its_text() {
     let mut set = rest(&endpoint.url(), &["broken"]);
     set["tools"][0]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
     let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let seen = fixture.say("go").await;
+    let seen = fixture.send_text("go").await;
     assert_eq!(
         seen.error()["display_message"],
         "A tool encountered an error and the agent was stopped. Please try again or contact your administrator if the issue persists."
@@ -317,7 +317,7 @@ async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise
             config.files.offload = offload;
         })
         .await;
-        let seen = fixture.say("go").await;
+        let seen = fixture.send_text("go").await;
         assert_eq!(seen.text().trim(), "Long.");
         let asked = fixture.asked();
         let result = asked[1]["messages"].as_array().unwrap().last().unwrap();
@@ -337,8 +337,8 @@ async fn r_16_the_same_request_gives_the_same_messages() {
     let sets = json!([rest(&endpoint.url(), &["a"])]);
     let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    fixture.say("go").await;
-    fixture.say("go").await;
+    fixture.send_text("go").await;
+    fixture.send_text("go").await;
     let asked = fixture.asked();
     assert_eq!(asked[0].to_string(), asked[1].to_string());
 }

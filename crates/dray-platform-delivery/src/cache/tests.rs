@@ -125,7 +125,7 @@ async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
     fixture.restart();
     let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
-    fixture.go_on("d").await.unwrap();
+    fixture.resume("d").await.unwrap();
     assert_eq!(states(&fixture.record("d").await), [FileState::Delivered]);
     fixture.clock.advance(ONE_MINUTE * 60);
     assert_eq!(
@@ -227,7 +227,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
         cut.sweeper.sweep_cache().await,
         Err(SweepError::Store(_))
     ));
-    proxy.heal();
+    proxy.clear_faults();
     let swept = cut.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects), (3, 0));
 }

@@ -119,7 +119,7 @@ impl DeliveryRun<'_> {
             let news = self
                 .context
                 .platform_cache
-                .news(&open.account.id(), &one.message_id)
+                .early_failure(&open.account.id(), &one.message_id)
                 .await;
             if let Some(code) = news {
                 changed |=

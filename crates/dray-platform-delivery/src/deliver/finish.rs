@@ -21,7 +21,7 @@ impl DeliveryRun<'_> {
         {
             return Ok(false);
         }
-        let fresh = self.untold().await;
+        let fresh = self.unreported().await;
         let text = report::failure_notice(&fresh);
         if text.is_empty() {
             return Ok(false);
@@ -34,7 +34,7 @@ impl DeliveryRun<'_> {
     }
 
     /// Failures that were not reported to the user in this turn.
-    async fn untold(&self) -> Vec<FileFailure> {
+    async fn unreported(&self) -> Vec<FileFailure> {
         let failures = report::user_failures(self.record());
         let marks = failures.iter().map(report::failure_mark).collect();
         let turn = match self.record().turn.as_str() {
@@ -46,7 +46,7 @@ impl DeliveryRun<'_> {
         let fresh = self
             .context
             .platform_cache
-            .untold(session, turn, marks)
+            .unreported(session, turn, marks)
             .await;
         failures
             .into_iter()

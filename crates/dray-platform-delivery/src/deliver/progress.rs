@@ -74,13 +74,13 @@ impl DeliveryRun<'_> {
             let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
             loop {
                 tick.tick().await;
-                let news = self.news(
+                let report = self.progress_report(
                     DeliveryStage::Sending,
                     &stage.name,
                     counter.bytes(),
                     stage.total,
                 );
-                self.tell(news).await;
+                self.publish(report).await;
             }
         };
         tokio::select! {
@@ -97,18 +97,18 @@ impl DeliveryRun<'_> {
             [index] => self.file_mut(*index).map(|file| file.name.clone()),
             _ => None,
         };
-        let news = self.news(stage, &name.unwrap_or_default(), 0, 0);
-        self.tell(news).await;
+        let report = self.progress_report(stage, &name.unwrap_or_default(), 0, 0);
+        self.publish(report).await;
     }
 
-    fn news(
+    fn progress_report(
         &self,
         stage: DeliveryStage,
         name: &str,
         bytes: u64,
         total: u64,
     ) -> v1::DeliveryProgressed {
-        let mut news = v1::DeliveryProgressed {
+        let mut report = v1::DeliveryProgressed {
             delivery_id: self.record().delivery_id.clone(),
             session: self.record().session.clone(),
             name: name.to_owned(),
@@ -116,26 +116,26 @@ impl DeliveryRun<'_> {
             total,
             ..v1::DeliveryProgressed::default()
         };
-        news.set_delivery_stage(stage);
-        news
+        report.set_delivery_stage(stage);
+        report
     }
 
     /// Publishes a progress report. A lost report does no harm.
-    async fn tell(&mut self, news: v1::DeliveryProgressed) {
+    async fn publish(&mut self, report: v1::DeliveryProgressed) {
         self.told += 1;
         let part = format!(
             "{}.{}.{:x}",
-            news.stage_name(),
+            report.stage_name(),
             self.told,
             rand::random::<u32>()
         );
         if let Err(error) = self
             .context
             .bus
-            .publish_event_part(&self.meta, &part, &news)
+            .publish_event_part(&self.meta, &part, &report)
             .await
         {
-            tracing::debug!(%error, "news of a delivery was not published");
+            tracing::debug!(%error, "report of a delivery was not published");
         }
     }
 }

@@ -48,7 +48,7 @@ impl DeliveryRun<'_> {
         let now_ms = self.context.clock.now_ms();
         match machine::decide_resume(&step, open.account.platform.ambiguity(), now_ms) {
             ResumeAction::Send => self.repeat(open, at, step).await,
-            ResumeAction::GiveUp => self.doubt(open, at, step).await,
+            ResumeAction::GiveUp => self.end_as_unknown(open, at, step).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
                 ReconcileResult::Sent(confirmed) => self.confirmed(open, at, step, confirmed).await,
                 // The platform says that nothing is visible, so sending again cannot show it twice.
@@ -62,7 +62,7 @@ impl DeliveryRun<'_> {
                     Ok(StepFlow::Again)
                 }
                 ReconcileResult::NotSent | ReconcileResult::Unknown => {
-                    self.doubt(open, at, step).await
+                    self.end_as_unknown(open, at, step).await
                 }
             },
         }
@@ -74,7 +74,7 @@ impl DeliveryRun<'_> {
         step: &SendingStep,
     ) -> Result<ReconcileResult, DeliveryError> {
         // Without the file the platform's message cannot be recognised.
-        let Some(shown) = self.shown(open, step, None).await else {
+        let Some(shown) = self.with_links(open, step, None).await else {
             return Ok(ReconcileResult::Unknown);
         };
         let key = key_of(step);
@@ -112,7 +112,7 @@ impl DeliveryRun<'_> {
     }
 
     /// Whether it is visible stays unknown.
-    async fn doubt(
+    async fn end_as_unknown(
         &mut self,
         open: &OpenDelivery,
         at: usize,
@@ -120,7 +120,7 @@ impl DeliveryRun<'_> {
     ) -> Result<StepFlow, DeliveryError> {
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
-                file.doubt(&step.platform_code);
+                file.mark_unknown(&step.platform_code);
                 file.attempts = step.attempts;
             }
         }
@@ -158,7 +158,7 @@ impl DeliveryRun<'_> {
             Ok(preview) => preview,
             Err(error) => return self.give_up(open, at, step, &error).await,
         };
-        let Some(shown) = self.shown(open, &step, preview).await else {
+        let Some(shown) = self.with_links(open, &step, preview).await else {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, at, step, &error).await;
         };
@@ -184,10 +184,10 @@ impl DeliveryRun<'_> {
         }
         self.use_file_ids(open, &step).await;
         let Ok(preview) = self.preview_link(&step, true).await? else {
-            return self.doubt(open, at, step).await;
+            return self.end_as_unknown(open, at, step).await;
         };
-        let Some(shown) = self.shown(open, &step, preview).await else {
-            return self.doubt(open, at, step).await;
+        let Some(shown) = self.with_links(open, &step, preview).await else {
+            return self.end_as_unknown(open, at, step).await;
         };
         let _permit = self.upload_permit(open).await?;
         self.send(open, at, step.begin_again(), &shown, SendMode::Repeated)
@@ -341,7 +341,7 @@ impl DeliveryRun<'_> {
         error: &PlatformError,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
-        match (error.moment(), mode) {
+        match (error.send_outcome(), mode) {
             (SendOutcome::NotSent, SendMode::First) => {
                 for index in &step.files {
                     if let Some(file) = self.file_mut(*index) {
@@ -352,7 +352,7 @@ impl DeliveryRun<'_> {
             }
             // Refused now, and an earlier try may still be visible.
             (SendOutcome::NotSent, SendMode::Repeated) if !may_pass(error.kind()) => {
-                self.doubt(open, at, step).await
+                self.end_as_unknown(open, at, step).await
             }
             (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
                 self.save().await?;
@@ -361,7 +361,7 @@ impl DeliveryRun<'_> {
                     .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
                 // An open step is not parked: the time in which the platform can be asked about it runs out.
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
-                    return self.doubt(open, at, step).await;
+                    return self.end_as_unknown(open, at, step).await;
                 }
                 Ok(StepFlow::Again)
             }
@@ -370,7 +370,7 @@ impl DeliveryRun<'_> {
 
     /// The step as it is shown: a link is made now, as late as possible. The link of a preview was made by the caller;
     /// without it the text is that of a question about an earlier message.
-    async fn shown(
+    async fn with_links(
         &self,
         open: &OpenDelivery,
         step: &StepPlan,

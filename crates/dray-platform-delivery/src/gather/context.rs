@@ -76,12 +76,21 @@ impl RequestContext {
     }
 
     /// Publishes progress. News that is lost is not repeated.
-    pub(super) async fn tell(&self, order: &GatherRequest<'_>, stage: DeliveryStage, name: &str) {
-        let news = news(order, stage, name);
-        let (stage, epoch) = (news.stage_name(), order.epoch);
+    pub(super) async fn publish_progress(
+        &self,
+        order: &GatherRequest<'_>,
+        stage: DeliveryStage,
+        name: &str,
+    ) {
+        let report = progress_report(order, stage, name);
+        let (stage, epoch) = (report.stage_name(), order.epoch);
         let part = format!("{stage}.{epoch}.{:x}", rand::random::<u32>());
-        if let Err(error) = self.bus.publish_event_part(order.meta, &part, &news).await {
-            tracing::debug!(%error, "news of a delivery was not published");
+        if let Err(error) = self
+            .bus
+            .publish_event_part(order.meta, &part, &report)
+            .await
+        {
+            tracing::debug!(%error, "report of a delivery was not published");
         }
     }
 
@@ -102,19 +111,19 @@ impl RequestContext {
 }
 
 /// Progress of one request.
-pub(super) fn news(
+pub(super) fn progress_report(
     order: &GatherRequest<'_>,
     stage: DeliveryStage,
     name: &str,
 ) -> v1::DeliveryProgressed {
-    let mut news = v1::DeliveryProgressed {
+    let mut report = v1::DeliveryProgressed {
         delivery_id: order.meta.operation.to_string(),
         session: order.work.session.clone(),
         name: name.to_owned(),
         ..v1::DeliveryProgressed::default()
     };
-    news.set_delivery_stage(stage);
-    news
+    report.set_delivery_stage(stage);
+    report
 }
 
 /// Logs a call without a usable response for the operator, and makes the error for the caller.

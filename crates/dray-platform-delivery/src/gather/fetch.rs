@@ -155,7 +155,7 @@ impl ExportCalls for DeliveryExport<'_> {
         let shown = name::shown_name(&request.path);
         gatherer
             .context
-            .tell(order, DeliveryStage::Fetching, &shown)
+            .publish_progress(order, DeliveryStage::Fetching, &shown)
             .await;
         Ok(entry)
     }

@@ -152,7 +152,7 @@ async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
     fixture.sweep().await;
     assert_eq!(audited(&fixture).await.len(), 2, "once");
     assert!(matches!(
-        fixture.go_on("d").await.unwrap(),
+        fixture.resume("d").await.unwrap(),
         WorkEnd::Finished(_)
     ));
     assert_eq!(fixture.fake.requests(), 1, "nothing is sent any more");
@@ -170,7 +170,7 @@ async fn a_round_that_a_slow_clock_considers_too_early_is_repeated() {
     round(&fixture, "d", ScriptedWorker::Does).await;
     fixture.sweep().await;
     assert_eq!(fixture.record("d").await.rounds, 2);
-    let WorkEnd::Finished(report) = fixture.go_on("d").await.unwrap() else {
+    let WorkEnd::Finished(report) = fixture.resume("d").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);

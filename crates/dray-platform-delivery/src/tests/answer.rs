@@ -4,7 +4,7 @@ use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
 
 use super::fixture::{DeliveryFixture, chat, states};
-use super::path::{QueueWorkers, over};
+use super::path::{QueueWorkers, finished_record};
 use crate::record::FileState;
 
 fn text(text: &str) -> v1::SendTextRequested {
@@ -61,7 +61,7 @@ async fn r_4_tags_become_files_and_what_is_missing_is_reported() {
     );
     assert_eq!(reply.delivery_id, "d1");
     let _workers = QueueWorkers::start(&fixture);
-    let report = over(&fixture, "d1").await;
+    let report = finished_record(&fixture, "d1").await;
     assert_eq!(
         states(&report),
         [FileState::Delivered, FileState::Delivered]
@@ -120,7 +120,7 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         dray_platform::ErrorKind::Forbidden,
     )]);
     let _workers = QueueWorkers::start(&fixture);
-    over(&fixture, "d1").await;
+    finished_record(&fixture, "d1").await;
     let reply = fixture
         .replica
         .texts

@@ -55,7 +55,7 @@ async fn a_waiting_delivery_that_is_cancelled_is_never_sent() {
     fixture.clock.advance(Duration::from_mins(98));
     fixture.sweep().await;
     assert!(fixture.published("delivery-telegram").await.is_empty());
-    assert!(fixture.fake.shown().is_empty());
+    assert!(fixture.fake.visible_texts().is_empty());
     // Once more changes nothing.
     assert_eq!(cancel(&fixture, "d1", "s").await.unwrap(), report);
 }
@@ -117,5 +117,5 @@ async fn a_delivery_is_cancelled_while_its_files_are_not_stored() {
     .await;
     assert!(report.finished && report.cancelled && report.files.is_empty());
     assert_eq!(report.session, "s");
-    assert!(fixture.fake.shown().is_empty());
+    assert!(fixture.fake.visible_texts().is_empty());
 }

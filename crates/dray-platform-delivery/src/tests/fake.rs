@@ -123,15 +123,15 @@ impl FakePlatform {
         self.lock().script.extend(acts);
     }
 
-    pub(crate) fn seen(&self) -> Vec<SeenMessage> {
+    pub(crate) fn visible_messages(&self) -> Vec<SeenMessage> {
         self.lock().seen.clone()
     }
 
     /// What users see, as `route:files|text`.
-    pub(crate) fn shown(&self) -> Vec<String> {
+    pub(crate) fn visible_texts(&self) -> Vec<String> {
         let line =
             |seen: SeenMessage| format!("{}:{}|{}", seen.route, seen.files.join(","), seen.text);
-        self.seen().into_iter().map(line).collect()
+        self.visible_messages().into_iter().map(line).collect()
     }
 
     pub(crate) fn requests(&self) -> usize {
@@ -383,7 +383,10 @@ impl Platform for FakePlatform {
         if self.ambiguity != DuplicateProtection::Reconcile {
             return Ok(ReconcileResult::Unknown);
         }
-        let found = self.seen().into_iter().find(|seen| seen.key == request.key);
+        let found = self
+            .visible_messages()
+            .into_iter()
+            .find(|seen| seen.key == request.key);
         Ok(found.map_or(ReconcileResult::NotSent, |seen| {
             ReconcileResult::Sent(Self::confirmed(&request, &seen.id, seen.files.len(), false))
         }))

@@ -83,11 +83,11 @@ impl DeliveryFixture {
         change: impl FnOnce(&mut Config),
     ) -> Self {
         let bus = provisioned(&clock).await;
-        Self::over(bus, clock, ambiguity, change).await
+        Self::start_on(bus, clock, ambiguity, change).await
     }
 
     /// A fixture over this bus.
-    pub(crate) async fn over(
+    pub(crate) async fn start_on(
         bus: Bus,
         clock: Clock,
         ambiguity: DuplicateProtection,
@@ -213,7 +213,7 @@ impl DeliveryFixture {
     }
 
     /// Does the work that continues with a delivery after its wait.
-    pub(crate) async fn go_on(&self, id: &str) -> Result<WorkEnd, DeliveryError> {
+    pub(crate) async fn resume(&self, id: &str) -> Result<WorkEnd, DeliveryError> {
         let report = self.record(id).await;
         let meta = crate::reconciler::round_meta(&report).unwrap();
         let work = crate::reconciler::round_work(&report);

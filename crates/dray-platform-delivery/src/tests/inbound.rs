@@ -227,7 +227,7 @@ async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
         .await
         .unwrap();
     assert_eq!(
-        fixture.fake.shown(),
+        fixture.fake.visible_texts(),
         ["text:|Your files were not taken: this chat is not connected to a session."]
     );
 }

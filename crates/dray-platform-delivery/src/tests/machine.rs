@@ -24,7 +24,7 @@ async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
         assert_eq!(states(&report), [FileState::Unknown, FileState::Delivered]);
         assert!(!report.success);
         assert_eq!(fixture.fake.requests(), 3, "two files and the notice");
-        let notice = fixture.fake.seen().pop().unwrap().text;
+        let notice = fixture.fake.visible_messages().pop().unwrap().text;
         assert_eq!(notice, "⚠️ May have been delivered: a.txt.");
     }
 }
@@ -41,7 +41,7 @@ async fn a_crash_after_the_request_was_sent_is_unknown_and_never_repeated() {
         assert_eq!(states(&report), [FileState::Unknown]);
         let of_file = fixture
             .fake
-            .seen()
+            .visible_messages()
             .into_iter()
             .filter(|seen| !seen.files.is_empty());
         assert_eq!(of_file.count(), shown);
@@ -81,7 +81,7 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
                 "{ambiguity:?} {act:?}"
             );
             assert_eq!(
-                fixture.fake.shown(),
+                fixture.fake.visible_texts(),
                 ["document:a.txt|"],
                 "{ambiguity:?} {act:?}"
             );
@@ -101,7 +101,7 @@ async fn after_the_window_of_a_key_no_replica_sends_again() {
     assert_eq!(
         fixture
             .fake
-            .seen()
+            .visible_messages()
             .iter()
             .filter(|seen| !seen.files.is_empty())
             .count(),
@@ -179,7 +179,13 @@ async fn every_class_of_refusal_ends_in_its_state() {
             (Some(kind.into()), "7")
         );
         assert_eq!(file.error_message, kind.sentence());
-        assert!(fixture.fake.seen().iter().all(|seen| seen.files.is_empty()));
+        assert!(
+            fixture
+                .fake
+                .visible_messages()
+                .iter()
+                .all(|seen| seen.files.is_empty())
+        );
     }
 }
 
@@ -240,7 +246,7 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     let mut elsewhere = fixture.files("d3", &[("c.txt", b"c")]).await;
     elsewhere.target = Some(super::fixture::chat("43"));
     assert!(fixture.delivered(&elsewhere).await.success);
-    assert_eq!(fixture.fake.shown(), ["document:c.txt|"]);
+    assert_eq!(fixture.fake.visible_texts(), ["document:c.txt|"]);
     // Redelivered work of the first round finds that others will continue.
     assert!(matches!(
         fixture.deliver(&work).await.unwrap(),
@@ -258,7 +264,7 @@ async fn r_10_parts_that_were_not_confirmed_are_not_delivered() {
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered, FileState::Failed]);
     assert!(report.files[0].lossy);
-    assert_eq!(fixture.fake.shown()[0], "photo:a.png|");
+    assert_eq!(fixture.fake.visible_texts()[0], "photo:a.png|");
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ fn ambiguity() -> impl Strategy<Value = DuplicateProtection> {
 async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
     for _ in 0..60 {
         let died = {
-            let going = fixture.go_on(id);
+            let going = fixture.resume(id);
             tokio::pin!(going);
             tokio::select! {
                 ended = &mut going => match ended.unwrap() {
@@ -94,7 +94,7 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
         .unwrap();
     to_the_end(&mut fixture, "d").await;
     let report = fixture.record("d").await;
-    let seen = fixture.fake.seen();
+    let seen = fixture.fake.visible_messages();
     for file in &report.files {
         let shown = seen
             .iter()

@@ -19,7 +19,7 @@ async fn the_new_id_of_a_moved_chat_is_used_after_a_restart_too() {
     assert_eq!(report.target.unwrap().chat, "-100");
     let chats: Vec<_> = fixture
         .fake
-        .seen()
+        .visible_messages()
         .into_iter()
         .map(|seen| seen.chat)
         .collect();

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::fixture::{DeliveryFixture, chat};
-use super::path::{QueueWorkers, over, request};
+use super::path::{QueueWorkers, finished_record, request};
 use super::replicas::other;
 use crate::deliver::WorkEnd;
 use crate::delivery_service::DeliveryService;
@@ -53,7 +53,7 @@ async fn gather(fixture: &DeliveryFixture, id: &str) {
     sent.unwrap();
 }
 
-fn shown(ids: &[&str]) -> Vec<String> {
+fn expected_texts(ids: &[&str]) -> Vec<String> {
     ids.iter().map(|id| format!("document:{id}.txt|")).collect()
 }
 
@@ -65,7 +65,7 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
     }
     for id in ["d3", "d2"] {
         gather(&fixture, id).await;
-        let ended = fixture.go_on(id).await.unwrap();
+        let ended = fixture.resume(id).await.unwrap();
         assert!(matches!(ended, WorkEnd::Waiting(_)), "{id}");
     }
     fixture.sweep().await;
@@ -74,20 +74,23 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
     assert_eq!(fixture.fake.requests(), 0);
     gather(&fixture, "d1").await;
     assert!(matches!(
-        fixture.go_on("d1").await.unwrap(),
+        fixture.resume("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
     fixture.sweep().await;
     let published = fixture.published("delivery-telegram").await;
     assert_eq!(published[2..], ["d1", "r1-d2"], "one after the other");
     for id in ["d2", "d3"] {
-        let ended = fixture.go_on(id).await.unwrap();
+        let ended = fixture.resume(id).await.unwrap();
         assert!(matches!(ended, WorkEnd::Finished(_)), "{id}");
         fixture.sweep().await;
     }
     let published = fixture.published("delivery-telegram").await;
     assert_eq!(published[4..], ["r1-d3"]);
-    assert_eq!(fixture.fake.shown(), shown(&["d1", "d2", "d3"]));
+    assert_eq!(
+        fixture.fake.visible_texts(),
+        expected_texts(&["d1", "d2", "d3"])
+    );
 }
 
 /// Asks for eight deliveries in sequence, does their work on these replicas, and checks what the chat shows.
@@ -106,9 +109,9 @@ async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<Delive
             .unwrap();
     }
     for id in DELIVERY_IDS {
-        assert!(over(fixture, id).await.success, "{id}");
+        assert!(finished_record(fixture, id).await.success, "{id}");
     }
-    assert_eq!(fixture.fake.shown(), shown(&DELIVERY_IDS));
+    assert_eq!(fixture.fake.visible_texts(), expected_texts(&DELIVERY_IDS));
     stop.cancel();
     while let Some(ended) = reconcilers.join_next().await {
         ended.unwrap();
@@ -136,7 +139,7 @@ async fn a_delivery_that_hangs_blocks_its_chat_no_longer_than_the_timeout() {
     accept(&fixture, "d2").await;
     gather(&fixture, "d2").await;
     assert!(matches!(
-        fixture.go_on("d2").await.unwrap(),
+        fixture.resume("d2").await.unwrap(),
         WorkEnd::Waiting(_)
     ));
     fixture.clock.advance(Duration::from_mins(5));
@@ -146,15 +149,15 @@ async fn a_delivery_that_hangs_blocks_its_chat_no_longer_than_the_timeout() {
         ["d2", "r1-d2"]
     );
     assert!(matches!(
-        fixture.go_on("d2").await.unwrap(),
+        fixture.resume("d2").await.unwrap(),
         WorkEnd::Finished(_)
     ));
     gather(&fixture, "d1").await;
     assert!(matches!(
-        fixture.go_on("d1").await.unwrap(),
+        fixture.resume("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    assert_eq!(fixture.fake.shown(), shown(&["d2", "d1"]));
+    assert_eq!(fixture.fake.visible_texts(), expected_texts(&["d2", "d1"]));
 }
 
 #[tokio::test]
@@ -172,7 +175,7 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
     accept(&fixture, "d1").await;
     gather(&fixture, "d1").await;
     assert!(matches!(
-        fixture.go_on("d1").await.unwrap(),
+        fixture.resume("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
     let again = fixture

@@ -74,7 +74,7 @@ impl QueueWorkers {
 }
 
 /// The record once the delivery is over.
-pub(super) async fn over(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
+pub(super) async fn finished_record(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
     let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
         let held = fixture
@@ -120,11 +120,11 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
         (accepted.delivery_id.as_str(), accepted.duplicate),
         ("d1", false)
     );
-    let report = over(&fixture, "d1").await;
+    let report = finished_record(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(report.success);
-    let seen = fixture.fake.seen();
-    assert_eq!(fixture.fake.shown(), ["document:report.csv|here"]);
+    let seen = fixture.fake.visible_messages();
+    assert_eq!(fixture.fake.visible_texts(), ["document:report.csv|here"]);
     assert_eq!(seen[0].bytes, b"a,b\n1,2\n");
     assert_eq!(report.files[0].platform_message_id, seen[0].id);
     let json: serde_json::Value = serde_json::from_str(&report.result_json).unwrap();
@@ -144,8 +144,12 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
         .accept(&fixture.meta("d2"), &work)
         .await
         .unwrap();
-    over(&fixture, "d2").await;
-    assert_eq!(fixture.fake.seen().len(), 2, "asked twice, sent twice");
+    finished_record(&fixture, "d2").await;
+    assert_eq!(
+        fixture.fake.visible_messages().len(),
+        2,
+        "asked twice, sent twice"
+    );
 }
 
 #[tokio::test]
@@ -167,7 +171,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
         .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    let report = over(&fixture, "d1").await;
+    let report = finished_record(&fixture, "d1").await;
     assert_eq!(
         states(&report),
         [
@@ -188,7 +192,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
         ["not_found", "", "forbidden", "", "unsupported_kind"]
     );
     assert!(!report.success);
-    let shown = fixture.fake.shown();
+    let shown = fixture.fake.visible_texts();
     assert_eq!(shown[..2], ["document:ok.txt|", "document:out.zip|"]);
     assert!(
         shown[2].starts_with("text:|⚠️ Couldn't deliver: none, .env, pipe."),
@@ -209,7 +213,7 @@ async fn a_session_without_a_chat_is_reported_and_asked_for_later() {
         .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    let report = over(&fixture, "d1").await;
+    let report = finished_record(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
     let mut events = fixture
         .bus
@@ -245,7 +249,7 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
         .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    let report = over(&fixture, "d1").await;
+    let report = finished_record(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
     let file = &report.files[0];
     assert_eq!((file.name.as_str(), file.size), ("report.pdf", 8));
@@ -279,7 +283,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
             .accept(&fixture.meta(id), &work)
             .await
             .unwrap();
-        let report = over(&fixture, id).await;
+        let report = finished_record(&fixture, id).await;
         assert_eq!(
             report.files[0].error_kind,
             Some(ErrorKind::Forbidden.into()),
@@ -297,7 +301,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
         .accept(&fixture.meta("d3"), &own)
         .await
         .unwrap();
-    assert!(over(&fixture, "d3").await.success);
+    assert!(finished_record(&fixture, "d3").await.success);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, chat, serve, states};
-use super::path::{QueueWorkers, over, request};
+use super::path::{QueueWorkers, finished_record, request};
 use crate::link::LinkPolicy;
 use crate::record::FileState;
 
@@ -153,10 +153,10 @@ impl PreviewFixture {
 async fn a_preview_is_sent_in_place_of_the_file_and_its_openings_are_in_the_receipt() {
     let fixture = PreviewFixture::new(LinkPolicy::Auto).await;
     fixture.send("d1").await.unwrap();
-    let record = over(&fixture.delivery, "d1").await;
+    let record = finished_record(&fixture.delivery, "d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsPreview]);
     assert!(record.success);
-    let seen = fixture.delivery.fake.seen();
+    let seen = fixture.delivery.fake.visible_messages();
     assert_eq!((seen.len(), seen[0].route), (1, Route::Link));
     assert!(
         seen[0].text.contains("r.html, to look at until")
@@ -209,9 +209,9 @@ async fn a_preview_is_sent_in_place_of_the_file_and_its_openings_are_in_the_rece
 async fn previews_are_refused_unless_the_operator_allows_them() {
     let fixture = PreviewFixture::new(LinkPolicy::Never).await;
     fixture.send("d1").await.unwrap();
-    let record = over(&fixture.delivery, "d1").await;
+    let record = finished_record(&fixture.delivery, "d1").await;
     assert_eq!(states(&record), [FileState::Rejected]);
-    assert!(fixture.delivery.fake.seen().is_empty());
+    assert!(fixture.delivery.fake.visible_messages().is_empty());
     assert!(fixture.previews.0.lock().unwrap().asked.is_empty());
 }
 
@@ -221,14 +221,14 @@ async fn a_refused_or_unavailable_preview_is_tried_again_only_where_it_may_pass(
     let away = Fault::new(FaultCode::Unavailable, "Restarting.");
     fixture.previews.0.lock().unwrap().faults = vec![away];
     fixture.send("d1").await.unwrap();
-    let record = over(&fixture.delivery, "d1").await;
+    let record = finished_record(&fixture.delivery, "d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsPreview]);
     let denied = Fault::new(FaultCode::Denied, "Policy keeps it inside.");
     fixture.previews.0.lock().unwrap().faults = vec![denied];
     fixture.send("d2").await.unwrap();
-    let record = over(&fixture.delivery, "d2").await;
+    let record = finished_record(&fixture.delivery, "d2").await;
     assert_eq!(states(&record), [FileState::Rejected]);
-    let shown = fixture.delivery.fake.seen();
+    let shown = fixture.delivery.fake.visible_messages();
     assert!(
         !shown
             .iter()
@@ -244,7 +244,7 @@ async fn the_link_of_an_attempt_that_was_not_shown_is_revoked() {
         .fake
         .script([FakeAction::Refuse(dray_platform::ErrorKind::Transient)]);
     fixture.send("d1").await.unwrap();
-    let record = over(&fixture.delivery, "d1").await;
+    let record = finished_record(&fixture.delivery, "d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsPreview]);
     let previews = fixture.previews.0.lock().unwrap().previews.clone();
     let revoked: Vec<_> = previews

@@ -127,7 +127,7 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
     assert_eq!(states(&late), [FileState::Delivered]);
     assert!(matches!(early.unwrap(), WorkEnd::Finished(_)));
     assert_eq!(
-        fixture.fake.shown(),
+        fixture.fake.visible_texts(),
         ["document:first.txt|", "document:second.txt|"]
     );
 }

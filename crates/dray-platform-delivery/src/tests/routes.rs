@@ -38,7 +38,7 @@ async fn r_12_a_link_is_true_and_stays_out_of_the_result() {
     work.message = "look".to_owned();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
-    let seen = fixture.fake.seen();
+    let seen = fixture.fake.visible_messages();
     assert_eq!(
         (seen[0].route, seen[0].text.as_str()),
         (Route::Text, "look")
@@ -120,7 +120,12 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
     fixture.delivered(&work).await;
     let work = fixture.files("d2", &[("other name.txt", b"abc")]).await;
     fixture.delivered(&work).await;
-    let by_id: Vec<_> = fixture.fake.seen().iter().map(|seen| seen.by_id).collect();
+    let by_id: Vec<_> = fixture
+        .fake
+        .visible_messages()
+        .iter()
+        .map(|seen| seen.by_id)
+        .collect();
     assert_eq!(by_id, [false, true]);
     fixture
         .fake
@@ -128,7 +133,7 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
     let work = fixture.files("d3", &[("a.txt", b"abc")]).await;
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
-    let last = fixture.fake.seen().pop().unwrap();
+    let last = fixture.fake.visible_messages().pop().unwrap();
     assert!(
         !last.by_id && last.bytes == b"abc",
         "the bytes went up again"
@@ -174,7 +179,7 @@ async fn a_refused_album_goes_one_by_one() {
     work.message = "both".to_owned();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered, FileState::Rejected]);
-    assert_eq!(fixture.fake.shown()[0], "photo:a.png|both");
+    assert_eq!(fixture.fake.visible_texts()[0], "photo:a.png|both");
 }
 
 #[tokio::test]
@@ -187,10 +192,10 @@ async fn a_text_that_is_too_long_goes_in_pieces() {
     work.message = "one two three four five six seven".to_owned();
     let report = fixture.delivered(&work).await;
     assert!(report.success);
-    let shown = fixture.fake.shown();
+    let shown = fixture.fake.visible_texts();
     let text: Vec<_> = fixture
         .fake
-        .seen()
+        .visible_messages()
         .into_iter()
         .map(|seen| seen.text)
         .collect();
@@ -212,7 +217,7 @@ async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_reported() {
     work.message = "longer than the caption may be here".to_owned();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
-    assert_eq!(fixture.fake.shown(), ["document:a.txt|"]);
+    assert_eq!(fixture.fake.visible_texts(), ["document:a.txt|"]);
     assert_eq!(
         report.notice,
         "⚠️ The message that goes with the files could not be shown."

@@ -59,7 +59,7 @@ pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
     bus.apply_topology(&Topology::new(1, 1 << 30))
         .await
         .unwrap();
-    let fixture = DeliveryFixture::over(bus, clock, DuplicateProtection::Unknown, |_| {}).await;
+    let fixture = DeliveryFixture::start_on(bus, clock, DuplicateProtection::Unknown, |_| {}).await;
     for (name, bytes) in [
         ("a.txt", &b"abc"[..]),
         ("b.txt", b"b"),
@@ -90,7 +90,7 @@ async fn put_work(fixture: &DeliveryFixture, operation: &str, work: &v1::Deliver
 }
 
 async fn ended(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
-    super::path::over(fixture, id).await
+    super::path::finished_record(fixture, id).await
 }
 
 #[test]
@@ -202,7 +202,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
         let expected = [FileState::Delivered, FileState::Unknown];
         assert_eq!(states(&record), expected, "{id} is not sent a second time");
     }
-    let shown = fixture.fake.shown();
+    let shown = fixture.fake.visible_texts();
     let files: Vec<_> = shown.iter().filter(|line| line.contains(".txt|")).collect();
     assert!(files.is_empty(), "{shown:?}");
 
@@ -216,7 +216,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
     );
     put_work(&fixture, "notice", &old_work("notice")).await;
     eventually("the notice", async || {
-        let shown = fixture.fake.shown();
+        let shown = fixture.fake.visible_texts();
         let is_shown = |line: &String| line.contains("Your files were not taken");
         shown.iter().any(is_shown).then_some(())
     })
@@ -271,7 +271,7 @@ async fn waiting_deliveries_continue_after_an_upgrade() {
     for id in ["rate-limited", "queue"] {
         let meta = round_meta(&fixture.record(id).await).unwrap();
         assert_eq!(meta.operation.as_str(), format!("r1-{id}"));
-        let ended = fixture.go_on(id).await.unwrap();
+        let ended = fixture.resume(id).await.unwrap();
         assert!(
             matches!(&ended, WorkEnd::Finished(record) if record.success),
             "{ended:?}"
@@ -286,7 +286,7 @@ async fn waiting_deliveries_continue_after_an_upgrade() {
         .statuses
         .window_opened(&account, "42")
         .await;
-    let ended = fixture.go_on("reopened").await.unwrap();
+    let ended = fixture.resume("reopened").await.unwrap();
     assert!(
         matches!(&ended, WorkEnd::Finished(record) if record.success),
         "{ended:?}"

@@ -35,7 +35,7 @@ async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
     fixture.sweep().await;
     assert!(fixture.published("delivery-telegram").await.is_empty());
     assert!(
-        matches!(fixture.go_on("d1").await.unwrap(), WorkEnd::Waiting(_)),
+        matches!(fixture.resume("d1").await.unwrap(), WorkEnd::Waiting(_)),
         "too soon"
     );
     fixture.clock.advance(Duration::from_mins(98));
@@ -44,16 +44,16 @@ async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
         fixture.published("delivery-telegram").await,
         ["r1-d1", "r1-d2"]
     );
-    let WorkEnd::Finished(report) = fixture.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(matches!(
-        fixture.go_on("d2").await.unwrap(),
+        fixture.resume("d2").await.unwrap(),
         WorkEnd::Finished(_)
     ));
     assert_eq!(
-        fixture.fake.shown(),
+        fixture.fake.visible_texts(),
         ["document:a.txt|", "document:b.txt|"],
         "in order"
     );
@@ -87,7 +87,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
         .window_opened(&account, "other")
         .await;
     assert!(matches!(
-        fixture.go_on("d1").await.unwrap(),
+        fixture.resume("d1").await.unwrap(),
         WorkEnd::Waiting(_)
     ));
     fixture
@@ -98,7 +98,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
         .await;
     fixture.sweep().await;
     assert_eq!(fixture.published("delivery-telegram").await, ["r1-d1"]);
-    let WorkEnd::Finished(report) = fixture.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
@@ -164,7 +164,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
     // A success, and a status update of a confirmed message, change nothing.
     let work = fixture.files("d3", &[("c.txt", b"c")]).await;
     fixture.delivered(&work).await;
-    let id = fixture.fake.seen().pop().unwrap().id;
+    let id = fixture.fake.visible_messages().pop().unwrap().id;
     fixture
         .replica
         .inbound
@@ -201,7 +201,7 @@ async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
         .statuses
         .window_opened(&account, "42")
         .await;
-    let WorkEnd::Finished(report) = fixture.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
@@ -330,7 +330,7 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         .unwrap();
     assert_eq!(accepted.delivery_id, "d2");
     let _workers = super::path::QueueWorkers::start(&fixture);
-    let report = super::path::over(&fixture, "d2").await;
+    let report = super::path::finished_record(&fixture, "d2").await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(
         report.files[0].name, "b.txt",
@@ -348,7 +348,7 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         .resend(&fixture.meta("d4"), &resend("d2", true))
         .await
         .unwrap();
-    assert!(super::path::over(&fixture, "d4").await.success);
+    assert!(super::path::finished_record(&fixture, "d4").await.success);
     let nobody = fixture
         .replica
         .receipts

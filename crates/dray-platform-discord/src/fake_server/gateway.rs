@@ -80,7 +80,7 @@ impl Default for FakeGateway {
 
 impl FakeGateway {
     /// Sends an event to every session.
-    pub(super) fn tell(&mut self, name: &str, event: &Value) {
+    pub(super) fn broadcast(&mut self, name: &str, event: &Value) {
         for events in self.sessions.values_mut() {
             push_event(events, name, event);
         }
@@ -110,7 +110,7 @@ impl FakeDiscord {
     }
 
     /// Does this to all open connections.
-    pub fn kick(&self, kick: DisconnectAll) {
+    pub fn disconnect_all(&self, kick: DisconnectAll) {
         let mut state = self.server.shared().lock();
         state.link.kick = kick;
         state.link.news.send_modify(|kicks| *kicks += 1);

@@ -116,7 +116,7 @@ impl FakeDiscord {
             // Only the gateway says where a message was written.
             fields.insert("guild_id".to_owned(), guild.into());
         }
-        state.link.tell("MESSAGE_CREATE", &message);
+        state.link.broadcast("MESSAGE_CREATE", &message);
         id
     }
 

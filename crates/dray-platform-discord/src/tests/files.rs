@@ -8,7 +8,7 @@ use dray_types::ByteSize;
 use futures_util::TryStreamExt as _;
 use serde_json::json;
 
-use super::inbox::{begun, hasty, receive};
+use super::inbox::{begun, receive, with_short_delays};
 use super::{bot, options};
 use crate::DiscordOptions;
 use crate::fake_server::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_ID};
@@ -16,7 +16,7 @@ use crate::fake_server::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_
 #[tokio::test]
 async fn files_of_users_come_with_their_words() {
     let fake = FakeDiscord::start().await.unwrap();
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (channel, person) = (fake.channel(0), fake.conversation());
     let thread = fake.thread(&channel);
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
@@ -70,7 +70,7 @@ async fn bot_fetch(
 async fn files_of_another_size_than_reported_fail() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    let receiver = hasty(options(&fake));
+    let receiver = with_short_delays(options(&fake));
     let (_, ()) = receive(&receiver, 0, |mut scene| async move {
         begun(&fake, 1).await;
         let id = fake.user_writes(&channel, "", &[("a.txt", &vec![7; 100_000])]);
@@ -160,14 +160,14 @@ async fn discord_py_accepts_the_fake_gateway() {
         fake.user_writes(&thread, "in the thread", &[]);
         // The client asks for what follows by what it writes itself.
         let waiting = async {
-            while fake.seen(&channel).is_empty() {
+            while fake.visible_messages(&channel).is_empty() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_mins(2), waiting)
             .await
             .expect("it writes");
-        fake.kick(DisconnectAll::Drop);
+        fake.disconnect_all(DisconnectAll::Drop);
         fake.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
         begun(&fake, 2).await
     };

@@ -19,7 +19,7 @@ use crate::gateway::ReconnectDelays;
 use crate::{DiscordOptions, DiscordPlatform};
 
 /// A bot that does not wait long.
-pub(super) fn hasty(options: DiscordOptions) -> DiscordPlatform {
+pub(super) fn with_short_delays(options: DiscordOptions) -> DiscordPlatform {
     let mut bot = bot(options);
     bot.pauses = ReconnectDelays {
         first: Duration::from_millis(5),
@@ -88,7 +88,7 @@ async fn messages_of_bots_and_of_other_channels_are_skipped() {
     let fake = FakeDiscord::start().await.unwrap();
     let (channel, other) = (fake.channel(0), fake.channel(0));
     let thread = fake.thread(&channel);
-    let bot = hasty(DiscordOptions {
+    let bot = with_short_delays(DiscordOptions {
         channels: vec![channel.clone()],
         ..options(&fake)
     });
@@ -111,7 +111,7 @@ async fn messages_of_bots_and_of_other_channels_are_skipped() {
 async fn a_thread_that_no_event_announced_is_requested() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
         begun(&fake, 1).await;
         let thread = fake.thread(&channel);
@@ -130,7 +130,7 @@ async fn a_thread_that_no_event_announced_is_requested() {
 async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
@@ -144,7 +144,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
         .into_iter()
         .enumerate()
         {
-            fake.kick(kick);
+            fake.disconnect_all(kick);
             let texts = [format!("{index} meanwhile"), format!("{index} later")];
             fake.user_writes(&channel, &texts[0], &[]);
             fake.user_writes(&channel, &texts[1], &[]);
@@ -166,7 +166,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
 async fn messages_that_could_not_be_stored_come_again_in_order() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (_, texts) = receive(&bot, 3, |mut scene| async move {
         begun(&fake, 1).await;
         for text in ["1", "2", "3"] {
@@ -184,7 +184,7 @@ async fn a_heartbeat_without_an_answer_ends_the_connection() {
     let channel = fake.channel(0);
     fake.beat(Duration::from_millis(20));
     fake.script_gateway(GatewayFault::NoAnswer);
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (_, begun) = receive(&bot, 0, |mut scene| async move {
         let begun = begun(&fake, 2).await;
         fake.user_writes(&channel, "still here", &[]);
@@ -200,7 +200,7 @@ async fn a_heartbeat_without_an_answer_ends_the_connection() {
 async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
     let fake = FakeDiscord::start().await.unwrap();
     let (channel, person) = (fake.channel(0), fake.conversation());
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "before", &[]);
@@ -208,7 +208,7 @@ async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
         assert_eq!(scene.texts(2).await, ["before", "between us"]);
         fake.script_gateway(GatewayFault::Invalid(false));
         fake.forget_sessions();
-        fake.kick(DisconnectAll::Drop);
+        fake.disconnect_all(DisconnectAll::Drop);
         let expected: Vec<String> = (0..130).map(|number| number.to_string()).collect();
         for text in &expected {
             fake.user_writes(&channel, text, &[("n.txt", b"n")]);
@@ -255,7 +255,7 @@ impl InboundSink for RefusingSink {
 async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumption() {
     let fake = FakeDiscord::start().await.unwrap();
     let person = fake.conversation();
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (inner, received) = RecordingSink::new(0);
     let sink = RefusingSink {
         inner,
@@ -270,7 +270,7 @@ async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumpti
         // No session brings this one: only the catch-up of the next session does.
         fake.forget_sessions();
         fake.user_writes(&person, "missed", &[]);
-        fake.kick(DisconnectAll::Drop);
+        fake.disconnect_all(DisconnectAll::Drop);
         while sink.refused.lock().unwrap().is_some() {
             tokio::task::yield_now().await;
         }
@@ -287,13 +287,13 @@ async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumpti
 async fn a_resumable_session_is_resumed() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (_, begun) = receive(&bot, 0, |mut scene| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
         assert_eq!(scene.texts(1).await, ["1"]);
         fake.script_gateway(GatewayFault::Invalid(true));
-        fake.kick(DisconnectAll::Close(4009));
+        fake.disconnect_all(DisconnectAll::Close(4009));
         let _ = begun(&fake, 2).await;
         fake.user_writes(&channel, "2", &[]);
         assert_eq!(scene.texts(1).await, ["2"]);
@@ -314,7 +314,7 @@ async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
             catch_up: dray_types::Period::secs(catch_up),
             ..options(&fake)
         };
-        let bot = hasty(options);
+        let bot = with_short_delays(options);
         let (fake, channel) = (&fake, &channel);
         let (_, text) = receive(&bot, 0, |mut scene| async move {
             let begins = fake.begun().len() + 1;
@@ -333,7 +333,7 @@ async fn permanent_refusals_are_reported() {
     let fake = FakeDiscord::start().await.unwrap();
     for code in [4004, 4010, 4011, 4012, 4013, 4014] {
         fake.script_gateway(GatewayFault::Close(code));
-        let bot = hasty(options(&fake));
+        let bot = with_short_delays(options(&fake));
         let (sink, _received) = RecordingSink::new(0);
         let error = bot.poll(&sink, CancellationToken::new()).await.unwrap_err();
         assert_eq!(
@@ -356,7 +356,7 @@ async fn a_failing_gateway_is_retried() {
         fake.script_gateway(fault);
         fake.script_gateway(fault);
     }
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (_, texts) = receive(&bot, 0, |mut scene| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
@@ -371,7 +371,7 @@ async fn no_session_is_started_beyond_the_start_limit() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     fake.leave_sessions(0);
-    let bot = hasty(options(&fake));
+    let bot = with_short_delays(options(&fake));
     let (_, ()) = receive(&bot, 0, |mut scene| async move {
         let gateway_requests = || {
             let requests = fake.requests();

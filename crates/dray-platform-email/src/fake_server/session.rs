@@ -43,7 +43,7 @@ pub(super) async fn serve_connection(
         announced: None,
         to: Vec::new(),
     };
-    session.say("220 fake.example.org ESMTP").await?;
+    session.write_line("220 fake.example.org ESMTP").await?;
     while let Some(line) = session.read().await? {
         let line = String::from_utf8_lossy(&line).into_owned();
         let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
@@ -58,7 +58,7 @@ pub(super) async fn serve_connection(
 }
 
 impl MailSession<'_> {
-    async fn say(&mut self, line: &str) -> io::Result<()> {
+    async fn write_line(&mut self, line: &str) -> io::Result<()> {
         self.io.write_all(format!("{line}\r\n").as_bytes()).await?;
         self.io.flush().await
     }
@@ -84,25 +84,25 @@ impl MailSession<'_> {
         let needs_tls = self.shared.tls.is_some() && !self.protected;
         match verb {
             "EHLO" => self.hello().await?,
-            "HELO" => self.say("250 fake.example.org").await?,
-            "NOOP" => self.say("250 2.0.0 ok").await?,
+            "HELO" => self.write_line("250 fake.example.org").await?,
+            "NOOP" => self.write_line("250 2.0.0 ok").await?,
             "RSET" => {
                 // RFC 5321, section 4.1.1.5.
                 self.forget();
-                self.say("250 2.0.0 ok").await?;
+                self.write_line("250 2.0.0 ok").await?;
             }
             "QUIT" => {
-                self.say("221 2.0.0 bye").await?;
+                self.write_line("221 2.0.0 bye").await?;
                 return Ok(false);
             }
-            _ if needs_tls => self.say("530 5.7.0 STARTTLS first").await?,
+            _ if needs_tls => self.write_line("530 5.7.0 STARTTLS first").await?,
             "AUTH" => self.login(line).await?,
-            _ if !self.known => self.say("530 5.7.0 log in first").await?,
+            _ if !self.known => self.write_line("530 5.7.0 log in first").await?,
             "MAIL" => self.sender(line).await?,
             "RCPT" => self.recipient(line).await?,
-            "DATA" if self.to.is_empty() => self.say("503 5.5.1 no recipients").await?,
+            "DATA" if self.to.is_empty() => self.write_line("503 5.5.1 no recipients").await?,
             "DATA" => return self.data().await,
-            _ => self.say("502 5.5.2 unknown").await?,
+            _ => self.write_line("502 5.5.2 unknown").await?,
         }
         Ok(true)
     }
@@ -122,7 +122,7 @@ impl MailSession<'_> {
             "250-AUTH PLAIN LOGIN\r\n"
         };
         let largest = self.shared.largest;
-        self.say(&format!(
+        self.write_line(&format!(
             "250-fake.example.org\r\n250-SIZE {largest}\r\n{tls}250 ENHANCEDSTATUSCODES"
         ))
         .await
@@ -130,7 +130,7 @@ impl MailSession<'_> {
 
     async fn start_tls(mut self) -> io::Result<Self> {
         let Some(tls) = self.shared.tls.clone().filter(|_| !self.protected) else {
-            self.say("502 5.5.1 no TLS").await?;
+            self.write_line("502 5.5.1 no TLS").await?;
             return Ok(self);
         };
         if self
@@ -138,9 +138,9 @@ impl MailSession<'_> {
             .fault(|fault| *fault == InjectedFault::SpeakBeforeTls)
             .is_some()
         {
-            self.say("220 go\r\n250 injected").await?;
+            self.write_line("220 go\r\n250 injected").await?;
         } else {
-            self.say("220 2.0.0 go").await?;
+            self.write_line("220 2.0.0 go").await?;
         }
         let io = TlsAcceptor::from(tls).accept(self.io.into_inner()).await?;
         // RFC 3207, section 4.2: data from before the handshake is discarded.
@@ -176,17 +176,17 @@ impl MailSession<'_> {
                 let password = self.ask("UGFzc3dvcmQ6").await?;
                 decode_base64(&user) == USER_NAME && decode_base64(&password) == USER_PASSWORD
             }
-            _ => return self.say("504 5.5.4 mechanism").await,
+            _ => return self.write_line("504 5.5.4 mechanism").await,
         };
         if self.known {
-            self.say("235 2.7.0 welcome").await
+            self.write_line("235 2.7.0 welcome").await
         } else {
-            self.say("535 5.7.8 bad credentials").await
+            self.write_line("535 5.7.8 bad credentials").await
         }
     }
 
     async fn ask(&mut self, what: &str) -> io::Result<String> {
-        self.say(&format!("334 {what}")).await?;
+        self.write_line(&format!("334 {what}")).await?;
         let line = self.read().await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
@@ -196,10 +196,10 @@ impl MailSession<'_> {
             .shared
             .fault(|fault| matches!(fault, InjectedFault::RefuseSender(_)))
         {
-            return self.say(response).await;
+            return self.write_line(response).await;
         }
         let Some(from) = path_address(line, "FROM:") else {
-            return self.say("501 5.5.4 syntax").await;
+            return self.write_line("501 5.5.4 syntax").await;
         };
         let upper = line.to_ascii_uppercase();
         let size = upper
@@ -210,26 +210,26 @@ impl MailSession<'_> {
             .announced
             .is_some_and(|size| size > self.shared.largest)
         {
-            return self.say("552 5.3.4 too big").await;
+            return self.write_line("552 5.3.4 too big").await;
         }
         self.from = Some(from);
-        self.say("250 2.1.0 ok").await
+        self.write_line("250 2.1.0 ok").await
     }
 
     async fn recipient(&mut self, line: &str) -> io::Result<()> {
         match path_address(line, "TO:") {
-            _ if self.from.is_none() => self.say("503 5.5.1 sender first").await,
-            None => self.say("501 5.5.4 syntax").await,
-            Some(to) if to == UNKNOWN_RECIPIENT => self.say("550 5.1.1 no such user").await,
+            _ if self.from.is_none() => self.write_line("503 5.5.1 sender first").await,
+            None => self.write_line("501 5.5.4 syntax").await,
+            Some(to) if to == UNKNOWN_RECIPIENT => self.write_line("550 5.1.1 no such user").await,
             Some(to) => {
                 self.to.push(to);
-                self.say("250 2.1.5 ok").await
+                self.write_line("250 2.1.5 ok").await
             }
         }
     }
 
     async fn data(&mut self) -> Goes {
-        self.say("354 go").await?;
+        self.write_line("354 go").await?;
         let fault = self.shared.fault(|fault| {
             !matches!(
                 fault,
@@ -249,7 +249,7 @@ impl MailSession<'_> {
             match fault {
                 Some(InjectedFault::CloseDuringBody) => return Ok(false),
                 Some(InjectedFault::RefuseDuringBody(response)) => {
-                    self.say(response).await?;
+                    self.write_line(response).await?;
                     return Ok(false);
                 }
                 _ => {}
@@ -270,7 +270,7 @@ impl MailSession<'_> {
         }
         if let Some(InjectedFault::Refuse(response)) = fault {
             self.forget();
-            self.say(response).await?;
+            self.write_line(response).await?;
             return Ok(true);
         }
         self.keep(parser, length, fault.as_ref()).await
@@ -284,11 +284,11 @@ impl MailSession<'_> {
     ) -> Goes {
         // By the real length: `SIZE` is only an announcement.
         if length > self.shared.largest {
-            self.say("552 5.3.4 too big").await?;
+            self.write_line("552 5.3.4 too big").await?;
             return Ok(true);
         }
         let Some(Ok(mail)) = parser.map(MailParser::end) else {
-            self.say("554 5.6.0 no mail").await?;
+            self.write_line("554 5.6.0 no mail").await?;
             return Ok(true);
         };
         let mail = ReceivedMail {
@@ -302,9 +302,9 @@ impl MailSession<'_> {
         self.shared.lock().mails.push(mail);
         match fault {
             Some(InjectedFault::LoseAnswer) => return Ok(false),
-            Some(InjectedFault::Gibberish) => self.say("<html>").await?,
+            Some(InjectedFault::Gibberish) => self.write_line("<html>").await?,
             Some(InjectedFault::Stall) => std::future::pending().await,
-            _ => self.say("250 2.0.0 kept").await?,
+            _ => self.write_line("250 2.0.0 kept").await?,
         }
         Ok(true)
     }

@@ -262,7 +262,7 @@ impl ImapConnection {
     async fn note(&mut self) -> Result<(), PlatformError> {
         match self.read_response().await? {
             ServerResponse::Untagged(response) => {
-                self.heard(&response);
+                self.record_announcement(&response);
                 Ok(())
             }
             _ => Err(PlatformError::new(
@@ -301,7 +301,7 @@ impl ImapConnection {
         loop {
             match self.next().await? {
                 ServerResponse::Continue => return Ok(()),
-                ServerResponse::Untagged(response) => self.heard(&response),
+                ServerResponse::Untagged(response) => self.record_announcement(&response),
                 // The command ended without the question, so it was refused.
                 ServerResponse::Done(done_tag, line) if done_tag == tag => {
                     return Err(refusal_error(&line));
@@ -317,7 +317,7 @@ impl ImapConnection {
         loop {
             match self.next().await? {
                 ServerResponse::Untagged(response) => {
-                    self.heard(&response);
+                    self.record_announcement(&response);
                     all.push(response);
                 }
                 ServerResponse::Done(done_tag, line) if done_tag == tag => {
@@ -341,7 +341,7 @@ impl ImapConnection {
     }
 
     /// Records announcements of new mail, which may be in any response.
-    fn heard(&mut self, response: &UntaggedResponse) {
+    fn record_announcement(&mut self, response: &UntaggedResponse) {
         let second = response
             .values
             .get(1)

@@ -80,7 +80,7 @@ impl PlatformFixture for EmailFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target(UNKNOWN_RECIPIENT))
     }
 

@@ -20,7 +20,7 @@ use crate::imap::ImapConnection;
 use crate::inbox::RetryDelays;
 use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
-pub(super) fn hasty(options: EmailOptions) -> EmailPlatform {
+pub(super) fn with_short_delays(options: EmailOptions) -> EmailPlatform {
     let mut email = sender(options);
     email.pauses = RetryDelays {
         first: Duration::from_millis(5),
@@ -60,7 +60,7 @@ async fn bytes(email: &EmailPlatform, file: &InboundAttachment) -> Result<Vec<u8
 }
 
 /// Opens a mailbox as a person would, to look and to change.
-async fn look(options: &EmailOptions, mailbox: &str) -> ImapConnection {
+async fn open_mailbox(options: &EmailOptions, mailbox: &str) -> ImapConnection {
     let email = sender(options.clone());
     let inbox = options.inbox.clone().unwrap();
     let mut connection = ImapConnection::open(options, &inbox, &email.tls)
@@ -72,7 +72,7 @@ async fn look(options: &EmailOptions, mailbox: &str) -> ImapConnection {
 
 /// Waits until all mails of a mailbox are marked.
 async fn all_are_seen(options: &EmailOptions) {
-    let mut connection = look(options, "INBOX").await;
+    let mut connection = open_mailbox(options, "INBOX").await;
     let waiting = async {
         while !connection.search("UNSEEN").await.unwrap().is_empty() {
             tokio::task::yield_now().await;
@@ -112,7 +112,7 @@ async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, &content(700_001)));
-    let email = hasty(options.clone());
+    let email = with_short_delays(options.clone());
     let messages = take(&email, 0, 1).await;
     let message = &messages[0];
     assert_eq!(message.text, "No 1\n\nВот.");
@@ -134,7 +134,7 @@ async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
 #[tokio::test]
 async fn a_mail_that_arrives_during_the_wait_is_delivered() {
     let dovecot = DovecotServer::start();
-    let email = hasty(dovecot.options(None));
+    let email = with_short_delays(dovecot.options(None));
     let (sink, mut received) = RecordingSink::new(0);
     let stop = CancellationToken::new();
     let polling = email.poll(&sink, stop.clone());
@@ -157,7 +157,7 @@ async fn mails_that_could_not_be_stored_are_found_again_in_order() {
     for number in 1..4 {
         dovecot.put("INBOX", &mail(number, b"x"));
     }
-    let messages = take(&hasty(options.clone()), 2, 3).await;
+    let messages = take(&with_short_delays(options.clone()), 2, 3).await;
     let ids: Vec<_> = messages
         .iter()
         .map(|message| message.message_id.as_str())
@@ -184,7 +184,7 @@ async fn mails_of_strangers_are_marked_and_not_taken() {
         format!("Auto-Submitted: auto-replied\r\n{good}").as_bytes(),
     );
     dovecot.put("INBOX", &mail(2, b"x"));
-    let messages = take(&hasty(options.clone()), 0, 1).await;
+    let messages = take(&with_short_delays(options.clone()), 0, 1).await;
     assert_eq!(messages[0].message_id, "<2@example.org>");
     all_are_seen(&options).await;
 }
@@ -194,7 +194,7 @@ async fn the_same_mail_twice_is_one_message() {
     let dovecot = DovecotServer::start();
     dovecot.put("INBOX", &mail(1, b"x"));
     dovecot.put("INBOX", &mail(1, b"x"));
-    let messages = take(&hasty(dovecot.options(None)), 0, 2).await;
+    let messages = take(&with_short_delays(dovecot.options(None)), 0, 2).await;
     let same = |message: &InboundMessage| (message.target.clone(), message.message_id.clone());
     assert_eq!(same(&messages[0]), same(&messages[1]));
 }
@@ -218,7 +218,7 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
         ] {
             between.rule((words, 5, then));
         }
-        let email = hasty(options.clone());
+        let email = with_short_delays(options.clone());
         let messages = take(&email, 0, 1).await;
         let file = &messages[0].attachments[0];
         between.rule((b"BODY[2]", 100_000, then));
@@ -247,14 +247,14 @@ async fn mails_with_reassigned_uids_are_found_by_their_message_id() {
     let nameless = nameless.replace("Message-ID", "X-Id");
     dovecot.put("Work", &mail(1, b"one"));
     dovecot.put("Work", nameless.as_bytes());
-    let email = hasty(options.clone());
+    let email = with_short_delays(options.clone());
     let messages = take(&email, 0, 2).await;
     assert!(
         messages[1].message_id.starts_with("uid-"),
         "{}",
         messages[1].message_id
     );
-    let mut person = look(&options, "INBOX").await;
+    let mut person = open_mailbox(&options, "INBOX").await;
     for command in ["DELETE Work", "CREATE Work"] {
         person.command(command).await.unwrap();
     }
@@ -279,9 +279,9 @@ async fn a_vanished_mail_is_reported() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, b"x"));
-    let email = hasty(options.clone());
+    let email = with_short_delays(options.clone());
     let messages = take(&email, 0, 1).await;
-    let mut person = look(&options, "INBOX").await;
+    let mut person = open_mailbox(&options, "INBOX").await;
     person
         .command("UID STORE 1 +FLAGS (\\Deleted)")
         .await
@@ -299,7 +299,7 @@ async fn a_huge_attachment_is_not_fetched() {
     let mut options = dovecot.options(None);
     options.inbox.as_mut().unwrap().download_limit = ByteSize::mib(2);
     dovecot.put("INBOX", &mail(1, &content(8 << 20)));
-    let email = hasty(options);
+    let email = with_short_delays(options);
     let messages = take(&email, 0, 1).await;
     let file = &messages[0].attachments[0];
     assert_eq!(file.unavailable, "too large (8.0 MB of 2.0 MB)");
@@ -326,7 +326,7 @@ async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
     for body in &bodies {
         dovecot.put("INBOX", format!("{head}{body}\r\n").as_bytes());
     }
-    let email = hasty(options.clone());
+    let email = with_short_delays(options.clone());
     let messages = take(&email, 0, bodies.len()).await;
     for message in &messages {
         for file in &message.attachments {
@@ -347,7 +347,9 @@ async fn a_refused_login_ends_the_polling() {
     let mut open = dovecot.options(None);
     open.inbox.as_mut().unwrap().security = ConnectionSecurity::StartTls;
     for options in [wrong, open] {
-        let polled = hasty(options).poll(&sink, CancellationToken::new()).await;
+        let polled = with_short_delays(options)
+            .poll(&sink, CancellationToken::new())
+            .await;
         let error = polled.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
         assert!(!error.to_string().contains("wrong password"));

@@ -64,7 +64,7 @@ async fn the_same_key_gives_the_same_message_id() {
     let words = delivery("words", Vec::new());
     fake.script(InjectedFault::LoseAnswer);
     let error = deliver(&email, &words).await.unwrap_err();
-    assert_eq!(error.moment(), SendOutcome::Ambiguous);
+    assert_eq!(error.send_outcome(), SendOutcome::Ambiguous);
     deliver(&email, &words).await.unwrap();
     let mails = fake.mails(RECIPIENT_ADDRESS);
     assert_eq!(mails.len(), 2);
@@ -89,7 +89,7 @@ async fn answers_belong_to_their_thread() {
     "<a@b>\r\nBcc: <all@example.org".clone_into(&mut words.target.reply_to);
     let error = deliver(&email, &words).await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::NoThread, SendOutcome::NotSent)
     );
 }
@@ -150,7 +150,7 @@ async fn refusals_are_final_and_keep_nothing() {
             .await
             .unwrap_err();
         assert_eq!(
-            (error.kind(), error.moment(), error.platform_code()),
+            (error.kind(), error.send_outcome(), error.platform_code()),
             (kind, SendOutcome::NotSent, code)
         );
     }
@@ -164,7 +164,7 @@ async fn a_refusal_during_the_body_is_reported() {
     fake.script(InjectedFault::RefuseDuringBody("552 5.3.4 enough"));
     let large = delivery("", vec![sample::binary_file("a.bin", 17_000_000)]);
     let error = deliver(&email, &large).await.unwrap_err();
-    assert_eq!(error.moment(), SendOutcome::NotSent);
+    assert_eq!(error.send_outcome(), SendOutcome::NotSent);
     // A reset may overtake the reply; then it is a connection that broke.
     assert!(
         matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Transient),
@@ -185,7 +185,7 @@ async fn a_send_without_a_response_is_ambiguous() {
         .await
         .unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::Transient, SendOutcome::Ambiguous)
     );
 }
@@ -256,7 +256,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
     };
     let error = deliver(&sender(stranger), &words).await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
     // A proxy that writes before the handshake.
@@ -294,7 +294,7 @@ async fn a_silent_server_ends_in_a_timeout() {
     let done = tokio::time::timeout(Duration::from_secs(20), sending).await;
     let error = done.unwrap().unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
 }

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::inbox::hasty;
+use super::inbox::with_short_delays;
 use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
 /// Mails that every request for fails.
@@ -78,7 +78,7 @@ async fn several_unreadable_mails_are_given_up_and_delay_no_other() {
             clients.spawn(serve(socket, Arc::clone(&server_marked)));
         }
     });
-    let email = hasty(EmailOptions {
+    let email = with_short_delays(EmailOptions {
         host: "127.0.0.1".to_owned(),
         from: "bot@our.example".to_owned(),
         inbox: Some(InboxOptions {

@@ -113,8 +113,8 @@ impl FakeHomeserver {
     }
 
     /// The bot's visible messages in a room, oldest first.
-    pub fn seen(&self, room: &str) -> Vec<StoredMessage> {
-        self.server.shared().lock().seen(room)
+    pub fn visible_messages(&self, room: &str) -> Vec<StoredMessage> {
+        self.server.shared().lock().visible_messages(room)
     }
 
     /// Injects a fault. Several are used one after the other, each where it applies.

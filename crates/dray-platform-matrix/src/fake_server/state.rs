@@ -113,7 +113,7 @@ impl FakeState {
         self.media.get(id.strip_prefix('/')?)
     }
 
-    pub(super) fn seen(&self, room: &str) -> Vec<StoredMessage> {
+    pub(super) fn visible_messages(&self, room: &str) -> Vec<StoredMessage> {
         let own = self.events.iter().filter(|(event_room, event)| {
             event_room == room && event.get("sender").and_then(Value::as_str) == Some(BOT_USER)
         });

@@ -31,7 +31,7 @@ impl PlatformFixture for MatrixFixture {
     }
 
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let messages = self.fake.seen(&target.chat).into_iter();
+        let messages = self.fake.visible_messages(&target.chat).into_iter();
         messages
             .map(|message| {
                 let text = |pointer: &str| {
@@ -68,7 +68,7 @@ impl PlatformFixture for MatrixFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target("#nowhere:fake.example"))
     }
 

@@ -22,7 +22,7 @@ async fn matrix_nio_accepts_the_fake_homeserver() {
     let output = dray_testkit::python::run_script("matrix_client.py", "nio", &arguments).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(256 * 40).collect();
     let digest = Sha256Digest::of(&bytes);
-    let messages = fake.seen(&room);
+    let messages = fake.visible_messages(&room);
     let [file] = messages.as_slice() else {
         panic!("{messages:?}");
     };

@@ -43,7 +43,7 @@ async fn each_kind_has_its_message_type() {
             ..SendFlags::default()
         };
         deliver(&matrix, &files, "key").await.unwrap();
-        let content = &fake.seen(&room)[0].content;
+        let content = &fake.visible_messages(&room)[0].content;
         assert_eq!(content["msgtype"], kind);
         let is_voice = content.get("org.matrix.msc3245.voice").is_some();
         assert_eq!(is_voice, as_voice);
@@ -57,7 +57,7 @@ async fn each_kind_has_its_message_type() {
     let size = files.files[0].size;
     let confirmed = deliver(&matrix, &files, "key").await.unwrap();
     assert_eq!(
-        fake.seen(&room)[0].content,
+        fake.visible_messages(&room)[0].content,
         json!({
             "msgtype": "m.image", "body": "Look, @\u{200B}room", "filename": "a.png",
             "info": { "size": size, "mimetype": "image/png", "w": 640, "h": 480 },
@@ -99,7 +99,7 @@ async fn threads_and_replies_have_their_own_relations() {
         thread.clone_into(&mut words.target.thread);
         reply_to.clone_into(&mut words.target.reply_to);
         deliver(&matrix, &words, "key").await.unwrap();
-        let content = &fake.seen(&room)[0].content;
+        let content = &fake.visible_messages(&room)[0].content;
         assert_eq!(content.get("m.relates_to"), relation.as_ref());
     }
 }
@@ -118,7 +118,7 @@ async fn r_12_links_get_no_previews() {
         key: "key",
     };
     matrix.send(send, &super::NoProgress).await.unwrap();
-    let content = &fake.seen(&room)[0].content;
+    let content = &fake.visible_messages(&room)[0].content;
     assert_eq!(content["com.beeper.linkpreviews"], json!([]));
 }
 
@@ -144,7 +144,7 @@ async fn sends_to_an_encrypted_room_are_refused() {
     assert!(matrix.prepare(send, &super::NoProgress).await.is_err());
     assert!(matrix.send(send, &super::NoProgress).await.is_err());
     assert_eq!(fake.received(), 0);
-    assert!(fake.seen(&room).is_empty());
+    assert!(fake.visible_messages(&room).is_empty());
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn a_room_is_found_by_its_id_or_alias_only() {
     fake.alias("#room:fake.example", &room);
     let words = delivery("#room:fake.example", "words", Vec::new());
     deliver(&matrix, &words, "key").await.unwrap();
-    assert_eq!(fake.seen(&room).len(), 1);
+    assert_eq!(fake.visible_messages(&room).len(), 1);
     for (chat, kind) in [
         ("@ada:fake.example", ErrorKind::NotFound),
         ("room", ErrorKind::NotFound),
@@ -165,7 +165,7 @@ async fn a_room_is_found_by_its_id_or_alias_only() {
         let words = delivery(chat, "words", Vec::new());
         let error = deliver(&matrix, &words, "key").await.unwrap_err();
         assert_eq!(
-            (error.kind(), error.moment()),
+            (error.kind(), error.send_outcome()),
             (kind, SendOutcome::NotSent),
             "{chat}"
         );
@@ -194,7 +194,7 @@ async fn r_6_the_homeservers_limit_holds() {
     fake.script(InjectedFault::NoLimit);
     let error = deliver(&matrix(&fake), &files, "key").await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::TooLarge, SendOutcome::NotSent)
     );
 }
@@ -226,9 +226,12 @@ async fn refusals_are_final_and_show_nothing() {
         fake.script(fault);
         let files = delivery(&room, "", vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&matrix, &files, "key").await.unwrap_err();
-        assert_eq!((error.kind(), error.moment()), (kind, SendOutcome::NotSent));
+        assert_eq!(
+            (error.kind(), error.send_outcome()),
+            (kind, SendOutcome::NotSent)
+        );
     }
-    assert!(fake.seen(&room).is_empty());
+    assert!(fake.visible_messages(&room).is_empty());
 }
 
 #[tokio::test]
@@ -241,7 +244,10 @@ async fn the_longest_text_of_the_worst_characters_fits_an_event() {
         let text = character.repeat(limit / character.len());
         let words = delivery(&room, &text, Vec::new());
         deliver(&matrix, &words, "key").await.unwrap();
-        assert_eq!(fake.seen(&room)[0].content["body"], text.as_str());
+        assert_eq!(
+            fake.visible_messages(&room)[0].content["body"],
+            text.as_str()
+        );
     }
 }
 
@@ -265,6 +271,6 @@ async fn an_upload_refused_for_its_size_is_reported_as_too_large() {
         };
         let error = matrix.prepare(send, &super::NoProgress).await.unwrap_err();
         assert_eq!((error.kind(), error.numbers()), (kind, numbers));
-        assert_eq!(error.moment(), SendOutcome::NotSent);
+        assert_eq!(error.send_outcome(), SendOutcome::NotSent);
     }
 }

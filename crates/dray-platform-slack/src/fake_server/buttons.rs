@@ -23,7 +23,7 @@ impl FakeSlack {
     /// The body that Slack posts when a user presses a button with this value: a form with JSON. Its signature is over these
     /// bytes.
     pub fn press(&self, channel: &str, ts: &str, user: &str, value: &str) -> String {
-        let messages = self.seen(channel);
+        let messages = self.visible_messages(channel);
         let message = messages.iter().find(|message| message.ts == ts);
         let shown = message.map_or("", |message| message.text.as_str());
         let text = shown

@@ -30,7 +30,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         .ask(&target(&channel), &question(detail))
         .await
         .unwrap();
-    let shown = fake.seen(&channel).remove(0);
+    let shown = fake.visible_messages(&channel).remove(0);
     assert_eq!((&shown.ts, shown.code.as_str()), (&id, detail));
     let labels: Vec<_> = shown.buttons.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(labels, ["Approve", "Refuse"]);
@@ -57,7 +57,8 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         outcome: None,
     };
     slack.reply(press, &refused).await.unwrap();
-    assert_eq!(fake.seen(&channel), std::slice::from_ref(&shown));
+    let visible = fake.visible_messages(&channel);
+    assert_eq!(visible, std::slice::from_ref(&shown));
     assert_eq!(
         fake.notices(),
         [("U77".to_owned(), "You may not.".to_owned())]
@@ -69,11 +70,9 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     for _ in 0..2 {
         slack.reply(press, &reply).await.unwrap();
     }
-    let ended = fake.seen(&channel).remove(0);
-    assert_eq!(
-        ended.text,
-        format!("{}\n\nApproved by ada (U77).", shown.text)
-    );
+    let ended = fake.visible_messages(&channel).remove(0);
+    let expected = format!("{}\n\nApproved by ada (U77).", shown.text);
+    assert_eq!(ended.text, expected);
     assert!(ended.buttons.is_empty());
     // A client that still shows the buttons reports the message as it is now.
     let late = ButtonPress {
@@ -81,7 +80,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         ..press.clone()
     };
     slack.reply(&late, &reply).await.unwrap();
-    assert_eq!(fake.seen(&channel), [ended]);
+    assert_eq!(fake.visible_messages(&channel), [ended]);
 }
 
 #[tokio::test]
@@ -111,5 +110,5 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
     fake.script(InjectedFault::Refuse("not_in_channel"));
     let error = slack.ask(&channel, &question("{}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
-    assert!(fake.seen(&channel.chat).is_empty());
+    assert!(fake.visible_messages(&channel.chat).is_empty());
 }

@@ -103,8 +103,8 @@ impl FakeTelegram {
     }
 
     /// The messages that the chat shows, oldest first.
-    pub fn seen(&self, chat: i64) -> Vec<StoredMessage> {
-        self.state().seen(chat)
+    pub fn visible_messages(&self, chat: i64) -> Vec<StoredMessage> {
+        self.state().visible_messages(chat)
     }
 
     /// The actions (`upload_document` …) that were shown in the chat.

@@ -117,7 +117,7 @@ impl FakeState {
         id
     }
 
-    pub(super) fn seen(&self, chat: i64) -> Vec<StoredMessage> {
+    pub(super) fn visible_messages(&self, chat: i64) -> Vec<StoredMessage> {
         self.chats
             .get(&chat)
             .map(|chat| chat.messages.clone())

@@ -53,7 +53,7 @@ impl PlatformFixture for TelegramFixture {
             0 => String::new(),
             number => number.to_string(),
         };
-        let messages = self.fake.seen(target.chat.parse().unwrap());
+        let messages = self.fake.visible_messages(target.chat.parse().unwrap());
         let visible = messages.into_iter().map(|messages| VisibleMessage {
             message_id: messages.message_id.to_string(),
             text: messages.text,
@@ -83,7 +83,7 @@ impl PlatformFixture for TelegramFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target(31_337))
     }
 

@@ -118,7 +118,7 @@ async fn r_9_a_redirect_is_not_followed() {
         .script(InjectedFault::RedirectDownload(address));
     let error = fetch(&fixture, &received).await.unwrap_err();
     assert!(!format!("{error:?}").contains(BOT_TOKEN));
-    assert_eq!(other.seen(), []);
+    assert_eq!(other.received_requests(), []);
 }
 
 #[tokio::test]

@@ -240,7 +240,7 @@ async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
         (fixture.fake.push().await.unwrap(), fixture.fake.waiting()),
         (2, 0)
     );
-    for request in hook.seen() {
+    for request in hook.received_requests() {
         let secret = request.field("x-telegram-bot-api-secret-token");
         assert_eq!((request.target(), secret), ("/hook", Some("hook-secret")));
     }

@@ -98,13 +98,16 @@ impl BotFixture {
         self.attempt(delivery, &steps[0]).await
     }
 
-    fn seen(&self) -> Vec<StoredMessage> {
-        self.fake.seen(self.chat)
+    fn visible_messages(&self) -> Vec<StoredMessage> {
+        self.fake.visible_messages(self.chat)
     }
 
     /// Kinds of the files seen.
     fn kinds(&self) -> Vec<&'static str> {
-        let files = self.seen().into_iter().filter_map(|message| message.file);
+        let files = self
+            .visible_messages()
+            .into_iter()
+            .filter_map(|message| message.file);
         files.map(|file| file.kind).collect()
     }
 }

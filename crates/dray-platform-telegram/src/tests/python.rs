@@ -64,7 +64,7 @@ fn sent(fixture: &BotFixture, sends: &Value) {
         assert_eq!(sends[name], true, "{name}");
     }
     assert_eq!(sends["group"], 1);
-    let messages = fixture.seen();
+    let messages = fixture.visible_messages();
     let kinds = [
         "photo",
         "document",

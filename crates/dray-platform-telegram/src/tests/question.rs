@@ -62,7 +62,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     let target = target(fixture.chat);
     let detail = r#"{"q":"*dear* <i>"}"#;
     let id = fixture.bot.ask(&target, &question(detail)).await.unwrap();
-    let shown = fixture.seen().remove(0);
+    let shown = fixture.visible_messages().remove(0);
     assert_eq!(shown.message_id.to_string(), id);
     assert_eq!((shown.code.as_str(), shown.preview), (detail, false));
     let labels: Vec<_> = shown.buttons.iter().map(|one| one.text.as_str()).collect();
@@ -90,7 +90,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         outcome: None,
     };
     fixture.bot.reply(&press, &refused).await.unwrap();
-    assert_eq!(fixture.seen(), std::slice::from_ref(&shown));
+    assert_eq!(fixture.visible_messages(), std::slice::from_ref(&shown));
     assert!(fixture.fake.notices()[0].is_alert);
     fixture
         .fake
@@ -101,13 +101,13 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         outcome: Some("Approved by Ada L.".to_owned()),
     };
     fixture.bot.reply(&press, &reply).await.unwrap();
-    let ended = fixture.seen().remove(0);
+    let ended = fixture.visible_messages().remove(0);
     assert_eq!(ended.text, format!("{}\n\nApproved by Ada L.", shown.text));
     assert_eq!(ended.buttons, Vec::<ShownButton>::new());
     // The same outcome again is shown already; the query was answered.
     let again = fixture.bot.reply(&press, &reply).await.unwrap_err();
     assert!(again.to_string().contains("query is too old"), "{again}");
-    assert_eq!(fixture.seen(), std::slice::from_ref(&ended));
+    assert_eq!(fixture.visible_messages(), std::slice::from_ref(&ended));
     // A client that still shows the buttons reports the message as it is now.
     fixture
         .fake
@@ -115,7 +115,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     let late = fixture.next_press().await;
     assert_eq!(late.text, ended.text);
     fixture.bot.reply(&late, &reply).await.unwrap();
-    assert_eq!(fixture.seen(), [ended]);
+    assert_eq!(fixture.visible_messages(), [ended]);
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
     let long = question(&"🙂".repeat(2048));
     let error = fixture.bot.ask(&target, &long).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLong);
-    assert!(fixture.seen().is_empty());
+    assert!(fixture.visible_messages().is_empty());
     fixture
         .fake
         .script(InjectedFault::Refuse(403, "bot was kicked".to_owned()));

@@ -10,7 +10,7 @@ use super::BotFixture;
 use crate::fake_server::InjectedFault;
 
 fn facts(error: &PlatformError) -> (ErrorKind, SendOutcome) {
-    (error.kind(), error.moment())
+    (error.kind(), error.send_outcome())
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn every_refusal_of_the_table_is_reported_and_shows_nothing() {
         assert_eq!(facts(&error), (kind, SendOutcome::NotSent), "{why}");
         assert_eq!(error.platform_code(), code.to_string());
         assert!(error.context().contains(why));
-        assert_eq!(fixture.seen(), []);
+        assert_eq!(fixture.visible_messages(), []);
         assert_eq!(fixture.fake.requests().len(), 1, "{why} was tried again");
     }
 }
@@ -59,7 +59,7 @@ async fn pictures_that_are_refused_arrive_as_documents() {
         let other = fixture.bot.fallback(&delivery, &step, &error).unwrap();
         fixture.attempt(&delivery, &other).await.unwrap();
         assert_eq!(fixture.kinds(), ["document", "document"], "{why}");
-        assert_eq!(fixture.seen()[0].text, "words");
+        assert_eq!(fixture.visible_messages()[0].text, "words");
     }
 }
 
@@ -72,7 +72,7 @@ async fn a_missing_or_invalid_thread_is_reported() {
         let error = fixture.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (ErrorKind::NoThread, SendOutcome::NotSent));
     }
-    assert_eq!(fixture.seen(), []);
+    assert_eq!(fixture.visible_messages(), []);
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn an_album_of_known_files_uploads_nothing() {
     files[0].file_id = Some(confirmed[0].file_id.clone());
     files[2].file_id = Some(confirmed[2].file_id.clone());
     fixture.only(&fixture.delivery("", files)).await.unwrap();
-    let messages = fixture.seen();
+    let messages = fixture.visible_messages();
     assert_eq!(messages.len(), 6);
     for index in 0..3 {
         assert_eq!(messages[index].file, messages[index + 3].file);
@@ -134,7 +134,7 @@ async fn r_1_an_album_that_breaks_half_way_is_partial() {
             (ErrorKind::RateLimited, SendOutcome::Partial)
         );
         assert_eq!(error.retry_after(), Some(Duration::from_secs(8)));
-        assert_eq!(fixture.seen().len(), shown_items);
+        assert_eq!(fixture.visible_messages().len(), shown_items);
         assert_eq!(fixture.fake.requests().len(), 1, "tried again");
     }
 }
@@ -160,7 +160,7 @@ async fn a_file_of_another_length_than_sent_is_not_delivered() {
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
-    assert_eq!(fixture.seen().len(), 1);
+    assert_eq!(fixture.visible_messages().len(), 1);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_send_that_the_server_stops_reading_counts_as_not_sent() {
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 30_000_000)]);
     let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Transient, SendOutcome::NotSent));
-    assert_eq!(fixture.seen(), []);
+    assert_eq!(fixture.visible_messages(), []);
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn r_13_a_send_without_a_response_is_ambiguous() {
         facts(&error),
         (ErrorKind::Transient, SendOutcome::Ambiguous)
     );
-    assert_eq!(fixture.seen().len(), 1);
+    assert_eq!(fixture.visible_messages().len(), 1);
     assert_eq!(fixture.fake.requests(), ["sendDocument"]);
 }
 
@@ -213,5 +213,5 @@ async fn a_file_over_the_servers_own_limit_is_too_large() {
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 52_428_801)]);
     let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::TooLarge, SendOutcome::NotSent));
-    assert_eq!(fixture.seen(), []);
+    assert_eq!(fixture.visible_messages(), []);
 }

@@ -18,7 +18,7 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
     ];
     let delivery = fixture.delivery("words", files);
     let confirmed = fixture.only(&delivery).await.unwrap();
-    let messages = fixture.seen();
+    let messages = fixture.visible_messages();
     let texts: Vec<&str> = messages
         .iter()
         .map(|message| message.text.as_str())
@@ -72,7 +72,7 @@ async fn the_last_remaining_file_of_an_album_is_sent_by_its_own_kind() {
     step.set_text("words".to_owned());
     fixture.attempt(&delivery, &step).await.unwrap();
     assert_eq!(fixture.kinds(), ["video"]);
-    assert_eq!(fixture.seen()[0].text, "words");
+    assert_eq!(fixture.visible_messages()[0].text, "words");
 }
 
 #[tokio::test]
@@ -126,8 +126,13 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
         };
         fixture.only(&delivery).await.unwrap();
     }
-    assert_eq!(fixture.seen().len(), 3);
-    assert!(fixture.seen().iter().all(|message| message.spoiler));
+    assert_eq!(fixture.visible_messages().len(), 3);
+    assert!(
+        fixture
+            .visible_messages()
+            .iter()
+            .all(|message| message.spoiler)
+    );
 }
 
 #[tokio::test]
@@ -140,7 +145,7 @@ async fn r_12_links_have_no_preview() {
         (confirmed[0].file, confirmed[0].route.as_str()),
         (None, "link")
     );
-    let messages = fixture.seen();
+    let messages = fixture.visible_messages();
     assert_eq!((messages.len(), messages[0].preview), (1, false));
     assert_eq!(messages[0].text, step.text());
 }
@@ -159,7 +164,7 @@ async fn a_large_upload_shows_an_action_while_it_runs() {
         Either::Left((result, _)) => panic!("it ended: {result:?}"),
         Either::Right((actions, _)) => assert_eq!(actions, ["upload_document"; 2]),
     }
-    assert_eq!(fixture.seen(), []);
+    assert_eq!(fixture.visible_messages(), []);
 }
 
 #[tokio::test]
@@ -169,8 +174,14 @@ async fn a_chat_that_moved_is_reported_with_its_new_id_and_nothing_is_sent() {
     let delivery = fixture.delivery("words", vec![sample::binary_file("a.bin", 100)]);
     let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
-    assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
-    assert_eq!((fixture.seen(), fixture.fake.seen(moved)), (vec![], vec![]));
+    assert_eq!(error.send_outcome(), dray_platform::SendOutcome::NotSent);
+    assert_eq!(
+        (
+            fixture.visible_messages(),
+            fixture.fake.visible_messages(moved)
+        ),
+        (vec![], vec![])
+    );
     assert_eq!(fixture.fake.requests(), ["sendDocument"]);
 }
 
@@ -180,7 +191,7 @@ async fn a_reply_to_a_deleted_message_is_sent_without_the_reply() {
     let mut delivery = fixture.delivery("words", Vec::new());
     delivery.target.reply_to = "123456".to_owned();
     fixture.only(&delivery).await.unwrap();
-    assert_eq!(fixture.seen()[0].reply_to, 0);
+    assert_eq!(fixture.visible_messages()[0].reply_to, 0);
 }
 
 #[tokio::test]
@@ -201,6 +212,6 @@ async fn an_own_server_takes_more_than_the_hosted_one() {
     let hosted = BotFixture::new().await;
     assert_eq!(hosted.steps(&delivery).await, []);
     fixture.only(&delivery).await.unwrap();
-    let stored = fixture.seen().remove(0).file.unwrap();
+    let stored = fixture.visible_messages().remove(0).file.unwrap();
     assert_eq!((stored.size, stored.sha256), (60_000_000, sha256));
 }

@@ -114,7 +114,7 @@ impl PlatformFixture for WebhookFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target("unconfigured"))
     }
 
@@ -226,7 +226,7 @@ async fn an_empty_success_is_enough_and_the_key_is_its_id() {
     let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = deliver(&webhook, &files, "d").await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::Unknown, SendOutcome::Ambiguous)
     );
 }

@@ -227,7 +227,7 @@ mod tests {
             let message = if code == 0 { "" } else { "told" };
             let error = error_of(status, code, message, None);
             assert_eq!(
-                (error.kind(), error.moment()),
+                (error.kind(), error.send_outcome()),
                 (expected, moment),
                 "{status} {code}"
             );

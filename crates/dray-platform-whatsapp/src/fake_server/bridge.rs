@@ -75,7 +75,7 @@ impl FakeBridge {
     }
 
     /// The visible messages of a chat, oldest first.
-    pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
+    pub fn visible_messages(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()
     }

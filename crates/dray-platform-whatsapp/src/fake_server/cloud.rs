@@ -95,7 +95,7 @@ impl FakeCloudApi {
     }
 
     /// The visible messages of a person, oldest first.
-    pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
+    pub fn visible_messages(&self, chat: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.chats.get(chat).cloned().unwrap_or_default()
     }

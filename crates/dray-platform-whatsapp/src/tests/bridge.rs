@@ -65,7 +65,7 @@ impl PlatformFixture for BridgeFixture {
     }
 
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        visible_messages(self.fake.seen(&target.chat))
+        visible_messages(self.fake.visible_messages(&target.chat))
     }
 
     async fn script(&self, fault: Wanted) -> bool {
@@ -82,7 +82,7 @@ impl PlatformFixture for BridgeFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         None
     }
 
@@ -152,7 +152,7 @@ async fn a_bridge_that_is_not_connected_has_sent_nothing() {
     let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&fixture.bridge(), &delivery).await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.moment()),
+        (error.kind(), error.send_outcome()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
     assert_eq!(fixture.file_count(), 0);
@@ -176,7 +176,7 @@ async fn the_bridge_gets_the_path_that_is_valid_on_its_side() {
     )
     .await
     .unwrap();
-    let messages = fixture.fake.seen(&chat);
+    let messages = fixture.fake.visible_messages(&chat);
     let path = messages[0].payload["filePath"].as_str().unwrap();
     assert!(path.starts_with(link.to_str().unwrap()), "{path}");
 }
@@ -318,7 +318,7 @@ async fn an_account_check_says_whether_the_phone_is_connected() {
     fixture.fake.report_status("disconnected");
     let failed = bridge.check_account().await.unwrap_err();
     assert_eq!(
-        (failed.kind(), failed.moment()),
+        (failed.kind(), failed.send_outcome()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
     let wrong = BridgeOptions {

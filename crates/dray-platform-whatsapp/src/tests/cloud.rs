@@ -51,7 +51,7 @@ impl PlatformFixture for CloudFixture {
     }
 
     async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        visible_messages(self.fake.seen(&target.chat))
+        visible_messages(self.fake.visible_messages(&target.chat))
     }
 
     async fn script(&self, fault: Wanted) -> bool {
@@ -67,7 +67,7 @@ impl PlatformFixture for CloudFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target("404"))
     }
 
@@ -149,12 +149,12 @@ async fn r_11_a_closed_window_is_reported_as_its_own_kind() {
         let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&cloud, &delivery).await.unwrap_err();
         assert_eq!(
-            (error.kind(), error.moment()),
+            (error.kind(), error.send_outcome()),
             (kind, SendOutcome::NotSent),
             "{code}"
         );
     }
-    assert!(fake.seen(&chat).is_empty());
+    assert!(fake.visible_messages(&chat).is_empty());
 }
 
 fn signed(news: &Value, secret: &str) -> WebhookRequest {
@@ -332,7 +332,7 @@ async fn pywa_accepts_the_fake_api() {
     let url = fake.url();
     let arguments = [&*url, &*token, PHONE_NUMBER_ID, &*person, &*media];
     let output = dray_testkit::python::run_script("whatsapp_client.py", "pywa", &arguments).await;
-    let messages = fake.seen(&person);
+    let messages = fake.visible_messages(&person);
     assert_eq!(output["document"], messages[0].id);
     let (name, content) = messages[0].file.clone().unwrap();
     assert_eq!(

@@ -130,7 +130,7 @@ impl<'f> CaseContext<'f> {
                 // Preparing shows nothing, so its errors cannot be ambiguous.
                 expect_equal(
                     "nothing that is prepared is seen",
-                    error.moment(),
+                    error.send_outcome(),
                     SendOutcome::NotSent,
                 )?;
                 Err(error)
@@ -182,7 +182,7 @@ impl<'f> CaseContext<'f> {
                 Ok(confirmed) => return Ok(confirmed),
                 // As in the delivery service, another route is used only if no message is visible.
                 Err(error) => match self.platform.fallback(delivery, &step, &error) {
-                    Some(other) if error.moment() == SendOutcome::NotSent => step = other,
+                    Some(other) if error.send_outcome() == SendOutcome::NotSent => step = other,
                     _ => return Err(error.into()),
                 },
             }

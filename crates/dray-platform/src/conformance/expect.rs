@@ -16,10 +16,10 @@ pub(super) fn expect_error<T>(
         Ok(_) => Err(CaseEnd::fail(format_args!(
             "no error, wanted {outcome:?} {kind}"
         ))),
-        Err(error) if error.kind() == kind && error.moment() == outcome => Ok(error),
+        Err(error) if error.kind() == kind && error.send_outcome() == outcome => Ok(error),
         Err(error) => Err(CaseEnd::fail(format_args!(
             "{:?} {}, wanted {outcome:?} {kind}",
-            error.moment(),
+            error.send_outcome(),
             ErrorChain(&error)
         ))),
     }

@@ -151,7 +151,7 @@ fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Resu
     match result {
         Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),
         Err(error) => expect_true(
-            error.moment() != SendOutcome::NotSent,
+            error.send_outcome() != SendOutcome::NotSent,
             format_args!("something may be seen: {}", ErrorChain(&error)),
         ),
     }

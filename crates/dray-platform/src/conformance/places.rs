@@ -79,7 +79,7 @@ async fn expect_refusal(
 pub(super) async fn a_chat_that_does_not_exist_is_not_found(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let Some(nowhere) = context.fixture.nowhere() else {
+    let Some(nowhere) = context.fixture.unknown_target() else {
         return Err(CaseEnd::Skip("every address is as good as another"));
     };
     expect_refusal(context, &nowhere, ErrorKind::NotFound).await

@@ -56,9 +56,9 @@ struct FakeState {
 #[derive(Debug)]
 struct FakePlatform {
     server: Arc<FakeState>,
-    wrong: InjectedDefect,
+    defect: InjectedDefect,
     token: &'static str,
-    is_there: bool,
+    is_reachable: bool,
 }
 
 impl FakePlatform {
@@ -67,7 +67,7 @@ impl FakePlatform {
     }
 
     fn error(&self, kind: ErrorKind) -> PlatformError {
-        let text = if self.wrong == InjectedDefect::ShowsToken {
+        let text = if self.defect == InjectedDefect::ShowsToken {
             TEST_TOKEN
         } else {
             "refused"
@@ -84,14 +84,14 @@ impl FakePlatform {
     ) -> Result<Vec<SeenFile>, PlatformError> {
         let mut files = Vec::new();
         let indices = match send.step {
-            SendStep::Link(_) if self.wrong == InjectedDefect::AttachesLinkedFiles => {
+            SendStep::Link(_) if self.defect == InjectedDefect::AttachesLinkedFiles => {
                 (0..send.delivery.files.len()).collect()
             }
             step => step.files().to_vec(),
         };
         for index in indices {
             let file = &send.delivery.files[index];
-            if file.size == 0 && self.wrong != InjectedDefect::SendsEmptyFiles {
+            if file.size == 0 && self.defect != InjectedDefect::SendsEmptyFiles {
                 return Err(self.error(ErrorKind::Empty));
             }
             let mut stream = file.source.open().await?;
@@ -100,19 +100,19 @@ impl FakePlatform {
             while let Some(chunk) = stream.next().await {
                 let chunk = match chunk {
                     Ok(chunk) => chunk,
-                    Err(_) if self.wrong == InjectedDefect::IgnoresSource => break,
+                    Err(_) if self.defect == InjectedDefect::IgnoresSource => break,
                     Err(error) => return Err(error),
                 };
                 bytes.extend_from_slice(&chunk);
                 held += chunk.len() as u64;
-                if self.wrong != InjectedDefect::HoldsAll {
+                if self.defect != InjectedDefect::HoldsAll {
                     self.server.received.fetch_add(held, Ordering::SeqCst);
                     progress.sent(std::mem::take(&mut held));
                 }
                 tokio::task::yield_now().await;
                 if closes {
                     let error = self.error(ErrorKind::Transient);
-                    return Err(match self.wrong {
+                    return Err(match self.defect {
                         InjectedDefect::CallsBreakAmbiguous => error.ambiguous(),
                         _ => error,
                     });
@@ -120,10 +120,10 @@ impl FakePlatform {
             }
             self.server.received.fetch_add(held, Ordering::SeqCst);
             progress.sent(held);
-            if bytes.len() as u64 != file.size && self.wrong != InjectedDefect::IgnoresSource {
+            if bytes.len() as u64 != file.size && self.defect != InjectedDefect::IgnoresSource {
                 return Err(self.error(ErrorKind::Source));
             }
-            if self.wrong == InjectedDefect::ChangesBytes {
+            if self.defect == InjectedDefect::ChangesBytes {
                 bytes.push(0);
             }
             files.push(SeenFile {
@@ -138,7 +138,7 @@ impl FakePlatform {
     fn show(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> String {
         let number = self.server.last.fetch_add(1, Ordering::SeqCst).to_string();
         let target = &send.delivery.target;
-        let thread = match self.wrong {
+        let thread = match self.defect {
             InjectedDefect::ForgetsThread => String::new(),
             _ => target.thread.clone(),
         };
@@ -159,14 +159,14 @@ impl FakePlatform {
     /// The outcome of a request that was read.
     fn answer(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> Result<String, PlatformError> {
         let fault = self.server.fault.lock().unwrap().take();
-        let lost = || match self.wrong {
+        let lost = || match self.defect {
             InjectedDefect::CallsLossUnsent => self.error(ErrorKind::Transient),
             _ => self.error(ErrorKind::Transient).ambiguous(),
         };
         match fault {
             None => Ok(self.show(send, files)),
             Some(PlatformFault::RateLimit(wait)) => {
-                let retry_after = match self.wrong {
+                let retry_after = match self.defect {
                     InjectedDefect::RoundsDelays => wait.min(std::time::Duration::from_mins(1)),
                     _ => wait,
                 };
@@ -177,7 +177,7 @@ impl FakePlatform {
             Some(PlatformFault::TooLarge) => Err(self.error(ErrorKind::TooLarge)),
             Some(PlatformFault::FailAfterBody | PlatformFault::CloseDuringBody) => Err(lost()),
             Some(PlatformFault::LoseAnswer) => {
-                if self.wrong == InjectedDefect::SendsTwiceAfterLoss {
+                if self.defect == InjectedDefect::SendsTwiceAfterLoss {
                     self.show(send, files.clone());
                 }
                 self.show(send, files);
@@ -185,7 +185,7 @@ impl FakePlatform {
             }
             Some(PlatformFault::ForgetFiles | PlatformFault::Gibberish) => {
                 let number = self.show(send, files);
-                match self.wrong {
+                match self.defect {
                     InjectedDefect::BelievesStatus => Ok(number),
                     _ => Err(self.error(ErrorKind::Unknown).ambiguous()),
                 }
@@ -229,13 +229,13 @@ impl Platform for FakePlatform {
             .filter(fits)
             .map(|index| SendStep::files_by(crate::Route::File, vec![index]))
             .collect();
-        if self.wrong == InjectedDefect::ReversesOrder {
+        if self.defect == InjectedDefect::ReversesOrder {
             steps.reverse();
         }
-        if self.wrong == InjectedDefect::DropsSiblings && steps.len() < delivery.files.len() {
+        if self.defect == InjectedDefect::DropsSiblings && steps.len() < delivery.files.len() {
             steps.clear();
         }
-        let text = match self.wrong {
+        let text = match self.defect {
             InjectedDefect::MentionsEverybody => delivery.message.clone(),
             _ => caption::neutralise_mentions(&delivery.message),
         };
@@ -249,7 +249,7 @@ impl Platform for FakePlatform {
             CaptionPlacement::Fits(text) => steps[0].set_text(text),
             CaptionPlacement::Separate(texts) => {
                 let texts = texts.into_iter().map(SendStep::Text);
-                let at = match self.wrong {
+                let at = match self.defect {
                     InjectedDefect::TextLast => steps.len(),
                     _ => 0,
                 };
@@ -264,7 +264,7 @@ impl Platform for FakePlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        if !self.is_there {
+        if !self.is_reachable {
             return Err(self.error(ErrorKind::Transient));
         }
         if self.token != TEST_TOKEN {
@@ -300,23 +300,23 @@ impl Platform for FakePlatform {
 #[derive(Debug)]
 struct FakeFixture {
     server: Arc<FakeState>,
-    wrong: InjectedDefect,
+    defect: InjectedDefect,
 }
 
 impl FakeFixture {
-    fn new(wrong: InjectedDefect) -> Self {
+    fn new(defect: InjectedDefect) -> Self {
         Self {
             server: Arc::default(),
-            wrong,
+            defect,
         }
     }
 
-    fn fake(&self, token: &'static str, is_there: bool) -> Arc<dyn Platform> {
+    fn fake(&self, token: &'static str, is_reachable: bool) -> Arc<dyn Platform> {
         Arc::new(FakePlatform {
             server: Arc::clone(&self.server),
-            wrong: self.wrong,
+            defect: self.defect,
             token,
-            is_there,
+            is_reachable,
         })
     }
 }
@@ -345,7 +345,7 @@ impl PlatformFixture for FakeFixture {
         true
     }
 
-    fn nowhere(&self) -> Option<DeliveryTarget> {
+    fn unknown_target(&self) -> Option<DeliveryTarget> {
         Some(target("nowhere"))
     }
 
@@ -453,15 +453,15 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
 
 #[tokio::test]
 async fn each_injected_defect_is_found() {
-    for (wrong, found_by) in DEFECT_CASES {
+    for (defect, found_by) in DEFECT_CASES {
         let case: Vec<_> = CONFORMANCE_CASES
             .iter()
             .copied()
             .filter(|(name, _)| name == found_by)
             .collect();
-        let CaseFailures(failed) = run_cases(&FakeFixture::new(*wrong), &case)
+        let CaseFailures(failed) = run_cases(&FakeFixture::new(*defect), &case)
             .await
             .unwrap_err();
-        assert_eq!(failed.len(), 1, "{wrong:?}");
+        assert_eq!(failed.len(), 1, "{defect:?}");
     }
 }

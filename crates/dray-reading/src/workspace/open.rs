@@ -65,7 +65,7 @@ pub(super) fn open(
     }
     // Looked at before it is opened, since opening a FIFO or a device already has effects.
     let status = held
-        .look()
+        .stat()
         .map_err(|error| cannot_stat(display_path, error))?;
     if let Some((code, word)) = unusable(&status) {
         let reason = format!("not a regular file ({word})");
@@ -172,7 +172,7 @@ impl<'a> HeldDirectory<'a> {
         })
     }
 
-    fn look(&self) -> Result<Stat, Errno> {
+    fn stat(&self) -> Result<Stat, Errno> {
         match self.name {
             Some(name) => rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW),
             None => rustix::fs::fstat(&self.directory),

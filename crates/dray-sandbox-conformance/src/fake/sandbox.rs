@@ -291,7 +291,7 @@ impl Sandbox for Fake {
             let place = [path.as_bytes(), b"/", member.name.as_slice()].concat();
             let place = SandboxPath::new(place)?;
             let mut content = Vec::new();
-            while let Some(piece) = members.piece().await? {
+            while let Some(piece) = members.next_chunk().await? {
                 content.extend_from_slice(&piece);
             }
             let kind = match member.kind {

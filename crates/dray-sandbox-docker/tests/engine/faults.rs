@@ -142,7 +142,7 @@ async fn the_older_of_two_versions_is_spoken() {
     for (theirs, expected) in [("1.41", "/v1.41/"), ("1.44", "/v1.44/"), ("9.99", "/v1.5")] {
         let (engine, sandbox) = open(theirs, Vec::new()).await;
         assert!(sandbox.is_ok());
-        let seen = engine.seen();
+        let seen = engine.received_requests();
         assert!(seen[0].starts_with("GET /_ping "));
         assert!(seen.len() > 2);
         for head in &seen[1..] {
@@ -174,7 +174,7 @@ async fn archives_are_asked_for_plain_and_sent_plain() {
     };
     let written = sandbox.write(write, Body::from_bytes(&b"12345"[..])).await;
     assert_eq!(kind(written), ErrorKind::NotFound);
-    let seen = engine.seen();
+    let seen = engine.received_requests();
     let put = seen.iter().find(|head| head.starts_with("PUT ")).unwrap();
     let put = put.to_ascii_lowercase();
     assert!(put.contains("content-type: application/x-tar\r\n"));

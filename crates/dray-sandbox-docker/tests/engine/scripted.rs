@@ -77,7 +77,7 @@ impl ScriptedEngine {
     }
 
     /// Heads of all requests so far.
-    pub(crate) fn seen(&self) -> Vec<String> {
+    pub(crate) fn received_requests(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
 }

@@ -18,7 +18,7 @@ async fn faults_of_the_provider_have_their_kinds() {
     run_fault_cases(E2bFixture::new).await.unwrap();
 }
 
-async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
+async fn stat_path(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
     sandbox.stat(path, Follow::Yes).await.unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn a_cut_download_is_noticed_and_continues_with_a_range() {
     let path = fixture.path("file");
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
-    let file = look(&*sandbox, &path).await;
+    let file = stat_path(&*sandbox, &path).await;
     fixture
         .fake_server
         .script(ProviderFault::CutDownload(100_000));
@@ -54,7 +54,7 @@ async fn a_range_that_is_ignored_is_not_taken_for_the_rest() {
     let sandbox = fixture.sandbox().await;
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
-    let file = look(&*sandbox, &path).await;
+    let file = stat_path(&*sandbox, &path).await;
     fixture.fake_server.script(ProviderFault::IgnoreRange);
     assert_eq!(
         kind(read_file(&*sandbox, &file, 4).await),

@@ -155,7 +155,7 @@ async fn settling_waits_for_every_kill_but_not_for_ever() {
     assert_eq!(before.elapsed(), Duration::ZERO);
 }
 
-fn look(shell: &[&str], mark: &str) -> i32 {
+fn run_probe(shell: &[&str], mark: &str) -> i32 {
     look_for(shell, mark, "")
 }
 
@@ -196,12 +196,12 @@ fn every_shell_finds_what_carries_the_mark_and_nothing_else_without_other_progra
             .env(MARK_VARIABLE, new_mark())
             .spawn()
             .unwrap();
-        assert_eq!(look(shell, &mark), 0, "{shell:?}");
+        assert_eq!(run_probe(shell, &mark), 0, "{shell:?}");
         assert!(!marked.wait().unwrap().success());
         assert!(other.try_wait().unwrap().is_none(), "{shell:?}");
         other.kill().unwrap();
         other.wait().unwrap();
-        assert_eq!(look(shell, &mark), 1, "{shell:?}");
+        assert_eq!(run_probe(shell, &mark), 1, "{shell:?}");
     }
 }
 
@@ -217,9 +217,9 @@ fn a_child_in_a_session_of_its_own_is_found() {
     let mut said = [0; 3];
     parent.stdout.take().unwrap().read_exact(&mut said).unwrap();
     let mark = format!("{MARK_VARIABLE}={mark}");
-    assert_eq!(look(&[&program("dash")], &mark), 0);
+    assert_eq!(run_probe(&[&program("dash")], &mark), 0);
     assert!(!parent.wait().unwrap().success());
-    assert_eq!(look(&[&program("dash")], &mark), 1, "neither is left");
+    assert_eq!(run_probe(&[&program("dash")], &mark), 1, "neither is left");
 }
 
 /// Starts a process without variables and in a session of its own, with this limit on file locks.
@@ -250,7 +250,7 @@ fn every_shell_finds_a_process_without_variables_by_its_limit_with_and_without_o
     ] {
         let mark = format!("{MARK_VARIABLE}={}", new_mark());
         let (mut marked, mut unrelated) = (unmarked(&own), unmarked(&other));
-        assert_eq!(look(shell, &mark), 1, "{shell:?} needs the limit");
+        assert_eq!(run_probe(shell, &mark), 1, "{shell:?} needs the limit");
         assert_eq!(look_for(shell, &mark, &own), 0, "{shell:?}");
         // Before it is waited for: a dead process still has limits.
         assert_eq!(look_for(shell, &mark, &own), 1, "{shell:?}");

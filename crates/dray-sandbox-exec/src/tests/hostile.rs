@@ -40,7 +40,7 @@ async fn reading(exec: ScriptedExec, transport: Transport, size: u64) -> Result<
         .await
 }
 
-fn say(text: String) -> Vec<Result<Vec<u8>, Error>> {
+fn output_chunk(text: String) -> Vec<Result<Vec<u8>, Error>> {
     vec![Ok(text.into_bytes())]
 }
 
@@ -50,7 +50,7 @@ const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 #[tokio::test]
 async fn a_correct_response_is_accepted() {
     let raw = |n: &str| {
-        say(format!(
+        output_chunk(format!(
             "hi\n@@{n} begin raw - 4 3 1:2\nabc\n@@{n} end 0 - 3 1:2\nbye"
         ))
     };
@@ -61,7 +61,7 @@ async fn a_correct_response_is_accepted() {
         b"abc"
     );
     let text = |n: &str| {
-        say(format!(
+        output_chunk(format!(
             "\r\n@@{n} begin base64 - 4 3 1:2\r\nYW\r\nJj\r\n\r\n@@{n} end 0 - 3 1:2\r\n"
         ))
     };
@@ -78,7 +78,7 @@ async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
     for &(lie, kind) in lies {
         let exec = ScriptedExec::new(move |n| {
             let text = lie.replace('B', &format!("\n@@{n} begin"));
-            say(text.replace('E', &format!("\n@@{n} end")))
+            output_chunk(text.replace('E', &format!("\n@@{n} end")))
         });
         let error = reading(exec, transport, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{lie}: {error}");
@@ -178,7 +178,7 @@ async fn an_end_without_an_answer_has_its_kind() {
         let exec = || ScriptedExec {
             status,
             stderr,
-            ..ScriptedExec::new(|_| say("banner\n".to_owned()))
+            ..ScriptedExec::new(|_| output_chunk("banner\n".to_owned()))
         };
         let error = reading(exec(), RAW_TRANSPORT, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -196,7 +196,7 @@ async fn a_read_error_in_the_middle_is_reported() {
     let exec = ScriptedExec {
         stderr: "head: error reading 'standard input': Input/output error\n",
         ..ScriptedExec::new(|n| {
-            say(format!(
+            output_chunk(format!(
                 "\n@@{n} begin raw - 4 3 1:2\na\n@@{n} end 1 - 3 1:2\n"
             ))
         })
@@ -266,7 +266,7 @@ async fn a_channel_that_breaks_is_reported_as_it_is() {
 
 #[tokio::test]
 async fn an_unknown_refusal_is_a_failure_all_the_same() {
-    let exec = ScriptedExec::new(|n| say(format!("\n@@{n} refused because\n")));
+    let exec = ScriptedExec::new(|n| output_chunk(format!("\n@@{n} refused because\n")));
     let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }

@@ -49,7 +49,7 @@ pub(super) struct CommandStreams {
     /// When bytes arrived last.
     moved: Instant,
     /// Bytes that arrived on the status channel.
-    said: Vec<u8>,
+    status_bytes: Vec<u8>,
     status: Option<StatusBody>,
     command: Arc<SupervisedCommand>,
 }
@@ -80,7 +80,7 @@ impl CommandStreams {
             stderr: StderrTail::default(),
             idle: connection.idle,
             moved: Instant::now(),
-            said: Vec::new(),
+            status_bytes: Vec::new(),
             status: None,
             command,
         }
@@ -146,18 +146,18 @@ impl CommandStreams {
         match channel {
             STDOUT_CHANNEL if !data.is_empty() => return Ok(Some(data)),
             STDERR_CHANNEL => self.stderr.push(&data),
-            STATUS_CHANNEL => self.hear(&data)?,
+            STATUS_CHANNEL => self.collect_status(&data)?,
             _ => {}
         }
         Ok(None)
     }
 
-    fn hear(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.said.extend_from_slice(data);
-        if self.said.len() > MAX_STATUS {
+    fn collect_status(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.status_bytes.extend_from_slice(data);
+        if self.status_bytes.len() > MAX_STATUS {
             return Err(Error::new(ErrorKind::Protocol, "a status without an end"));
         }
-        if let Ok(status) = serde_json::from_slice(&self.said) {
+        if let Ok(status) = serde_json::from_slice(&self.status_bytes) {
             self.status = Some(status);
             self.command.set_over();
         }

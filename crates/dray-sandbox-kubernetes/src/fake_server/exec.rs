@@ -78,7 +78,7 @@ async fn instead(fault: InjectedFault, mut socket: Socket) {
         _ => Message::text("1hello"),
     };
     let _ = socket.send(message).await;
-    let _ = socket.send(goodbye()).await;
+    let _ = socket.send(close_frame()).await;
     while let Some(Ok(_)) = socket.next().await {}
 }
 
@@ -102,7 +102,7 @@ async fn live(command: FakeCommand, mut socket: Socket) {
             );
             let status = failure(&text).to_string();
             let _ = socket.send(frame(3, status.as_bytes())).await;
-            let _ = socket.send(goodbye()).await;
+            let _ = socket.send(close_frame()).await;
             return;
         }
     };
@@ -292,7 +292,7 @@ async fn deliver(
     if fault == Some(InjectedFault::Linger) {
         std::future::pending::<()>().await;
     }
-    let _ = sink.send(goodbye()).await;
+    let _ = sink.send(close_frame()).await;
     // Bytes of the client are still read until it closes its side, so that the end of the stream is not lost.
     let _ = timeout(CLOSE_TIMEOUT, client.left).await;
 }
@@ -327,7 +327,7 @@ fn failure(message: &str) -> Value {
 }
 
 /// The close frame that a server sends at the regular end of a stream.
-fn goodbye() -> Message {
+fn close_frame() -> Message {
     Message::Close(Some(CloseFrame {
         code: CloseCode::Normal,
         reason: "".into(),

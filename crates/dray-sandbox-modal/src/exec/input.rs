@@ -190,7 +190,7 @@ impl CommandInput {
         for payload in payloads {
             send(pieces, payload).await;
         }
-        while let Some(piece) = self.piece().await? {
+        while let Some(piece) = self.next_chunk().await? {
             send(pieces, StreamPayload::Data(piece)).await;
         }
         send(pieces, StreamPayload::End(EmptyMessage {})).await;
@@ -198,7 +198,7 @@ impl CommandInput {
     }
 
     /// The next piece of the source.
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while self.rest.is_empty() && !self.ended {
             match &mut self.body {
                 Some(body) => match body.next().await {

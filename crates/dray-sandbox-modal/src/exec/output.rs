@@ -46,7 +46,7 @@ impl CommandOutput {
                 Some((_, access)) => Arc::clone(access),
                 None => self.router.access(),
             };
-            match self.piece(&access).await {
+            match self.next_chunk(&access).await {
                 Ok(Some(data)) if data.is_empty() => {}
                 Ok(Some(data)) => {
                     let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
@@ -64,7 +64,7 @@ impl CommandOutput {
         }
     }
 
-    async fn piece(&mut self, access: &Arc<RouterAccess>) -> Result<Option<Bytes>, Status> {
+    async fn next_chunk(&mut self, access: &Arc<RouterAccess>) -> Result<Option<Bytes>, Status> {
         if self.open.is_none() {
             let read = StdioRead {
                 task_id: self.router.task_id().to_owned(),

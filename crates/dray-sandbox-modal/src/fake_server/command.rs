@@ -67,7 +67,7 @@ impl FakeCommand {
             .with_directory(root)
             .with_environment([("HOME", root)])
             .with_environment(start.env);
-        let told = told(start.command_args, faults);
+        let told = file_tool_result(start.command_args, faults);
         let running = Arc::clone(&command);
         let work = async move {
             let input = Body::new(UnboundedReceiverStream::new(receiver));
@@ -204,7 +204,7 @@ pub(super) fn input_closed() -> Status {
 }
 
 /// The result of a call of the file tool, as far as it is known before it runs.
-fn told(argv: Vec<String>, faults: &[Fault]) -> ToolResult {
+fn file_tool_result(argv: Vec<String>, faults: &[Fault]) -> ToolResult {
     let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
     let missing = || ToolResult::Failed(127, "not found\n".to_owned());
     match argv.as_slice() {

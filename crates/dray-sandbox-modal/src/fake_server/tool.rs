@@ -27,7 +27,7 @@ fn failed(kind: &str, message: &str) -> ToolResult {
     ToolResult::Failed(1, format!("{payload}\n"))
 }
 
-fn told(error: &io::Error) -> ToolResult {
+fn error_result(error: &io::Error) -> ToolResult {
     let kind = match error.kind() {
         io::ErrorKind::NotFound => "NotFound",
         io::ErrorKind::PermissionDenied => "PermissionDenied",
@@ -73,7 +73,7 @@ pub(super) fn answer(argument: &str) -> ToolResult {
         "MakeDirectory" => made(fs::create_dir(path)),
         _ => Ok(failed("Other", "unknown command")),
     };
-    done.unwrap_or_else(|error| told(&error))
+    done.unwrap_or_else(|error| error_result(&error))
 }
 
 fn made(done: io::Result<()>) -> io::Result<ToolResult> {

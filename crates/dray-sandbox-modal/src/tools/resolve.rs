@@ -17,7 +17,7 @@ impl<E: Exec + 'static> Tools<E> {
         let mut walk = PathWalk::new(path);
         let mut found = None;
         while let Some(next) = walk.next_path()? {
-            let here = self.look(&next).await?;
+            let here = self.stat_path(&next).await?;
             let is_followed = follow == Follow::Yes || !walk.is_at_last_part();
             found = match (here.kind(), here.target()) {
                 (FileKind::Symlink, Some(target)) if is_followed => {
@@ -34,7 +34,7 @@ impl<E: Exec + 'static> Tools<E> {
         match found {
             Some((path, entry)) if path == *walk.resolved() => Ok((path, entry)),
             _ => {
-                let entry = self.look(walk.resolved()).await?;
+                let entry = self.stat_path(walk.resolved()).await?;
                 Ok((walk.resolved().clone(), entry))
             }
         }

@@ -36,7 +36,7 @@ async fn nothing_is_made_before_abandoned_work_is_done() {
     let path = SandboxPath::new(made.to_str().unwrap()).unwrap();
 
     let (finish, finished) = oneshot::channel::<()>();
-    link.aftermath().add(async {
+    link.background_work().add(async {
         let _ = finished.await;
     });
     let nothing = Body::new(stream::empty());

@@ -65,7 +65,7 @@ impl Pool {
         Ok(ChannelLease {
             channel: Some(channel),
             waiting: Arc::downgrade(&self.waiting),
-            aftermath: Some(self.link.aftermath().clone()),
+            aftermath: Some(self.link.background_work().clone()),
         })
     }
 

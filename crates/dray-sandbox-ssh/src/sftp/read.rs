@@ -204,7 +204,7 @@ impl FileRead {
             let got = u32::try_from(data.len()).unwrap_or(u32::MAX);
             if got < length {
                 // Fewer bytes than requested: the rest is requested before everything else.
-                let packet = self.piece(offset + u64::from(got), length - got, true);
+                let packet = self.next_chunk(offset + u64::from(got), length - got, true);
                 self.lease.send(&packet, 1).await?;
             }
             return Ok(Some(data));
@@ -228,7 +228,7 @@ impl FileRead {
                 limit.min(self.size - self.next)
             };
             let length = u32::try_from(length).unwrap_or(u32::MAX);
-            let packet = self.piece(self.next, length, false);
+            let packet = self.next_chunk(self.next, length, false);
             packets.extend_from_slice(&packet);
             count += 1;
             self.next += u64::from(length);
@@ -243,7 +243,7 @@ impl FileRead {
     }
 
     /// Records a request and builds its packet.
-    fn piece(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
+    fn next_chunk(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
         let piece = PendingRead {
             id,

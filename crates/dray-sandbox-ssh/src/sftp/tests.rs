@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dray_sandbox::{ErrorKind, Follow, SandboxPath};
 
-use self::server::{attributes, connect, failed, packet, string, told};
+use self::server::{attributes, connect, failed, packet, status_packet, string};
 use super::pool::ChannelLease;
 use super::wire::{kind, status};
 use super::{list, stat};
@@ -30,12 +30,12 @@ async fn names_that_are_no_names_are_refused() {
                 }
                 kind::LSTAT => packet(kind::ATTRS, id, &directory),
                 kind::OPENDIR => packet(kind::HANDLE, id, &string(b"h")),
-                kind::READDIR if told_names => told(id, status::EOF),
+                kind::READDIR if told_names => status_packet(id, status::EOF),
                 kind::READDIR => {
                     told_names = true;
                     packet(kind::NAME, id, &names)
                 }
-                _ => told(id, status::OK),
+                _ => status_packet(id, status::OK),
             })
         })
         .await;

@@ -136,7 +136,7 @@ async fn write_all(
         under_way: Vec::new(),
         bytes: 0,
     };
-    let poured = writing.pour(body, upload.size).await;
+    let poured = writing.write_body(body, upload.size).await;
     // Also after a success, when there is nothing to do.
     writing.settle().await;
     poured?;
@@ -178,7 +178,7 @@ struct FileWrite<'a> {
 
 impl FileWrite<'_> {
     /// Sends everything and awaits every response.
-    async fn pour(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
+    async fn write_body(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(piece) = body.next().await {
             let mut piece = piece?;
             // Counted as it arrives: a source that grew is refused before the surplus is written.

@@ -57,7 +57,7 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.over {
-            self.shell.link.aftermath().add(self.kill());
+            self.shell.link.background_work().add(self.kill());
         }
     }
 }

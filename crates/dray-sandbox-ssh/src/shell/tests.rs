@@ -181,7 +181,7 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
         _ = sh(&host.shell, &script, None) => panic!("it began"),
         () = waits => {}
     }
-    host.shell.link.aftermath().settle().await;
+    host.shell.link.background_work().settle().await;
     eventually("the end of the login shell", async || {
         (host.server.processes().len() <= before).then_some(())
     })

@@ -146,7 +146,7 @@ impl SandboxTransfer {
             check_session(&body.session)?;
             self.place_waiting(&meta, &body.session, work_until).await?;
             self.uploads
-                .tell(&meta.tenant, &body.session, body.all)
+                .take_ended(&meta.tenant, &body.session, body.all)
                 .await
         };
         settled.await.map_err(|error| report(&meta, error))

@@ -25,7 +25,7 @@ pub(super) fn there(program: &str) -> bool {
 }
 
 /// A directory with entries that programs write into tars in different ways.
-fn zoo() -> tempfile::TempDir {
+fn sample_tree() -> tempfile::TempDir {
     let zoo = tempfile::tempdir().unwrap();
     let long = "l".repeat(120);
     let deep = format!("{long}/{long}/{long}");
@@ -42,7 +42,7 @@ fn zoo() -> tempfile::TempDir {
 
 #[tokio::test]
 async fn every_format_of_gnu_tar_is_read() {
-    let zoo = zoo();
+    let zoo = sample_tree();
     let mut expected: Option<Found> = None;
     for format in ["gnu", "oldgnu", "pax", "posix"] {
         let format = format!("--format={format}");
@@ -73,7 +73,7 @@ async fn every_format_of_gnu_tar_is_read() {
 
 #[tokio::test]
 async fn sparse_files_of_gnu_tar_are_skipped_without_losing_the_rest() {
-    let zoo = zoo();
+    let zoo = sample_tree();
     for format in ["gnu", "posix"] {
         for version in ["0.0", "0.1", "1.0"] {
             let (format, version) = (
@@ -91,7 +91,7 @@ async fn sparse_files_of_gnu_tar_are_skipped_without_losing_the_rest() {
 
 #[tokio::test]
 async fn tars_of_python_and_busybox_are_read() {
-    let zoo = zoo();
+    let zoo = sample_tree();
     let script = "import sys,tarfile\n\
         for f in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):\n    \
         t = tarfile.open('../%d.tar' % f, 'w', format=f); t.add('small'); t.add('empty'); t.close()";

@@ -297,11 +297,11 @@ async fn a_member_may_be_left_half_read() {
         .ended();
     let mut reader = Reader::new(body(&tar, 700), Limits::default());
     reader.next().await.unwrap().unwrap();
-    reader.piece().await.unwrap().unwrap();
+    reader.next_chunk().await.unwrap().unwrap();
     let rest = all(&mut reader).await.unwrap();
     assert_eq!(rest, [("b".to_owned(), b"whole".to_vec())]);
     assert!(reader.next().await.unwrap().is_none());
-    assert!(reader.piece().await.unwrap().is_none());
+    assert!(reader.next_chunk().await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ with zipfile.ZipFile('a.zip') as z:
 ";
 
 /// The output of Python and `unzip` for a ZIP.
-fn shown(zip: &[u8]) -> Vec<String> {
+fn listing_of(zip: &[u8]) -> Vec<String> {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("a.zip"), zip).unwrap();
     if there("unzip") {
@@ -63,7 +63,7 @@ async fn zipped(large: u64) -> Vec<u8> {
 #[tokio::test]
 async fn zips_are_what_others_take_for_zips() {
     let zip = zipped(u64::MAX).await;
-    let shown = shown(&zip);
+    let shown = listing_of(&zip);
     let time = "(2001, 9, 9, 1, 46, 40)";
     assert_eq!(shown[0], format!("'d/' 0o40755 {time} 0 0 True"));
     assert!(shown[1].starts_with(&format!("'d/small' 0o100640 {time} 5 ")));
@@ -78,9 +78,9 @@ async fn zips_are_what_others_take_for_zips() {
 
 #[tokio::test]
 async fn zips_with_sizes_of_64_bits_are_zips_too() {
-    let narrow = shown(&zipped(u64::MAX).await);
+    let narrow = listing_of(&zipped(u64::MAX).await);
     for large in [0, 5, 100_000] {
-        assert_eq!(shown(&zipped(large).await), narrow, "{large}");
+        assert_eq!(listing_of(&zipped(large).await), narrow, "{large}");
     }
 }
 
@@ -135,7 +135,7 @@ async fn names_for_windows_stay_inside() {
         .ended();
     let reader = Reader::new(body(&tar, 512), Limits::default());
     let zip = zip(reader).read_all(1 << 20).await.unwrap();
-    let shown = shown(&zip);
+    let shown = listing_of(&zip);
     assert!(shown[0].starts_with("'.._.._up' "), "{shown:?}");
     assert!(shown[1].starts_with("'__host_share' "), "{shown:?}");
 }

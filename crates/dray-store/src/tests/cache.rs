@@ -215,6 +215,6 @@ async fn a_store_that_does_not_respond_leaves_the_cache_unknown() {
         |parts| parts.method == "GET",
     ));
     assert!(store.cached().await.is_err());
-    proxy.heal();
+    proxy.clear_faults();
     assert_eq!(keys(&store.cached().await.unwrap()).len(), 1);
 }

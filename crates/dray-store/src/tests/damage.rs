@@ -64,12 +64,12 @@ async fn an_old_claim_without_an_object_is_missing_after_one_request() {
         .await
         .unwrap();
     claim.created_at_ms = fixture.clock.now_ms() - 5_000;
-    let requests_before = proxy.seen().len();
+    let requests_before = proxy.received_requests().len();
     let error = store
         .read(&tenant("acme"), &claim, fixture.deadline())
         .await
         .unwrap_err();
-    assert_eq!(proxy.seen().len(), requests_before + 1);
+    assert_eq!(proxy.received_requests().len(), requests_before + 1);
     let fault = Fault::from(error);
     assert_eq!(fault.code, FaultCode::NotFound);
     assert_eq!(
@@ -89,7 +89,7 @@ async fn a_young_claim_without_an_object_is_requested_three_times() {
     let head_requests = |proxy: &dray_testkit::s3::FaultyS3| {
         let key = claim.artifact.key();
         proxy
-            .seen()
+            .received_requests()
             .iter()
             .filter(|line| line.contains(&key))
             .count()

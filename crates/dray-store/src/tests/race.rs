@@ -41,9 +41,12 @@ async fn the_loser_of_a_race_checks_the_object_of_the_winner() {
         assert_eq!(loser.artifact, winner.artifact);
         let head = format!("HEAD /drayage/{}", loser.artifact.key());
         assert!(
-            proxy.seen().iter().any(|line| line.starts_with(&head)),
+            proxy
+                .received_requests()
+                .iter()
+                .any(|line| line.starts_with(&head)),
             "{:?}",
-            proxy.seen()
+            proxy.received_requests()
         );
     }
 }

@@ -48,7 +48,7 @@ async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_s
             !files.iter().any(|file| file.contains("/cas/")),
             "{files:?}"
         );
-        proxy.heal();
+        proxy.clear_faults();
         store.settle().await;
         assert_eq!(
             fixture.files(),
@@ -74,11 +74,11 @@ async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
     ] {
         proxy.add(FaultRule::new(trouble, is_part).times(1));
         write(&store, PART_BYTES + 1).await.unwrap();
-        proxy.heal();
+        proxy.clear_faults();
         proxy.add(FaultRule::new(trouble, is_part));
         let error = write(&store, PART_BYTES + 1).await.unwrap_err();
         assert!(matches!(error, PutError::Request(_)), "{error:?}");
-        proxy.heal();
+        proxy.clear_faults();
     }
 }
 
@@ -95,7 +95,7 @@ async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
             matches!(error, PutError::Request(RequestError::Corrupted { .. })),
             "{error:?}"
         );
-        proxy.heal();
+        proxy.clear_faults();
         store.settle().await;
         assert_eq!(fixture.files(), Vec::<String>::new());
     }
@@ -118,7 +118,7 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
         matches!(error, ReadError::Request(RequestError::Unreachable(_))),
         "{error:?}"
     );
-    proxy.heal();
+    proxy.clear_faults();
     proxy.add(FaultRule::new(S3Fault::AlterAnswer(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(matches!(error, ReadError::Mismatch("digest")), "{error:?}");
@@ -150,7 +150,7 @@ async fn nothing_outlives_the_deadline() {
         matches!(error, PutError::Request(RequestError::TimedOut)),
         "{error:?}"
     );
-    proxy.heal();
+    proxy.clear_faults();
 
     proxy.add(FaultRule::new(S3Fault::StallBody, is_download));
     let mut reader = store.read(&tenant("acme"), &claim, soon()).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_store_that_refuses_conditional_copies_is_checked_before_a_copy() {
         ..fixture.options.clone()
     };
     let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
-    assert!(!store.inner.abilities().conditional_copy);
+    assert!(!store.inner.capabilities().conditional_copy);
     for _ in 0..2 {
         let claim = write(&store, PART_BYTES + 1).await.unwrap();
         assert_eq!(
@@ -237,7 +237,7 @@ async fn a_store_that_refuses_conditional_copies_is_checked_before_a_copy() {
             PART_BYTES + 1
         );
     }
-    let copies = proxy.seen();
+    let copies = proxy.received_requests();
     let copies = copies
         .iter()
         .filter(|line| line.starts_with("PUT /drayage/cas/"))

@@ -43,7 +43,7 @@ pub(crate) fn copy_any_size<'a>(
                 let large = LargeCopy {
                     copy,
                     size,
-                    crc64: crc64.filter(|_| inner.abilities().verified_crc64),
+                    crc64: crc64.filter(|_| inner.capabilities().verified_crc64),
                     part_bytes: COPY_PART_BYTES,
                 };
                 copy_in_parts(inner, &large, deadline).await

@@ -156,7 +156,7 @@ async fn verify_upload(
         return Err(ConfirmError::Mismatch("size"));
     }
     // A checksum that the store returns without having verified it proves nothing.
-    let reported = head.sha256.filter(|_| inner.abilities().verified_sha256);
+    let reported = head.sha256.filter(|_| inner.capabilities().verified_sha256);
     let sha256 = match reported {
         Some(sha256) => sha256,
         None => object::read_digest(inner, &ticket.key, head, Some(deadline)).await?,

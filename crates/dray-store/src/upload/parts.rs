@@ -45,7 +45,7 @@ impl MultipartUpload {
         Box::pin(async move {
             // The CRC-64 values of parts combine to the CRC-64 of the object; SHA-256 digests of parts do not
             // (docs/decisions/store-part-checksums.md).
-            let (algorithm, kind) = if inner.abilities().verified_crc64 {
+            let (algorithm, kind) = if inner.capabilities().verified_crc64 {
                 (ChecksumAlgorithm::Crc64Nvme, ChecksumType::FullObject)
             } else {
                 (ChecksumAlgorithm::Sha256, ChecksumType::Composite)
@@ -100,7 +100,7 @@ impl MultipartUpload {
             let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
             // A task, so that it continues while the caller fills the next part.
             self.sending.spawn(async move {
-                let (sum, part) = if inner.abilities().verified_crc64 {
+                let (sum, part) = if inner.capabilities().verified_crc64 {
                     (ObjectChecksum::Crc64(Crc64::of(&part)), part)
                 } else {
                     let (digest, part) = pieces::digest_all(part).await;

@@ -21,7 +21,7 @@ use super::{DialCore, DialState, lock_state};
 
 /// A fault of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApiTrouble {
+pub enum ApiFault {
     /// It responds with this status.
     Status(u16),
     /// No response is ever sent.
@@ -48,7 +48,7 @@ pub struct Grant {
 /// Requests and their responses.
 #[derive(Debug, Default)]
 pub struct Api {
-    pub(super) troubles: HashMap<String, ApiTrouble>,
+    pub(super) faults: HashMap<String, ApiFault>,
     pub(super) page: Option<usize>,
     documents: HashMap<String, Value>,
     receivers: HashMap<String, String>,
@@ -66,11 +66,11 @@ impl DialCore {
     }
 
     /// Injects a fault for a decoded path; `None` removes it.
-    pub fn trouble(&self, path: &str, trouble: Option<ApiTrouble>) {
-        let troubles = &mut self.lock().api.troubles;
+    pub fn inject_fault(&self, path: &str, trouble: Option<ApiFault>) {
+        let faults = &mut self.lock().api.faults;
         match trouble {
-            Some(trouble) => troubles.insert(path.to_owned(), trouble),
-            None => troubles.remove(path),
+            Some(trouble) => faults.insert(path.to_owned(), trouble),
+            None => faults.remove(path),
         };
     }
 
@@ -115,14 +115,14 @@ impl DialCore {
     }
 }
 
-pub(super) async fn misbehaving_response(trouble: &ApiTrouble) -> Response<Body> {
+pub(super) async fn misbehaving_response(trouble: &ApiFault) -> Response<Body> {
     let bytes = |text: &String| Bytes::from(text.clone());
     match trouble {
-        ApiTrouble::Status(code) => status_response(*code),
-        ApiTrouble::Silent => std::future::pending().await,
-        ApiTrouble::Cut(text) => Response::new(body::broken_body(bytes(text))),
-        ApiTrouble::Stalled(text) => Response::new(body::stalled_body(bytes(text))),
-        ApiTrouble::Says(text) => Response::new(body::whole_body(bytes(text))),
+        ApiFault::Status(code) => status_response(*code),
+        ApiFault::Silent => std::future::pending().await,
+        ApiFault::Cut(text) => Response::new(body::broken_body(bytes(text))),
+        ApiFault::Stalled(text) => Response::new(body::stalled_body(bytes(text))),
+        ApiFault::Says(text) => Response::new(body::whole_body(bytes(text))),
     }
 }
 

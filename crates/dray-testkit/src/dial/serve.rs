@@ -36,7 +36,7 @@ pub(super) async fn answer_request(
         .decode_utf8_lossy()
         .into_owned();
     // Checked before routes and keys, because faults of a path apply to every method and caller.
-    let trouble = lock_state(state).api.troubles.get(&path).cloned();
+    let trouble = lock_state(state).api.faults.get(&path).cloned();
     if let Some(trouble) = trouble {
         return Ok(api::misbehaving_response(&trouble).await);
     }

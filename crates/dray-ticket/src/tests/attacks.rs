@@ -214,7 +214,7 @@ async fn a_store_that_asks_to_slow_down_keeps_what_came() {
             (refused.status, refused.problem().as_str()),
             (status, problem)
         );
-        proxy.heal();
+        proxy.clear_faults();
         assert!(!fixture.is_stored(&bytes).await);
     }
     let part = "content-type: application/partial-upload\r\nupload-complete: ?1";

@@ -63,7 +63,7 @@ impl<'a> DialFileCall<'a> {
     }
 
     /// A path as the model writes it.
-    fn shown(&self, url: &str) -> String {
+    fn path_for_model(&self, url: &str) -> String {
         path::shown_path(url.strip_prefix(self.home).unwrap_or(url))
     }
 
@@ -87,7 +87,7 @@ impl<'a> DialFileCall<'a> {
     }
 
     fn line(&self, item: &FileMetadata) -> String {
-        let path = self.shown(&item.url);
+        let path = self.path_for_model(&item.url);
         match item.content_length {
             _ if item.is_folder() => path,
             Some(bytes) => format!("{path} ({})", size::human_size(bytes)),
@@ -144,7 +144,7 @@ impl<'a> DialFileCall<'a> {
             let Ok((content, _)) = self.text_of("path", &item.url).await else {
                 continue;
             };
-            let path = self.shown(&item.url);
+            let path = self.path_for_model(&item.url);
             for (at, line) in content.lines().enumerate() {
                 // Not a regular expression: one that a model writes could take exponential time.
                 if line.to_lowercase().contains(&query) {
@@ -225,7 +225,7 @@ impl<'a> DialFileCall<'a> {
         self.put("path", &url, body, &self.condition()).await?;
         Ok(format!(
             "{} is written ({}).",
-            self.shown(&url),
+            self.path_for_model(&url),
             human_size(content.len())
         ))
     }
@@ -318,14 +318,17 @@ impl<'a> DialFileCall<'a> {
             &UploadCondition::Match(etag),
         )
         .await?;
-        Ok(format!("{} is edited: {times} replaced.", self.shown(&url)))
+        Ok(format!(
+            "{} is edited: {times} replaced.",
+            self.path_for_model(&url)
+        ))
     }
 
     pub(super) async fn delete(&self) -> Result<String, ToolFailure> {
         let url = self.file("path")?;
         let deleted = self.drive.delete(&self.files.scope.caller, &url).await;
         deleted.map_err(|error| drive_failure("path", error))?;
-        Ok(format!("{} is deleted.", self.shown(&url)))
+        Ok(format!("{} is deleted.", self.path_for_model(&url)))
     }
 
     /// Copies chunk by chunk. A move deletes the source after its copy was stored.
@@ -352,7 +355,7 @@ impl<'a> DialFileCall<'a> {
         };
         self.put("target", &target, bytes, &self.condition())
             .await?;
-        let (from, to) = (self.shown(&source), self.shown(&target));
+        let (from, to) = (self.path_for_model(&source), self.path_for_model(&target));
         if !moves {
             return Ok(format!("{from} is copied to {to}."));
         }

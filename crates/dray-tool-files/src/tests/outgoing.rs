@@ -9,7 +9,7 @@ use super::fixture::{FilesFixture, PDF_BYTES, call, lock};
 use crate::Config;
 use crate::media::MediaTagFilter;
 
-fn honest(_: &mut v1::TransferReceipt) {}
+fn unchanged_receipt(_: &mut v1::TransferReceipt) {}
 
 fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
     v1::DeliveryReport {
@@ -52,7 +52,9 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();
     fixture.bind(false).await;
-    fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    fixture
+        .holds("/w/a.pdf", PDF_BYTES, unchanged_receipt)
+        .await;
     let files = fixture.turn();
     let output = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
@@ -97,7 +99,9 @@ async fn a_copy_with_a_wrong_receipt_is_not_reported_as_delivered() {
 async fn one_missing_file_stops_no_other() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
-    fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    fixture
+        .holds("/w/a.pdf", PDF_BYTES, unchanged_receipt)
+        .await;
     let arguments = json!({"paths": ["/w/none", "/w/a.pdf"]});
     let output = call(&fixture.turn(), "send_file", arguments).await.unwrap();
     let told: Value = serde_json::from_str(&output.content).unwrap();
@@ -190,7 +194,7 @@ async fn nothing_to_send_is_a_mistake_of_the_model() {
 }
 
 /// Passes an answer in chunks of this many bytes.
-async fn say(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
+async fn stream_text(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
     let mut shown = String::new();
     for piece in text.as_bytes().chunks(size) {
         shown.push_str(&media.push(str::from_utf8(piece).unwrap()).await);
@@ -203,10 +207,12 @@ async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_c
     for size in [1, 3, 7, 100] {
         let mut fixture = FilesFixture::new().await;
         fixture.bind(false).await;
-        fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+        fixture
+            .holds("/w/a.pdf", PDF_BYTES, unchanged_receipt)
+            .await;
         let files = fixture.turn();
         let mut media = MediaTagFilter::new(&files).await.unwrap();
-        let mut shown = say(&mut media, "Here it is:\nMEDIA:/w/a.pdf\nBye", size).await;
+        let mut shown = stream_text(&mut media, "Here it is:\nMEDIA:/w/a.pdf\nBye", size).await;
         assert!(!shown.contains("MEDIA"), "{shown}");
         let rest = media.finish().await;
         shown.push_str(&rest.text);
@@ -222,13 +228,15 @@ async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_c
 async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
-    fixture.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    fixture
+        .holds("/w/a.pdf", PDF_BYTES, unchanged_receipt)
+        .await;
     let files = fixture.turn();
     call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
     let mut media = MediaTagFilter::new(&files).await.unwrap();
-    say(&mut media, "MEDIA:/w/a.pdf", 100).await;
+    stream_text(&mut media, "MEDIA:/w/a.pdf", 100).await;
     let rest = media.finish().await;
     assert_eq!((rest.text.as_str(), rest.attachments), ("", Vec::new()));
 }
@@ -244,7 +252,7 @@ async fn empty_tags_and_unavailable_files_are_reported() {
         .await;
     let files = fixture.turn();
     let mut media = MediaTagFilter::new(&files).await.unwrap();
-    say(&mut media, "MEDIA:/w/none.pdf", 100).await;
+    stream_text(&mut media, "MEDIA:/w/none.pdf", 100).await;
     let rest = media.finish().await;
     assert!(
         rest.text.contains("Could not be attached: none.pdf."),
@@ -252,7 +260,7 @@ async fn empty_tags_and_unavailable_files_are_reported() {
         rest.text
     );
     let mut media = MediaTagFilter::new(&files).await.unwrap();
-    say(&mut media, "MEDIA:/w/a.pdf", 100).await;
+    stream_text(&mut media, "MEDIA:/w/a.pdf", 100).await;
     let rest = media.finish().await;
     assert!(
         rest.text.contains("Could not be attached: a.pdf."),
@@ -272,7 +280,7 @@ async fn an_unavailable_sandbox_service_is_reported_in_the_answer() {
     fixture.bind(false).await;
     let files = fixture.turn();
     let mut media = MediaTagFilter::new(&files).await.unwrap();
-    let shown = say(&mut media, "Done.\nMEDIA:/w/a.pdf\n", 100).await;
+    let shown = stream_text(&mut media, "Done.\nMEDIA:/w/a.pdf\n", 100).await;
     let rest = media.finish().await;
     let all = format!("{shown}{}", rest.text);
     assert!(all.starts_with("Done."), "{all}");

@@ -359,7 +359,7 @@ while read -r line; do
 done
 "#;
 
-async fn demanding(name: &str) -> Arc<dyn Tool> {
+async fn start_asking_tool(name: &str) -> Arc<dyn Tool> {
     let mut options = options();
     options.conversation = Some("c".to_owned());
     let command = crate::ProgramCommand {
@@ -375,7 +375,7 @@ async fn demanding(name: &str) -> Arc<dyn Tool> {
 
 #[tokio::test]
 async fn a_second_question_of_2025_11_25_keeps_the_answer_to_the_first() {
-    let tool = demanding("s_pay").await;
+    let tool = start_asking_tool("s_pay").await;
     let yes = UserAnswer::Accepted(values(&json!({"ok": true})));
     let first = question(&call(&tool, json!({})).await.unwrap());
     assert_eq!(first.questions["question_1"].message(), "First?");
@@ -389,7 +389,7 @@ async fn a_second_question_of_2025_11_25_keeps_the_answer_to_the_first() {
 
 #[tokio::test]
 async fn a_call_that_needs_a_page_is_sent_again_when_the_user_agreed_to_visit_it() {
-    let tool = demanding("s_visit").await;
+    let tool = start_asking_tool("s_visit").await;
     let asked = question(&call(&tool, json!({})).await.unwrap());
     let UserQuestion::Url { url, .. } = &asked.questions["question_1"] else {
         panic!("{asked:?}");

@@ -16,7 +16,7 @@ use super::support::{FakeMcpServer, fake_server, mcp, options};
 use crate::{McpToolset, connect_set};
 
 /// The values of `Authorization` that a server sees.
-async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
+async fn sent_credentials(authorization: &Value, is_dial: bool) -> Vec<String> {
     let server = fake_server(FakeMcpServer::default()).await;
     let url = server.shared().url();
     let info = json!({
@@ -48,16 +48,16 @@ async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
 
 #[tokio::test]
 async fn r_2_the_callers_token_goes_to_the_origin_of_dial_alone() {
-    assert_eq!(seen(&Value::Null, true).await, ["Bearer own"]);
-    assert_eq!(seen(&Value::Null, false).await, [""; 0]);
+    assert_eq!(sent_credentials(&Value::Null, true).await, ["Bearer own"]);
+    assert_eq!(sent_credentials(&Value::Null, false).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn configured_credentials_are_never_overridden() {
     let basic = json!({"type": "basic", "username": "u", "password": "p"});
-    assert_eq!(seen(&basic, true).await, ["Basic dTpw"]);
+    assert_eq!(sent_credentials(&basic, true).await, ["Basic dTpw"]);
     let bearer = json!({"type": "bearer", "token": "t"});
-    assert_eq!(seen(&bearer, true).await, ["Bearer t"]);
+    assert_eq!(sent_credentials(&bearer, true).await, ["Bearer t"]);
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn client_credentials_are_changed_for_a_token() {
         "type": "client_id_secret", "client_id": "me", "client_secret": "hush",
         "token_url": tokens.shared().url(), "scope": "tools",
     });
-    assert_eq!(seen(&client, true).await, ["Bearer fresh"]);
+    assert_eq!(sent_credentials(&client, true).await, ["Bearer fresh"]);
     let asked = tokens.shared().lock().clone();
     let expected = [
         ("grant_type", "client_credentials"),

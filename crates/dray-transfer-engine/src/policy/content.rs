@@ -117,7 +117,7 @@ impl Scanner {
             return;
         }
         if self.word.len() == MAX_WORD_BYTES {
-            self.look();
+            self.scan_window();
             // The end of the full word stays: a token may have begun in it.
             self.word.drain(..MAX_WORD_BYTES - OVERLAP_BYTES);
         }
@@ -125,11 +125,11 @@ impl Scanner {
     }
 
     fn end_word(&mut self) {
-        self.look();
+        self.scan_window();
         self.word.clear();
     }
 
-    fn look(&mut self) {
+    fn scan_window(&mut self) {
         self.private_key |= self
             .word
             .windows(PUTTY_KEY_PREFIX.len())

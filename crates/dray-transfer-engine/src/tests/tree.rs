@@ -47,7 +47,7 @@ async fn files(tar: Vec<u8>) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     while let Some(member) = reader.next().await.unwrap() {
         let mut content = Vec::new();
-        while let Some(piece) = reader.piece().await.unwrap() {
+        while let Some(piece) = reader.next_chunk().await.unwrap() {
             content.extend_from_slice(&piece);
         }
         if member.kind == Kind::File {

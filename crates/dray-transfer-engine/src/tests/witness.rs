@@ -276,7 +276,7 @@ async fn the_very_same_file_is_recognised_by_its_digest() {
 }
 
 /// Every fault of a read that a sound transport and a correct clock leave possible.
-fn trouble() -> impl Strategy<Value = Fault> {
+fn read_fault() -> impl Strategy<Value = Fault> {
     let kind = prop::sample::select(vec![
         ErrorKind::Unavailable,
         ErrorKind::Truncated,
@@ -311,9 +311,9 @@ proptest! {
     fn r_8_what_comes_out_by_times_alone_was_the_file(
         sftp in any::<bool>(),
         resumes in any::<bool>(),
-        reads in vec(trouble(), 0..6),
-        stats in vec(trouble(), 0..4),
-        states in vec(trouble(), 0..4),
+        reads in vec(read_fault(), 0..6),
+        stats in vec(read_fault(), 0..4),
+        states in vec(read_fault(), 0..4),
     ) {
         let scripts = [(Call::Read, reads), (Call::Stat, stats), (Call::State, states)];
         let mut honest = vec![pattern(5000)];

@@ -33,7 +33,7 @@ impl SpooledMember {
     pub(super) async fn take(members: &mut dyn Members, spool: Spool) -> Result<Self, Error> {
         let file = blocking(move || spool.file().map(Arc::new)).await?;
         let (mut size, mut sha256) = (0_u64, Sha256::new());
-        while let Some(piece) = members.piece().await? {
+        while let Some(piece) = members.next_chunk().await? {
             sha256.update(&piece);
             let (at, file) = (size, Arc::clone(&file));
             size += piece.len() as u64;

@@ -357,8 +357,8 @@ impl Members for RecordedMembers {
         Ok(next)
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
-        let piece = self.inner.piece().await;
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        let piece = self.inner.next_chunk().await;
         self.note(piece)
     }
 

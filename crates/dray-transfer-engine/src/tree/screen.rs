@@ -49,7 +49,7 @@ impl ScreenedMembers {
 
     /// The next chunk of the member, within the idle timeout.
     async fn fetch(&mut self) -> Result<Option<Bytes>, Error> {
-        timeout(self.screen.idle, self.inner.piece())
+        timeout(self.screen.idle, self.inner.next_chunk())
             .await
             .unwrap_or_else(|_| {
                 let error = "no byte within the idle window";
@@ -58,7 +58,10 @@ impl ScreenedMembers {
     }
 
     /// Reads the part of a file that has to be examined, and returns whether the file may pass and with which warning.
-    async fn look(&mut self, member: &Member) -> Result<Result<Option<Finding>, ()>, Error> {
+    async fn screen_member(
+        &mut self,
+        member: &Member,
+    ) -> Result<Result<Option<Finding>, ()>, Error> {
         let path = self.screen.path(&member.name)?;
         let scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so that memory stays limited.
@@ -106,7 +109,7 @@ impl Members for ScreenedMembers {
             if member.kind == Kind::Directory {
                 return Ok(Some(member));
             }
-            if let Ok(warning) = self.look(&member).await? {
+            if let Ok(warning) = self.screen_member(&member).await? {
                 self.tally.count(warning);
                 return Ok(Some(member));
             }
@@ -114,7 +117,7 @@ impl Members for ScreenedMembers {
         }
     }
 
-    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self.held.pop_front() {
             Some(piece) => Ok(Some(piece)),
             None => self.fetch().await,

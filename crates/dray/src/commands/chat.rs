@@ -83,12 +83,12 @@ async fn ask_once(
         if message == "/retry" {
             session.retry(interrupts).await
         } else {
-            session.say(message, interrupts).await
+            session.send_message(message, interrupts).await
         }
     };
     match turn.await {
         Ok(()) => Ok(()),
-        Err(failure) => Err(session.tell(failure)),
+        Err(failure) => Err(session.print_failure(failure)),
     }
 }
 
@@ -123,7 +123,7 @@ async fn read_and_ask(
             Ok(LineAction::End) => break,
             Err(failure) => {
                 failed = true;
-                session.tell(failure);
+                session.print_failure(failure);
             }
         }
         // Interrupted twice: the second interruption ends the command, not only the turn.
@@ -170,13 +170,13 @@ async fn run_line(
         ("/save", path) => session.save(Some(Path::new(path)))?,
         _ => match text.strip_prefix('/') {
             // Two slashes: the message begins with one.
-            Some(message) if message.starts_with('/') => session.say(message, interrupts).await?,
+            Some(message) if message.starts_with('/') => session.send_message(message, interrupts).await?,
             Some(_) => {
                 return Err(CommandFailure::Usage(format!(
                     "{command} is not a command; /help lists the commands, and a message that begins with a slash needs two"
                 )));
             }
-            None => session.say(text, interrupts).await?,
+            None => session.send_message(text, interrupts).await?,
         },
     }
     Ok(LineAction::Line)

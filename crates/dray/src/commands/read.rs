@@ -125,7 +125,7 @@ impl ReadRun<'_> {
             DocumentLocation::Url | DocumentLocation::Artifact(_) => tokio::select! {
                 fetched = fetch_document(self.global, read, target) => Some(fetched?),
                 () = self.cancel.cancelled() => {
-                    return self.shown(&Record::cancelled(&target.what), &target.what);
+                    return self.output_for(&Record::cancelled(&target.what), &target.what);
                 }
             },
         };
@@ -143,11 +143,11 @@ impl ReadRun<'_> {
             }
         };
         waiting.finish_and_clear();
-        self.shown(&record, &target.what)
+        self.output_for(&record, &target.what)
     }
 
     /// The complete record for scripts, the output for people. For people, a document that was not read is an error.
-    fn shown(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
+    fn output_for(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
             let text = serde_json::to_string(record).map_err(|_| Fault::internal())?;
             return Ok(ReadOutput {

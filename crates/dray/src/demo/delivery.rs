@@ -115,7 +115,7 @@ async fn send_files(
 
 /// Checks the chat of the person: the two unchanged files, and the reasons for the missing ones.
 fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
-    let seen = system.telegram.seen(chat);
+    let seen = system.telegram.visible_messages(chat);
     for shown in &seen {
         teller.line("in chat", &in_chat(shown));
     }
@@ -200,7 +200,7 @@ async fn send_again(
         "only the other delivery was sent",
     )?;
     check_claim(
-        digests_by_name(&system.telegram.seen(chat), "report.pdf").len() == 1,
+        digests_by_name(&system.telegram.visible_messages(chat), "report.pdf").len() == 1,
         "the report is in the chat once",
     )?;
     teller.line("id", &report.delivery_id);
@@ -241,7 +241,7 @@ async fn send_tagged_text(
     for line in receipts::report_lines(&report) {
         teller.line("receipt", &line);
     }
-    let seen = system.telegram.seen(chat);
+    let seen = system.telegram.visible_messages(chat);
     check_claim(
         digests_by_name(&seen, "report.pdf").len() == 1,
         "what the tool sent is not sent again",

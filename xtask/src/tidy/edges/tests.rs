@@ -46,7 +46,7 @@ fn workspace(lines: &[&str]) -> CargoMetadata {
 }
 
 fn check(lines: &[&str], expected: &[&str]) {
-    assert_eq!(breaches(&workspace(lines)), expected);
+    assert_eq!(violations(&workspace(lines)), expected);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn i_2_the_fetcher_has_no_client_with_a_resolver_at_any_depth() {
             ..CargoPackage::default()
         },
     );
-    let breaches_found = breaches(&deep);
+    let breaches_found = violations(&deep);
     assert_eq!(breaches_found.len(), 1);
     assert!(breaches_found[0].starts_with("dray-egress-fetcher is built from native-tls"));
 }

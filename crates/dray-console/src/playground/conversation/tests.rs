@@ -8,7 +8,7 @@ fn conversation(store: &ConversationStore, login: &str) -> Arc<Conversation> {
     store.begin(login, "clerk", 1, |_| true).unwrap()
 }
 
-fn say(conversation: &Conversation, text: &str) -> Value {
+fn send_message(conversation: &Conversation, text: &str) -> Value {
     let begun = conversation.begin_turn(text.to_owned(), Vec::new(), CancellationToken::new());
     begun.unwrap();
     conversation.set_question(Message::new(Role::User, text))
@@ -45,11 +45,11 @@ fn a_conversation_is_that_of_its_login_and_their_number_is_bounded() {
 fn a_turn_that_failed_is_shown_and_not_repeated() {
     let store = ConversationStore::default();
     let conversation = conversation(&store, "a");
-    say(&conversation, "one");
+    send_message(&conversation, "one");
     let refused = conversation.begin_turn("x".to_owned(), Vec::new(), CancellationToken::new());
     assert_eq!(refused.unwrap_err().detail, "turn_running");
     conversation.end_turn(TurnEnding::Cancelled, ChatAnswer::default());
-    let request = say(&conversation, "two");
+    let request = send_message(&conversation, "two");
     assert_eq!(request["messages"].as_array().unwrap().len(), 1);
     let mut answer = ChatAnswer::default();
     let delta = ChunkDelta {
@@ -59,7 +59,7 @@ fn a_turn_that_failed_is_shown_and_not_repeated() {
     };
     conversation.add(&mut answer, delta).unwrap();
     conversation.end_turn(done(), answer);
-    let request = say(&conversation, "three");
+    let request = send_message(&conversation, "three");
     assert_eq!(request["messages"][1]["content"], "yes");
     assert_eq!(request["messages"][1]["custom_content"]["state"]["k"], 1);
     assert_eq!(request["messages"][2]["content"], "three");
@@ -77,7 +77,7 @@ fn a_turn_that_failed_is_shown_and_not_repeated() {
 fn what_an_agent_sends_is_bounded() {
     let store = ConversationStore::default();
     let conversation = conversation(&store, "a");
-    say(&conversation, "one");
+    send_message(&conversation, "one");
     let mut answer = ChatAnswer::default();
     let stage = |index| StageDelta {
         index,
@@ -106,7 +106,7 @@ fn what_an_agent_sends_is_bounded() {
     let refused = conversation.add(&mut answer, delta).unwrap_err();
     assert_eq!(refused.detail, "answer_too_large");
     conversation.end_turn(done(), answer);
-    say(&conversation, "two");
+    send_message(&conversation, "two");
     let mut answer = ChatAnswer::default();
     let delta = ChunkDelta {
         content: Some("x".repeat(MAX_ANSWER_BYTES)),

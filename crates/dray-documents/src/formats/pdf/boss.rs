@@ -17,7 +17,7 @@ use super::fields::Form;
 use super::layout::Layout;
 use super::metered::MeteredDocument;
 use super::scan;
-use super::sizes::Sizes;
+use super::sizes::FontSizeCounts;
 use super::spans;
 use super::visibility;
 use super::watermark::{self, Watermarks};
@@ -40,7 +40,7 @@ pub(super) struct PdfBoss {
     fonts: FontCache,
     layers: Option<OcState>,
     tree: Option<StructureTree>,
-    sizes: Option<Sizes>,
+    sizes: Option<FontSizeCounts>,
     emphasis: Emphasis,
     watermarks: Watermarks,
     /// The form, once it was looked for.
@@ -114,7 +114,7 @@ impl PdfBoss {
 
     /// Measures the sizes of letters on the first pages, and keeps the text of these pages.
     fn look_ahead(&mut self) {
-        let mut sizes = Sizes::default();
+        let mut sizes = FontSizeCounts::default();
         let mut spans = 0;
         for number in 1..=self.pages.min(LOOKAHEAD_PAGES) {
             // A limit is reached again when the pages are written, and is reported there.

@@ -299,7 +299,7 @@ fn is_prose(lines: &[Line]) -> bool {
     let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
     let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
     let full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
-    let goes_on = |line: &&Line| {
+    let continues = |line: &&Line| {
         let first = line.text.chars().next();
         first.is_some_and(|c| c.is_lowercase() || characters::is_unspaced(c))
     };
@@ -312,7 +312,7 @@ fn is_prose(lines: &[Line]) -> bool {
     shown >= enough * lines.len()
         && letters * 10 >= shown * 7
         && lines.iter().filter(full).count() * 5 >= lines.len() * 3
-        && below.iter().filter(goes_on).count() * 3 >= below.len()
+        && below.iter().filter(continues).count() * 3 >= below.len()
 }
 
 /// Wider steps than usual that all columns have at the same height, as rows of a table do.

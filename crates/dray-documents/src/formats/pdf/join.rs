@@ -155,8 +155,8 @@ impl Flow {
         if let Some(mut open) = self.last.take() {
             // The top of the next column is higher on the page than the end of this one.
             let upwards = first.y > open.y + first.size;
-            let goes_on = !ends_sentence(&open.runs) && starts_small(first);
-            if upwards && goes_on && !new.is_empty() {
+            let continues = !ends_sentence(&open.runs) && starts_small(first);
+            if upwards && continues && !new.is_empty() {
                 glue_line(&mut open.runs, first);
                 let more = new.remove(0);
                 for run in more {
@@ -255,8 +255,8 @@ impl Shape {
                 within += usize::from(!are_sentences(a, b));
             } else {
                 full += 1;
-                let goes_on = |c: char| c.is_lowercase() || characters::is_unspaced(c);
-                going_on += usize::from(first_character(b).is_some_and(goes_on));
+                let continues = |c: char| c.is_lowercase() || characters::is_unspaced(c);
+                going_on += usize::from(first_character(b).is_some_and(continues));
             }
         }
         let is_prose = full > 0 && going_on * 3 >= full;

@@ -8,14 +8,14 @@ use super::blocks::{self, Reader};
 use super::columns;
 use super::emphasis::Emphasis;
 use super::engine::Block;
-use super::sizes::Sizes;
+use super::sizes::FontSizeCounts;
 use super::vertical;
 
 /// The parameters of the layout of pages.
 #[derive(Clone, Copy)]
 pub(super) struct Layout<'a> {
     /// The sizes of letters of the document, when it has several pages.
-    pub(super) sizes: Option<&'a Sizes>,
+    pub(super) sizes: Option<&'a FontSizeCounts>,
     pub(super) emphasis: Emphasis,
     /// Targets of the links of the page.
     pub(super) targets: &'a [Rc<str>],
@@ -56,7 +56,7 @@ impl Layout<'_> {
         is_column: bool,
     ) -> Vec<Block> {
         if let Some(sizes) = self.sizes {
-            sizes.lend(&mut spans);
+            sizes.add_blank_text(&mut spans);
         }
         let mut options = options();
         if is_column {

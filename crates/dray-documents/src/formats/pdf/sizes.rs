@@ -19,9 +19,9 @@ const BLANK_POSITION: f32 = -100_000.0;
 
 /// How many characters are in each size, in half points.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sizes(BTreeMap<i32, usize>);
+pub(super) struct FontSizeCounts(BTreeMap<i32, usize>);
 
-impl Sizes {
+impl FontSizeCounts {
     /// Counts the letters of a page by their size.
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         for span in spans {
@@ -35,7 +35,7 @@ impl Sizes {
     }
 
     /// Adds the blank text to a page; none if all directions are in use.
-    pub(super) fn lend(&self, spans: &mut Vec<TextSpan>) {
+    pub(super) fn add_blank_text(&self, spans: &mut Vec<TextSpan>) {
         let Some(model) = spans.first().cloned() else {
             return;
         };

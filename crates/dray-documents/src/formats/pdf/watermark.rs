@@ -85,7 +85,7 @@ fn add(candidates: &mut Vec<Candidate>, at: usize, span: &TextSpan, is_certain: 
     if let Some(last) = candidates.last_mut()
         && let Some((_, before)) = last.spans.last()
         // Programs place the words, or even the letters, of a watermark one by one.
-        && goes_on(before, span)
+        && continues(before, span)
     {
         if distance(before, span) > span.size * MIN_WORD_GAP {
             last.text.push(' ');
@@ -131,7 +131,7 @@ fn distance(a: &TextSpan, b: &TextSpan) -> f32 {
 }
 
 /// Whether two pieces are words of one line.
-fn goes_on(a: &TextSpan, b: &TextSpan) -> bool {
+fn continues(a: &TextSpan, b: &TextSpan) -> bool {
     (a.size - b.size).abs() < 0.5 && distance(a, b) < a.size * 1.5
 }
 

@@ -313,7 +313,7 @@ impl<'o> Blocks<'o> {
     }
 
     /// Writes the collected content after a limit was reached.
-    pub(super) fn rescue(&mut self) {
+    pub(super) fn write_collected(&mut self) {
         if let Some(mut table) = self.table.take() {
             let row = std::mem::take(&mut self.row);
             if !row.is_empty() {

@@ -104,7 +104,7 @@ impl<'o> Reader<'o> {
             .walk(bytes)
             .and_then(|()| self.blocks.end(self.paragraph));
         result.map_err(|limit| {
-            self.blocks.rescue();
+            self.blocks.write_collected();
             Failure::Stopped(limit)
         })
     }

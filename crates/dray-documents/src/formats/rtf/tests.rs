@@ -6,13 +6,13 @@ use crate::formats::text::testing::{
 };
 use crate::limits::{Damage, Failure, Limit, Limits};
 
-fn shown(source: &[u8]) -> String {
+fn markdown_of(source: &[u8]) -> String {
     convert_to_markdown("application/rtf", "rtf", source)
 }
 
 /// A document with that content.
 fn body(content: &str) -> String {
-    shown(format!("{{\\rtf1\\ansi\\ansicpg1252\\deff0 {content}}}").as_bytes())
+    markdown_of(format!("{{\\rtf1\\ansi\\ansicpg1252\\deff0 {content}}}").as_bytes())
 }
 
 #[test]
@@ -34,18 +34,18 @@ fn characters_by_code_page_name_and_number() {
         "é€ “a”—b\u{A0}c-de €😀 é.éx\n"
     );
     assert_eq!(
-        shown(b"{\\rtf1\\ansi\\ansicpg1251 \\'cf\\'f0\\'e8\\'e2\\'e5\\'f2}"),
+        markdown_of(b"{\\rtf1\\ansi\\ansicpg1251 \\'cf\\'f0\\'e8\\'e2\\'e5\\'f2}"),
         "Привет\n"
     );
     assert_eq!(
-        shown(b"{\\rtf1\\ansi{\\fonttbl{\\f0\\fcharset0 A;}{\\f1\\fcharset128 B;}}\\f1 \\'93\\'fa\\'96{\\'7b}\\f0\\'e9}"),
+        markdown_of(b"{\\rtf1\\ansi{\\fonttbl{\\f0\\fcharset0 A;}{\\f1\\fcharset128 B;}}\\f1 \\'93\\'fa\\'96{\\'7b}\\f0\\'e9}"),
         "日\u{FFFD}{é\n"
     );
     assert_eq!(
-        shown(b"{\\rtf1\\ansi{\\fonttbl{\\f1\\fcharset128 B;}}\\f1 \\'93\\'fa\\'83A\\f0 x}"),
+        markdown_of(b"{\\rtf1\\ansi{\\fonttbl{\\f1\\fcharset128 B;}}\\f1 \\'93\\'fa\\'83A\\f0 x}"),
         "日アx\n"
     );
-    assert_eq!(shown(b"{\\rtf1\\pc \\'81}"), "ü\n");
+    assert_eq!(markdown_of(b"{\\rtf1\\pc \\'81}"), "ü\n");
 }
 
 #[test]
@@ -81,8 +81,11 @@ fn left_out_content_is_reported() {
 
 #[test]
 fn binary_data_is_skipped() {
-    assert_eq!(shown(b"{\\rtf1 a{\\pict\\bin4 }{}}}b\\bin2 \\}c}"), "abc\n");
-    assert_eq!(shown(b"{\\rtf1 a\\bin-5 b\\bin2147483647 c}"), "ab\n");
+    assert_eq!(
+        markdown_of(b"{\\rtf1 a{\\pict\\bin4 }{}}}b\\bin2 \\}c}"),
+        "abc\n"
+    );
+    assert_eq!(markdown_of(b"{\\rtf1 a\\bin-5 b\\bin2147483647 c}"), "ab\n");
 }
 
 #[test]
@@ -232,7 +235,12 @@ fn damaged_files() {
         ),
         (b"", ""),
     ] {
-        assert_eq!(shown(source), text, "{}", String::from_utf8_lossy(source));
+        assert_eq!(
+            markdown_of(source),
+            text,
+            "{}",
+            String::from_utf8_lossy(source)
+        );
     }
 }
 

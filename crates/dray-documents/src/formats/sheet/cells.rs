@@ -128,7 +128,7 @@ fn read_row(
                 if let Some(url) = open.formula.as_deref().and_then(url_of_formula) {
                     used.link((row, column), url);
                 }
-                let shown = open.shown(context);
+                let shown = open.display(context);
                 used.shown_cell((row, column), shown, out)?;
             }
             Event::Close if xml.depth() < depth => return Ok(()),
@@ -173,9 +173,9 @@ fn read_cell(
 
 impl OpenCell {
     /// What a person sees.
-    fn shown(mut self, context: &Context<'_>) -> CellText {
+    fn display(mut self, context: &Context<'_>) -> CellText {
         let Some(value) = self.value.as_deref() else {
-            let formula = self.unvalued();
+            let formula = self.formula_text();
             return self.style.text(self.inline.or(formula).unwrap_or_default());
         };
         let text = match self.kind.as_deref() {
@@ -193,7 +193,7 @@ impl OpenCell {
             _ => {
                 let trimmed = value.trim();
                 if trimmed.is_empty() {
-                    let formula = self.unvalued().unwrap_or_default();
+                    let formula = self.formula_text().unwrap_or_default();
                     return self.style.text(formula);
                 }
                 if let Ok(number) = trimmed.parse::<f64>() {
@@ -206,7 +206,7 @@ impl OpenCell {
     }
 
     /// The formula, of a cell without a cached value.
-    fn unvalued(&self) -> Option<String> {
+    fn formula_text(&self) -> Option<String> {
         let formula = self.formula.as_deref()?.trim();
         (!formula.is_empty()).then(|| format!("={}", formula.trim_start_matches('=')))
     }

@@ -282,7 +282,7 @@ impl Cell {
         }
         let displayed = lines.join("\n");
         let text = match typed {
-            Some(typed) => typed.shown(&displayed),
+            Some(typed) => typed.with_decimals_of(&displayed),
             None => displayed,
         };
         let text = match formula {
@@ -352,7 +352,7 @@ impl TypedValue {
 
     /// The value with as many decimals as its cell displays, in any language; with all of them where the display has
     /// other digits.
-    fn shown(self, displayed: &str) -> String {
+    fn with_decimals_of(self, displayed: &str) -> String {
         let (value, unit, factor) = match self {
             Self::Text(text) => return text,
             Self::Number(value, unit, factor) => (value, unit, factor),

@@ -151,7 +151,7 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
     );
     let (tasks, received) = sync_channel(8);
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
-    let file = AuditQueue::over::<RotatedFile>(TEST_TERMS, tasks, metrics.clone());
+    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics.clone());
     let queued_bytes = Arc::clone(&file.queued_bytes);
     let worker = QueueWorker {
         writer: RotatedFile {
@@ -181,7 +181,7 @@ fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
     // No worker takes lines from the queue.
     let (tasks, _received) = sync_channel(2);
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
-    let file = AuditQueue::over::<RotatedFile>(TEST_TERMS, tasks, metrics);
+    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics);
     let queued_bytes: Arc<AtomicUsize> = Arc::clone(&file.queued_bytes);
     let line = event_json(&event("one", "deny")).to_string().len() + 1;
     for _ in 0..10 {

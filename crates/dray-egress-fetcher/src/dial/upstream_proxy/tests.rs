@@ -178,7 +178,7 @@ async fn t_3_the_upstream_proxy_gets_the_judged_address_and_never_the_name() {
         )]
     );
     assert_eq!(
-        target.seen()[0].field("host"),
+        target.received_requests()[0].field("host"),
         Some("files.example.org"),
         "inside the tunnel"
     );

@@ -176,7 +176,7 @@ async fn smuggled_and_pipelined_requests_reach_no_server() {
     let get = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
     let response = proxy.exchange(format!("{get}{get}")).await;
     assert_eq!(response.matches("HTTP/1.1 ").count(), 1, "{response}");
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
 }
 
 #[tokio::test]

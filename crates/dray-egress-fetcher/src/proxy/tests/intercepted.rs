@@ -144,7 +144,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
     let server = fixture.serve(table());
     let response = fixture.get("/tables/a.csv?x=1").await;
     assert_eq!((status_of(&response), code_of(&response)), (200, "1;2"));
-    let seen = server.seen();
+    let seen = server.received_requests();
     assert_eq!(
         seen[0].head.lines().next(),
         Some("GET /tables/a.csv?x=1 HTTP/1.1")
@@ -183,7 +183,7 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
         assert_eq!(fields, ("refused", "policy_rules"), "{line}");
         assert!(event.intercepted);
     }
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.received_requests().len(), 1);
     fixture.serve(ResponseScript::ok("<html>"));
     let response = fixture.get("/tables/a.csv").await;
     let fields = (status_of(&response), code_of(&response));
@@ -228,7 +228,7 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
     // The redirect is the client's to follow, in a tunnel of its own, without the credential.
     assert_eq!(status_of(&response), 302, "{response}");
     assert!(!response.contains("hunter2"));
-    let head = server.seen()[0].head.clone();
+    let head = server.received_requests()[0].head.clone();
     assert!(head.contains("Authorization: Bearer hunter2\r\n"), "{head}");
     assert!(!head.contains("own"), "{head}");
     let (opened, closed) = fixture.events().await;
@@ -288,7 +288,7 @@ async fn nothing_is_smuggled_through_a_tunnel_to_this_host_or_another() {
         let fields = (event.proxy_stage.as_str(), event.code.as_str());
         assert_eq!(fields, ("refused", code), "{line}");
     }
-    assert_eq!(server.seen().len(), 0);
+    assert_eq!(server.received_requests().len(), 0);
 }
 
 #[tokio::test]
@@ -307,7 +307,11 @@ async fn a_second_request_in_the_same_tunnel_reaches_nothing() {
                 .contains("\r\nconnection: close\r\n")
         );
     }
-    let heads: Vec<String> = server.seen().into_iter().map(|one| one.head).collect();
+    let heads: Vec<String> = server
+        .received_requests()
+        .into_iter()
+        .map(|one| one.head)
+        .collect();
     assert_eq!(heads.len(), 2);
     for head in heads {
         assert!(!head.contains("other") && head.contains(&own), "{head}");
@@ -352,7 +356,7 @@ async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
     });
     assert_eq!(status_of(&response), 502, "{response}");
     assert!(!received.contains("/tables"));
-    assert!(script.seen().is_empty());
+    assert!(script.received_requests().is_empty());
 }
 
 #[tokio::test]
@@ -419,7 +423,7 @@ async fn curl_and_a_strict_python_trust_the_certificates_and_open_a_tunnel_for_e
         .unwrap();
     let error = String::from_utf8_lossy(&curl.stderr);
     assert_eq!(String::from_utf8_lossy(&curl.stdout), "1;21;2", "{error}");
-    assert_eq!(server.seen().len(), 4);
+    assert_eq!(server.received_requests().len(), 4);
     assert_eq!(fixture.proxy.fake_network.dialled().len(), 4);
 }
 
@@ -435,7 +439,7 @@ async fn websocket_inside_an_intercepted_tunnel_is_refused_plainly() {
         (status_of(&response), code_of(&response)),
         (501, "websocket_refused")
     );
-    assert_eq!(server.seen().len(), 0);
+    assert_eq!(server.received_requests().len(), 0);
 }
 
 #[tokio::test]

@@ -69,7 +69,7 @@ async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
     for field in ["x-hop", "keep-alive"] {
         assert!(!response.to_ascii_lowercase().contains(field), "{response}");
     }
-    let seen = server.seen();
+    let seen = server.received_requests();
     assert_eq!(seen.len(), 1);
     let mut lines: Vec<_> = seen[0].head.trim_end().split("\r\n").collect();
     assert_eq!(lines.remove(0), "GET /a?b=c HTTP/1.1");

@@ -280,7 +280,7 @@ async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
             ))
             .await;
         assert!(!response.contains("hunter2"), "{response}");
-        let head = server.seen().last().unwrap().head.clone();
+        let head = server.received_requests().last().unwrap().head.clone();
         let lines: Vec<_> = head
             .lines()
             .filter(|line| line.starts_with("Authorization"))

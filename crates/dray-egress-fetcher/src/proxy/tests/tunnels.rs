@@ -31,7 +31,7 @@ async fn tls_passes_end_to_end_and_every_byte_is_counted() {
     tls.read_to_end(&mut response).await.unwrap();
     assert!(response.ends_with(b"secret"));
     drop(tls);
-    assert_eq!(responder.seen().len(), 1);
+    assert_eq!(responder.received_requests().len(), 1);
     let (opened, closed) = (proxy.event().await, proxy.event().await);
     assert_eq!(opened.server_name, NAME);
     assert_eq!((opened.up_bytes, opened.down_bytes), (0, 0));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::scripted::{ScriptedStep, TestSurface, ask, events, read, say};
+use super::scripted::{ScriptedStep, TestSurface, ask, events, read, text_step};
 
 fn open() -> ScriptedStep {
     ScriptedStep::Send(Event::StageOpened {
@@ -28,7 +28,7 @@ fn failure() -> RequestFailure {
 
 #[tokio::test]
 async fn a_stream_is_start_events_end_and_done() {
-    let fixture = TestSurface::start(vec![open(), say("Hé"), state()]).await;
+    let fixture = TestSurface::start(vec![open(), text_step("Hé"), state()]).await;
     let answer = fixture.chat(&ask(true)).await;
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
     let events = events(answer).await;
@@ -65,7 +65,8 @@ async fn a_whole_answer_comes_as_one_message() {
         stage: 0,
         status: StageStatus::Completed,
     });
-    let fixture = TestSurface::start(vec![open(), say("a"), say("b"), close, state()]).await;
+    let fixture =
+        TestSurface::start(vec![open(), text_step("a"), text_step("b"), close, state()]).await;
     let (status, answer) = read(fixture.chat(&ask(false)).await).await;
     assert_eq!(
         (status, &answer["object"]),
@@ -109,7 +110,7 @@ async fn a_failure_before_anything_is_shown_has_a_status() {
 async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
     let fixture = TestSurface::start(vec![
         open(),
-        say("par"),
+        text_step("par"),
         state(),
         ScriptedStep::Fail(failure()),
     ])
@@ -138,7 +139,7 @@ async fn a_panic_is_an_unexpected_failure() {
     let fixture = TestSurface::start(vec![ScriptedStep::Panic]).await;
     let (status, body) = read(fixture.chat(&ask(true)).await).await;
     assert_eq!((status, body), (500, RequestFailure::unexpected().body()));
-    let fixture = TestSurface::start(vec![say("a"), ScriptedStep::Panic]).await;
+    let fixture = TestSurface::start(vec![text_step("a"), ScriptedStep::Panic]).await;
     let events = events(fixture.chat(&ask(true)).await).await;
     assert_eq!(events.last(), Some(&RequestFailure::unexpected().body()));
 }
@@ -159,7 +160,7 @@ async fn r_17_work_ends_when_the_client_leaves_before_the_first_event() {
 
 #[tokio::test]
 async fn r_17_work_ends_when_the_client_leaves_the_stream() {
-    let fixture = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
+    let fixture = TestSurface::start(vec![text_step("a"), ScriptedStep::Hang]).await;
     let mut answer = fixture.chat(&ask(true)).await;
     answer.chunk().await.unwrap().unwrap();
     assert_eq!(fixture.agent.working.load(Ordering::SeqCst), 1);
@@ -214,7 +215,7 @@ impl ConnectTo for TcpStream {
 
 #[tokio::test]
 async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
-    let fixture = TestSurface::with(vec![say("a"), ScriptedStep::Hang], |options| {
+    let fixture = TestSurface::with(vec![text_step("a"), ScriptedStep::Hang], |options| {
         options.max_chats = 1;
         options.chat_wait = std::time::Duration::from_millis(1);
     })
@@ -233,7 +234,7 @@ async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
 
 #[tokio::test]
 async fn the_end_of_the_service_ends_chats_after_their_time() {
-    let mut fixture = TestSurface::start(vec![say("a"), ScriptedStep::Hang]).await;
+    let mut fixture = TestSurface::start(vec![text_step("a"), ScriptedStep::Hang]).await;
     let mut answer = fixture.chat(&ask(true)).await;
     answer.chunk().await.unwrap().unwrap();
     fixture.stop.cancel();

@@ -9,7 +9,7 @@ use dray_http::HttpResponse;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::scripted::{ScriptedStep, TestSurface, ask, events, keys, read, say};
+use super::scripted::{ScriptedStep, TestSurface, ask, events, keys, read, text_step};
 
 const OPENAI_PATH: &str = "/v1/chat/completions";
 const PAGE_ORIGIN: &str = "https://chat.example.org";
@@ -67,7 +67,7 @@ async fn a_comment_keeps_a_silent_stream_of_the_plain_endpoint_open() {
 
 #[tokio::test]
 async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
-    let fixture = TestSurface::with(vec![say("hello")], |options| {
+    let fixture = TestSurface::with(vec![text_step("hello")], |options| {
         options.clients = keys(&["one"]);
         options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
     })
@@ -116,7 +116,7 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
 
 #[tokio::test]
 async fn a_listener_without_keys_serves_pages_of_listed_origins_alone() {
-    let fixture = TestSurface::with(vec![say("hello")], |options| {
+    let fixture = TestSurface::with(vec![text_step("hello")], |options| {
         options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
     })
     .await;
@@ -138,7 +138,7 @@ async fn a_listener_without_keys_serves_pages_of_listed_origins_alone() {
 
 #[tokio::test]
 async fn every_response_of_the_plain_endpoint_has_an_id_that_the_log_has_too() {
-    let fixture = TestSurface::start(vec![say("hello")]).await;
+    let fixture = TestSurface::start(vec![text_step("hello")]).await;
     let first = chat(&fixture, &[], &plain(false)).await;
     let id = first.header("x-request-id").unwrap().to_owned();
     assert!(id.starts_with("req_"), "{id}");

@@ -5,7 +5,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::Attachment;
 use serde_json::{Value, json};
 
-use super::scripted::{ScriptedStep, TestSurface, keys, say};
+use super::scripted::{ScriptedStep, TestSurface, keys, text_step};
 
 async fn run(fixture: &TestSurface, what: &str) -> Value {
     let url = format!("http://{}", fixture.address);
@@ -30,8 +30,8 @@ async fn the_openai_package_reads_all_of_an_answer() {
     };
     let script = vec![
         ScriptedStep::Send(Event::StageOpened { stage, name }),
-        say("Hé"),
-        say("llo"),
+        text_step("Hé"),
+        text_step("llo"),
         ScriptedStep::Send(Event::StageClosed {
             stage,
             status: StageStatus::Completed,
@@ -124,7 +124,7 @@ async fn the_openai_package_raises_what_failures_say() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_raises_the_error_of_a_stream_that_breaks() {
-    let fixture = start(vec![say("par"), ScriptedStep::Fail(failure())]).await;
+    let fixture = start(vec![text_step("par"), ScriptedStep::Fail(failure())]).await;
     let shown = run(&fixture, "breaks").await;
     assert_eq!(shown["pieces"], json!(["par"]));
     assert_eq!(

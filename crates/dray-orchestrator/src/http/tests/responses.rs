@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::scripted::{ScriptedStep, SharedState, TestSurface, keys, read, say};
+use super::scripted::{ScriptedStep, SharedState, TestSurface, keys, read, text_step};
 
 const RESPONSES_PATH: &str = "/v1/responses";
 
@@ -73,7 +73,7 @@ async fn until(fixture: &TestSurface, path: &str, status: &str) -> Value {
 
 #[tokio::test]
 async fn a_response_and_a_conversation_are_their_caller_s_alone() {
-    let fixture = start(vec![say("Hello.")]).await;
+    let fixture = start(vec![text_step("Hello.")]).await;
     let (_, response) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let id = response["id"].as_str().unwrap();
@@ -115,7 +115,7 @@ async fn a_response_and_a_conversation_are_their_caller_s_alone() {
 
 #[tokio::test]
 async fn a_response_expires_and_a_conversation_lives_from_its_last_change() {
-    let fixture = start(vec![say("Hello.")]).await;
+    let fixture = start(vec![text_step("Hello.")]).await;
     let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let of_conversation = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
     let in_it = request(&json!({"conversation": conversation["id"]}));
@@ -135,7 +135,7 @@ async fn a_response_expires_and_a_conversation_lives_from_its_last_change() {
 
 #[tokio::test]
 async fn a_cancelled_response_stops_the_agent_and_stays_cancelled() {
-    let fixture = start(vec![say("Hel"), ScriptedStep::Hang]).await;
+    let fixture = start(vec![text_step("Hel"), ScriptedStep::Hang]).await;
     let path = in_background(&fixture).await;
     fixture.working(1).await;
     let (status, response) = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
@@ -154,7 +154,7 @@ async fn a_cancelled_response_stops_the_agent_and_stays_cancelled() {
 
 #[tokio::test]
 async fn a_response_with_its_client_is_not_cancelled_by_a_request() {
-    let fixture = start(vec![say("Hello.")]).await;
+    let fixture = start(vec![text_step("Hello.")]).await;
     let (_, response) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     let path = format!(
         "{RESPONSES_PATH}/{}/cancel",
@@ -178,7 +178,7 @@ async fn a_deleted_response_stops_the_agent() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_response_and_not_one_in_the_background() {
-    let fixture = start(vec![say("Hel"), ScriptedStep::Hang]).await;
+    let fixture = start(vec![text_step("Hel"), ScriptedStep::Hang]).await;
     for (more, still_works) in [
         (json!({"stream": true}), 0),
         (json!({"stream": true, "background": true}), 1),
@@ -229,7 +229,7 @@ fn replica(script: Vec<ScriptedStep>, shared: &Arc<SharedState>) -> (Runtime, Te
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_response_whose_process_was_killed_is_reported_by_another_and_not_run_again() {
     let fixture = start(Vec::new()).await;
-    let (runtime, doomed) = replica(vec![say("Hel"), ScriptedStep::Hang], &fixture.shared);
+    let (runtime, doomed) = replica(vec![text_step("Hel"), ScriptedStep::Hang], &fixture.shared);
     let path = in_background(&doomed).await;
     doomed.working(1).await;
     runtime.shutdown_background();
@@ -255,7 +255,7 @@ async fn a_response_whose_process_was_killed_is_reported_by_another_and_not_run_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewhere() {
-    let fixture = start(vec![say("Hello.")]).await;
+    let fixture = start(vec![text_step("Hello.")]).await;
     let (runtime, other) = replica(vec![ScriptedStep::Hang], &fixture.shared);
     let path = in_background(&other).await;
     other.working(1).await;
@@ -275,7 +275,7 @@ async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewher
 
 #[tokio::test]
 async fn a_response_is_completed_only_when_it_is_stored() {
-    let fixture = start(vec![say("Hello.")]).await;
+    let fixture = start(vec![text_step("Hello.")]).await;
     fixture.shared.stop_store();
     let (status, body) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
     assert_eq!(status, 503, "{body}");
@@ -285,7 +285,7 @@ async fn a_response_is_completed_only_when_it_is_stored() {
 
 #[tokio::test]
 async fn a_response_that_runs_when_the_service_ends_is_reported_as_failed() {
-    let fixture = start(vec![say("Hel"), ScriptedStep::Hang]).await;
+    let fixture = start(vec![text_step("Hel"), ScriptedStep::Hang]).await;
     let path = in_background(&fixture).await;
     fixture.working(1).await;
     fixture.stop.cancel();
@@ -303,7 +303,7 @@ async fn a_response_that_runs_when_the_service_ends_is_reported_as_failed() {
 
 #[tokio::test]
 async fn items_are_listed_in_pages_and_unknown_members_are_refused() {
-    let fixture = start(vec![say("Hello.")]).await;
+    let fixture = start(vec![text_step("Hello.")]).await;
     let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let path = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
     let items: Vec<_> = (0..3)

@@ -349,7 +349,7 @@ pub(super) fn ask(stream: bool) -> Value {
     json!({"messages": [{"role": "user", "content": "hi"}], "stream": stream})
 }
 
-pub(super) fn say(text: &str) -> ScriptedStep {
+pub(super) fn text_step(text: &str) -> ScriptedStep {
     ScriptedStep::Send(Event::Content(text.to_owned()))
 }
 

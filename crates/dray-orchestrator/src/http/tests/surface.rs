@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::scripted::{TEST_MANIFEST, TestSurface, ask, events, keys, read, say};
+use super::scripted::{TEST_MANIFEST, TestSurface, ask, events, keys, read, text_step};
 use crate::http::ManifestSource;
 use crate::permissions::CallerIdentity;
 
@@ -252,7 +252,7 @@ async fn editors_find_schema_prompts_tools_and_templates() {
 
 #[tokio::test]
 async fn plain_clients_see_local_manifests_as_models() {
-    let fixture = TestSurface::start(vec![say("hello")]).await;
+    let fixture = TestSurface::start(vec![text_step("hello")]).await;
     let (_, models) = fixture.get("/v1/models").await;
     assert_eq!(
         (&models["object"], &models["data"][0]["id"]),
@@ -285,7 +285,7 @@ async fn plain_clients_see_local_manifests_as_models() {
 
 #[tokio::test]
 async fn keys_of_clients_open_the_door_and_go_nowhere() {
-    let fixture = TestSurface::with(vec![say("x")], |options| {
+    let fixture = TestSurface::with(vec![text_step("x")], |options| {
         options.clients = keys(&["one", "two"]);
     })
     .await;
@@ -333,7 +333,7 @@ async fn keys_of_clients_open_the_door_and_go_nowhere() {
 
 #[tokio::test]
 async fn behind_dial_plain_clients_need_a_key_of_ours() {
-    let fixture = TestSurface::with(vec![say("x")], |options| {
+    let fixture = TestSurface::with(vec![text_step("x")], |options| {
         options.dial = true;
         options.loopback = false;
     })
@@ -361,7 +361,7 @@ async fn behind_dial_plain_clients_need_a_key_of_ours() {
 
 #[tokio::test]
 async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
-    let fixture = TestSurface::start(vec![say("x")]).await;
+    let fixture = TestSurface::start(vec![text_step("x")]).await;
     let mut body = ask(false);
     body["model"] = json!("helper");
     for (name, value, status) in [

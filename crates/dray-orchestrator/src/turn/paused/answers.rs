@@ -111,17 +111,17 @@ pub(super) struct RoundAnswers {
 
 impl RoundAnswers {
     /// Takes a call about which a chat decides. The caller cannot approve it: what the chat said holds, and else the caller
-    /// waits on (`goes_on`), or takes the question back.
+    /// waits on (`turn_continues`), or takes the question back.
     async fn take_chat(
         &mut self,
         principal: &str,
         paused: &PausedApproval,
         approvals: &ApprovalStore,
-        goes_on: bool,
+        turn_continues: bool,
     ) -> Result<(), RequestFailure> {
         let id = &paused.approval.id;
         let (record, decision) = match approvals.chat_state(principal, id).await? {
-            ChatState::Waiting(_) if goes_on => {
+            ChatState::Waiting(_) if turn_continues => {
                 self.results.push(Message::new(Role::Tool, ""));
                 let call = paused.waiting.call.clone();
                 let waiting = WaitingCall::in_chat(call, paused.approval.clone());
@@ -138,7 +138,7 @@ impl RoundAnswers {
                 self.results.push(Message::new(Role::Tool, NOT_DECIDED));
                 return Ok(());
             }
-            ChatState::Used if goes_on => return Err(used_failure()),
+            ChatState::Used if turn_continues => return Err(used_failure()),
             ChatState::Used => {
                 let outcome = approvals.outcome(principal, id).await?;
                 self.results.push(outcome);

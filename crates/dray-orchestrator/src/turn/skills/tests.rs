@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_dial::DialOptions;
-use dray_testkit::dial::{ApiTrouble, DialCore};
+use dray_testkit::dial::{ApiFault, DialCore};
 use dray_types::Secret;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() 
             fetched("prompts/B/a", Ok("text of a")),
         ]
     );
-    assert_eq!(fake_server.seen().len(), 2);
+    assert_eq!(fake_server.received_requests().len(), 2);
 }
 
 #[tokio::test]
@@ -66,11 +66,11 @@ async fn each_prompt_fails_alone_and_says_why() {
     fake_server.document("/v1/prompts/B/none", json!({"name": "none"}));
     fake_server.document("/v1/prompts/B/blank", json!({"content": " \n"}));
     for (name, trouble) in [
-        ("denied", ApiTrouble::Status(403)),
-        ("broken", ApiTrouble::Status(500)),
-        ("odd", ApiTrouble::Says("<html>".to_owned())),
+        ("denied", ApiFault::Status(403)),
+        ("broken", ApiFault::Status(500)),
+        ("odd", ApiFault::Says("<html>".to_owned())),
     ] {
-        fake_server.trouble(&format!("/v1/prompts/B/{name}"), Some(trouble));
+        fake_server.inject_fault(&format!("/v1/prompts/B/{name}"), Some(trouble));
     }
     for (url, content) in [
         ("prompts/B/good", Ok("text")),

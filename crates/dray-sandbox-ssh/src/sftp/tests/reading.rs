@@ -7,7 +7,8 @@ use dray_sandbox::{Error, ErrorKind};
 use tokio::io::AsyncWriteExt as _;
 
 use super::server::{
-    IDLE_TIMEOUT, attributes, connect, content, failed, file, packet, serving, string, told,
+    IDLE_TIMEOUT, attributes, connect, content, failed, file, packet, serving, status_packet,
+    string,
 };
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
@@ -82,7 +83,7 @@ async fn answers_may_come_in_any_order() {
         let this = if start < end {
             packet(kind::DATA, id, &string(&bytes[start..end]))
         } else {
-            told(id, status::EOF)
+            status_packet(id, status::EOF)
         };
         match held.take() {
             None if start < end => {
@@ -99,7 +100,7 @@ async fn answers_may_come_in_any_order() {
 #[tokio::test]
 async fn a_file_that_shrank_or_grew_is_never_whole() {
     let (_tasks, channel) = serving(content(50_000), |id, offset, _| {
-        (offset >= 32_768).then(|| Some(told(id, status::EOF)))
+        (offset >= 32_768).then(|| Some(status_packet(id, status::EOF)))
     })
     .await;
     assert_eq!(failed(read(channel, 50_000, 0).await), ErrorKind::Truncated);
@@ -177,7 +178,7 @@ async fn r_2_an_open_that_hangs_has_a_deadline_of_its_own() {
         Some(match kind {
             kind::LSTAT => packet(kind::ATTRS, id, &attributes(5)),
             kind::OPEN => Vec::new(),
-            _ => told(id, status::FAILURE),
+            _ => status_packet(id, status::FAILURE),
         })
     })
     .await;
@@ -208,7 +209,7 @@ async fn r_2_what_was_opened_must_be_what_was_looked_at() {
                 kind::LSTAT => packet(kind::ATTRS, id, &attributes(5)),
                 kind::FSTAT => packet(kind::ATTRS, id, &opened),
                 kind::OPEN => packet(kind::HANDLE, id, &string(b"h")),
-                _ => told(id, status::OK),
+                _ => status_packet(id, status::OK),
             })
         })
         .await;

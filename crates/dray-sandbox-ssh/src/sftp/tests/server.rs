@@ -31,7 +31,7 @@ pub(super) fn string(bytes: &[u8]) -> Vec<u8> {
     framed
 }
 
-pub(super) fn told(id: u32, code: u32) -> Vec<u8> {
+pub(super) fn status_packet(id: u32, code: u32) -> Vec<u8> {
     let rest = [&code.to_be_bytes()[..], &string(b"text"), &string(b"")].concat();
     packet(kind::STATUS, id, &rest)
 }
@@ -114,7 +114,7 @@ pub(super) async fn serving(
         Some(match kind {
             kind::LSTAT | kind::FSTAT => packet(kind::ATTRS, id, &attributes(size)),
             kind::OPEN => packet(kind::HANDLE, id, &string(b"h")),
-            kind::CLOSE => told(id, status::OK),
+            kind::CLOSE => status_packet(id, status::OK),
             kind::READ => {
                 rest.advance(5);
                 let (offset, length) = (rest.get_u64(), rest.get_u32());
@@ -124,12 +124,12 @@ pub(super) async fn serving(
                 let start = usize::try_from(offset).unwrap().min(content.len());
                 let end = (start + length as usize).min(content.len());
                 if start == end {
-                    told(id, status::EOF)
+                    status_packet(id, status::EOF)
                 } else {
                     packet(kind::DATA, id, &string(&content[start..end]))
                 }
             }
-            _ => told(id, status::UNSUPPORTED),
+            _ => status_packet(id, status::UNSUPPORTED),
         })
     })
     .await

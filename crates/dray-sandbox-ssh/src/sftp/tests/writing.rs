@@ -5,7 +5,7 @@ use dray_sandbox::{Body, Error, ErrorKind, SandboxPath};
 use futures_util::stream;
 use tokio::task::JoinSet;
 
-use super::server::{attributes, connect, content, failed, packet, string, told};
+use super::server::{attributes, connect, content, failed, packet, status_packet, string};
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
 use crate::sftp::{UploadTarget, upload};
@@ -18,11 +18,11 @@ async fn taking(mut write: impl FnMut(u32) -> u32 + Send + 'static) -> (JoinSet<
             kind::OPEN => packet(kind::HANDLE, id, &string(b"h")),
             kind::WRITE => {
                 count += 1;
-                told(id, write(count))
+                status_packet(id, write(count))
             }
-            kind::CLOSE | kind::FSETSTAT => told(id, status::OK),
+            kind::CLOSE | kind::FSETSTAT => status_packet(id, status::OK),
             kind::LSTAT => packet(kind::ATTRS, id, &attributes(5)),
-            _ => told(id, status::UNSUPPORTED),
+            _ => status_packet(id, status::UNSUPPORTED),
         })
     })
     .await

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn strict_prefixes_refuse_typing_errors() {
-    let problems = complaints(&[("PEER_FETCH_ENABLE", "false")]);
+    let problems = config_problems(&[("PEER_FETCH_ENABLE", "false")]);
     assert_eq!(
         problems,
         [
@@ -27,7 +27,7 @@ fn aliases_set_fields_and_are_strict() {
     assert_eq!(loaded.hosts.unwrap(), ["a.example"]);
     assert_eq!(loaded.limits.per_host, 7);
     assert_eq!(
-        complaints(&[("PEER_FETCH_ENABLED", "True")]),
+        config_problems(&[("PEER_FETCH_ENABLED", "True")]),
         [
             "`egress-fetcher.enabled` is `True` (variable PEER_FETCH_ENABLED): must be exactly `true` or `false`"
         ]

@@ -46,7 +46,7 @@ fn a_complaint_names_key_value_source_and_what_would_be_right() {
             "`egress-fetcher.limits.per_hosts` (variable DRAY_EGRESS_FETCHER__LIMITS__PER_HOSTS): is not a known field; did you mean `per_host`?",
         ),
     ] {
-        let problems = complaints(&[(&format!("DRAY_EGRESS_FETCHER__{variable}"), value)]);
+        let problems = config_problems(&[(&format!("DRAY_EGRESS_FETCHER__{variable}"), value)]);
         assert!(
             problems.len() == 1 && problems[0].starts_with(expected),
             "{variable}: {problems:#?}"
@@ -56,7 +56,7 @@ fn a_complaint_names_key_value_source_and_what_would_be_right() {
 
 #[test]
 fn what_a_type_cannot_read_names_the_field_too() {
-    let problems = complaints(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
+    let problems = config_problems(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
     assert!(
         problems[0].starts_with("`egress-fetcher.max_bytes`"),
         "{problems:?}"
@@ -65,12 +65,12 @@ fn what_a_type_cannot_read_names_the_field_too() {
         problems[0].contains("variable DRAY_EGRESS_FETCHER__MAX_BYTES"),
         "{problems:?}"
     );
-    let problems = complaints(&[("DRAY_EGRESS_FETCHER__CONNECT_TIMEOUT", "5")]);
+    let problems = config_problems(&[("DRAY_EGRESS_FETCHER__CONNECT_TIMEOUT", "5")]);
     assert!(
         problems[0].contains("`5` is not a length of time"),
         "{problems:?}"
     );
-    let problems = complaints(&[("DRAY_EGRESS_FETCHER__PORTS", "80,70000")]);
+    let problems = config_problems(&[("DRAY_EGRESS_FETCHER__PORTS", "80,70000")]);
     assert!(
         problems[0].starts_with("`egress-fetcher.ports"),
         "{problems:?}"
@@ -79,7 +79,7 @@ fn what_a_type_cannot_read_names_the_field_too() {
 
 #[test]
 fn all_problems_are_reported_together() {
-    let problems = complaints(&[
+    let problems = config_problems(&[
         ("DRAY_EGRESS_FETCHER__ENABLED", "1"),
         ("DRAY_EGRESS_FETCHER__MAX_REDIRECTS", "x"),
         ("DRAY_OTHER__FIELD", "1"),
@@ -89,9 +89,9 @@ fn all_problems_are_reported_together() {
 
 #[test]
 fn variables_that_nothing_reads_are_refused() {
-    let problems = complaints(&[("DRAY_EGRESS_FETCHER_MAX_BYTES", "1")]);
+    let problems = config_problems(&[("DRAY_EGRESS_FETCHER_MAX_BYTES", "1")]);
     assert!(problems[0].contains("two underscores"), "{problems:?}");
-    let problems = complaints(&[("DRAY_EGRES_FETCHER__MAX_BYTES", "1")]);
+    let problems = config_problems(&[("DRAY_EGRES_FETCHER__MAX_BYTES", "1")]);
     assert!(
         problems[0].contains("did you mean `egress-fetcher`?"),
         "{problems:?}"

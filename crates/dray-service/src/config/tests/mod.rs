@@ -157,7 +157,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 /// Every complaint about these variables, without the first line.
-fn complaints(variables: &[(&str, &str)]) -> Vec<String> {
+fn config_problems(variables: &[(&str, &str)]) -> Vec<String> {
     match load(&with_variables(variables)) {
         Ok(section) => panic!("{variables:?} were accepted: {section:?}"),
         Err(text) => text

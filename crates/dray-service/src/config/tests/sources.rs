@@ -86,7 +86,7 @@ fn secrets_can_be_read_from_files_in_every_source() {
     let in_flag = ConfigSources::default().set("egress-fetcher.key_file", path);
     assert_eq!(load(&in_flag).unwrap().key.expose(), "hunter2");
 
-    let problems = complaints(&[("DRAY_EGRESS_FETCHER__KEY_FILE", "/nowhere/at/all")]);
+    let problems = config_problems(&[("DRAY_EGRESS_FETCHER__KEY_FILE", "/nowhere/at/all")]);
     assert!(
         problems[0].contains("must name a readable file"),
         "{problems:?}"
@@ -99,7 +99,7 @@ fn secrets_can_be_read_from_files_in_every_source() {
         error.contains("must not be set together with `key`"),
         "{error}"
     );
-    let problems = complaints(&[("DRAY_EGRESS_FETCHER__AGENT_FILE", path)]);
+    let problems = config_problems(&[("DRAY_EGRESS_FETCHER__AGENT_FILE", path)]);
     assert!(
         problems[0].contains("is not a known field"),
         "only secrets have files: {problems:?}"

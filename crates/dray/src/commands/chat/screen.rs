@@ -215,7 +215,7 @@ impl ChatScreen {
     }
 
     /// A line for people; scripts do not get it.
-    pub(super) fn remark(&mut self, line: &str) {
+    pub(super) fn print_note(&mut self, line: &str) {
         if !self.json {
             self.note(line);
         }

@@ -53,7 +53,7 @@ impl<'a> ChatSession<'a> {
     }
 
     /// Sends a message with the pending files, and shows the answer.
-    pub(super) async fn say(
+    pub(super) async fn send_message(
         &mut self,
         text: &str,
         interrupts: &mut Signal,
@@ -115,7 +115,7 @@ impl<'a> ChatSession<'a> {
         let ending = answer.ending().clone();
         if ending.calls_tools {
             self.screen
-                .remark("the agent asks for tools of this client, which has none");
+                .print_note("the agent asks for tools of this client, which has none");
         }
         let files = answer.attachments().to_vec();
         self.book.answered(question, answer.into_message());
@@ -184,7 +184,7 @@ impl<'a> ChatSession<'a> {
     pub(super) fn attach(&mut self, file: &Path) -> Result<(), CommandFailure> {
         let attachment = attach::read_attachment(file)?;
         let line = attachment_remark(&attachment);
-        self.screen.remark(&format!("to be sent: {line}"));
+        self.screen.print_note(&format!("to be sent: {line}"));
         self.pending.push(attachment);
         Ok(())
     }
@@ -194,10 +194,10 @@ impl<'a> ChatSession<'a> {
         let waiting = self.pending.iter().map(attachment_remark);
         let waiting: Vec<_> = waiting.map(|line| format!("to be sent: {line}")).collect();
         if waiting.is_empty() && self.received.is_empty() {
-            self.screen.remark("no files yet");
+            self.screen.print_note("no files yet");
         }
         for line in waiting.iter().chain(&self.received) {
-            self.screen.remark(line);
+            self.screen.print_note(line);
         }
     }
 
@@ -207,7 +207,7 @@ impl<'a> ChatSession<'a> {
             Some(file) => {
                 self.book.copy(file)?;
                 let file = name::shown_text(file.as_os_str().as_encoded_bytes(), 400);
-                self.screen.remark(&format!("saved to {file}"));
+                self.screen.print_note(&format!("saved to {file}"));
                 Ok(())
             }
             None if self.book.is_kept() => self.book.keep(),
@@ -219,11 +219,11 @@ impl<'a> ChatSession<'a> {
 
     /// Prints a notice for people.
     pub(super) fn note(&mut self, line: &str) {
-        self.screen.remark(line);
+        self.screen.print_note(line);
     }
 
     /// Prints a failure, and returns it as reported.
-    pub(super) fn tell(&mut self, failure: CommandFailure) -> CommandFailure {
+    pub(super) fn print_failure(&mut self, failure: CommandFailure) -> CommandFailure {
         self.screen.failure(failure)
     }
 
@@ -232,7 +232,7 @@ impl<'a> ChatSession<'a> {
         if !self.pending.is_empty() {
             let count = self.pending.len();
             self.screen
-                .remark(&format!("{count} files were attached and never sent"));
+                .print_note(&format!("{count} files were attached and never sent"));
         }
     }
 }

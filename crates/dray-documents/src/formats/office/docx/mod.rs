@@ -91,7 +91,7 @@ fn walk_part(
     let mut xml = Xml::new(&text, package.budget());
     let result = walk_events(walker, &mut xml, package, out);
     if let Err(Failure::Stopped(_)) = result {
-        walker.rescue(out)?;
+        walker.write_collected(out)?;
     }
     result
 }
@@ -181,7 +181,7 @@ fn write_comments(comments: &[Note], out: &mut Markdown) -> Result<(), Failure> 
 
 impl Walker {
     /// Writes the collected part of an open table after a limit.
-    fn rescue(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+    fn write_collected(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         if !self.in_note() && !self.tables.is_empty() {
             let outer = self.tables.swap_remove(0);
             outer.grid.write_so_far(out)?;

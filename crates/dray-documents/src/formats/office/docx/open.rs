@@ -260,7 +260,7 @@ impl Walker {
         let Some(id) = e.attr("id") else {
             return;
         };
-        if self.mute() || self.in_note() {
+        if self.omits_text() || self.in_note() {
             return;
         }
         let mark = if e.name() == "footnoteReference" {
@@ -333,7 +333,7 @@ impl Walker {
         let Some(link) = link else {
             return false;
         };
-        if self.mute() {
+        if self.omits_text() {
             return false;
         }
         if let Some(para) = self.paras.last_mut() {
@@ -390,7 +390,7 @@ impl Walker {
         let alt = std::mem::take(&mut self.alt);
         // The picture of an embedded object is only its preview.
         let object = self.tags.iter().any(|tag| matches!(tag, Tag::Object));
-        if self.mute() || object {
+        if self.omits_text() || object {
             return;
         }
         if let Some(para) = self.paras.last_mut() {
@@ -414,7 +414,7 @@ impl Walker {
                     .or_else(|| e.attr("ProgID"))
                     .unwrap_or_default();
                 let note = figure::embedded_note(&name);
-                if !self.mute()
+                if !self.omits_text()
                     && let Some(para) = self.paras.last_mut()
                 {
                     para.after.push(Block::Paragraph(note));

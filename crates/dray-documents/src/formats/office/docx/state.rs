@@ -210,7 +210,7 @@ impl Walker {
     }
 
     /// Whether text is left out here: hidden, or in the instruction of a field.
-    pub(super) fn mute(&mut self) -> bool {
+    pub(super) fn omits_text(&mut self) -> bool {
         if self.run.hidden && !self.show_hidden {
             return true;
         }
@@ -225,7 +225,7 @@ impl Walker {
         if self.run.hidden {
             self.hidden_characters += visible_characters(text);
         }
-        if self.mute() {
+        if self.omits_text() {
             return;
         }
         let style = self.run.style;
@@ -236,7 +236,7 @@ impl Walker {
 
     /// Appends a line break.
     pub(super) fn line_break(&mut self) {
-        if !self.mute()
+        if !self.omits_text()
             && let Some(para) = self.paras.last_mut()
         {
             para.text.line_break();

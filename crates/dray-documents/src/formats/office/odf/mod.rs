@@ -72,7 +72,7 @@ fn walk_document(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Fa
     let mut xml = Xml::new(&text, &budget);
     let result = walk_events(&mut walker, &mut xml, out);
     if let Err(Failure::Stopped(_)) = result {
-        walker.rescue(out)?;
+        walker.write_collected(out)?;
     }
     result?;
     Ok(walker)

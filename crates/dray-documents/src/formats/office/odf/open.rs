@@ -47,7 +47,7 @@ impl Walker {
             "span" => {
                 let around = Tag::Span(self.look, self.hide);
                 if let Some(style) = e.attr("style-name") {
-                    self.look = self.styles.look(&style, self.look);
+                    self.look = self.styles.span_style(&style, self.look);
                     self.hide |= self.styles.hidden("text", &style);
                 }
                 around

@@ -228,7 +228,7 @@ impl Walker {
     }
 
     /// Writes the collected part of an open table after a limit.
-    pub(super) fn rescue(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+    pub(super) fn write_collected(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         if !self.in_note() && self.slide.is_none() && !self.tables.is_empty() {
             let outer = self.tables.swap_remove(0);
             outer.grid.write_so_far(out)?;

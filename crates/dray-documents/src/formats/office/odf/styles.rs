@@ -92,7 +92,7 @@ impl Styles {
     }
 
     /// The look of a span, over that around it.
-    pub(super) fn look(&self, name: &str, around: Look) -> Look {
+    pub(super) fn span_style(&self, name: &str, around: Look) -> Look {
         let mut look = around;
         let first = |pick: fn(&Style) -> Option<bool>| self.chain("text", name).find_map(pick);
         look.bold = first(|s| s.bold).unwrap_or(look.bold);

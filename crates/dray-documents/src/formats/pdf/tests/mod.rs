@@ -70,7 +70,7 @@ fn written(pages: Vec<Result<Page, PageError>>) -> (Result<(), Failure>, String,
     (result, written.markdown, written.warnings)
 }
 
-fn said(text: &str) -> Page {
+fn paragraph_page(text: &str) -> Page {
     Page {
         blocks: vec![Block::Paragraph {
             lines: lines(&[text]),
@@ -83,9 +83,9 @@ fn said(text: &str) -> Page {
 #[test]
 fn a_page_that_fails_is_named_and_the_others_stay() {
     let (result, text, warnings) = written(vec![
-        Ok(said("first")),
+        Ok(paragraph_page("first")),
         Err(PageError::Damaged),
-        Ok(said("third")),
+        Ok(paragraph_page("third")),
     ]);
     assert_eq!(result, Ok(()));
     assert_eq!(text, "first\n\nthird\n");
@@ -108,9 +108,9 @@ fn pages_without_a_word_are_no_text() {
 fn a_page_that_was_cut_off_makes_the_text_incomplete() {
     let cut = Page {
         cut: Some(Limit::Element),
-        ..said("begun")
+        ..paragraph_page("begun")
     };
-    let (result, text, warnings) = written(vec![Ok(cut), Ok(said("next"))]);
+    let (result, text, warnings) = written(vec![Ok(cut), Ok(paragraph_page("next"))]);
     assert_eq!(result, Err(Failure::Stopped(Limit::Element)));
     assert_eq!(text, "begun\n\nnext\n");
     assert_eq!(warnings, ["page 1 is too large and was cut off"]);

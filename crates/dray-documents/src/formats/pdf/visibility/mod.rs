@@ -111,7 +111,7 @@ impl PaintedPage {
             if at.is_multiple_of(SPANS_PER_LOOK) {
                 budget.clock()?;
             }
-            sights.push(self.sight(span, page.crop_box, &bands));
+            sights.push(self.visibility_of(span, page.crop_box, &bands));
         }
         let is_scan = self.is_scan(spans, &sights, page.crop_box);
         let hidden = sights.iter().map(|sight| match sight {
@@ -130,7 +130,7 @@ impl PaintedPage {
         })
     }
 
-    fn sight(&self, span: &TextSpan, page: Rect, bands: &Bands) -> TextVisibility {
+    fn visibility_of(&self, span: &TextSpan, page: Rect, bands: &Bands) -> TextVisibility {
         if span.text.trim().is_empty() {
             return TextVisibility::Seen;
         }

@@ -52,7 +52,7 @@ impl State {
     }
 
     /// The state of text that is shown now.
-    pub(super) fn shown(&mut self, paints_before: usize) -> ShownText {
+    pub(super) fn text_state(&mut self, paints_before: usize) -> ShownText {
         let shown = ShownText {
             fill: self.fill,
             stroke: self.stroke,

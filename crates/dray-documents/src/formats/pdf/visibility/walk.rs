@@ -189,7 +189,7 @@ impl Walker<'_> {
         if number >= mark::MAX_MARKS || frame.is_off() {
             return None;
         }
-        let shown = frame.state.shown(self.painted.paints.len());
+        let shown = frame.state.text_state(self.painted.paints.len());
         self.painted.shown.push(shown);
         Some(mark::write(number))
     }

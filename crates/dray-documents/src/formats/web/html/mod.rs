@@ -43,7 +43,7 @@ pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure
     let mut walker = Walker::new(out, xml);
     let result = feed_tokens(&source, &mut walker).and_then(|()| walker.end());
     if let Err(limit) = result {
-        walker.rescue();
+        walker.write_collected();
         return Err(Failure::Stopped(limit));
     }
     Ok(())

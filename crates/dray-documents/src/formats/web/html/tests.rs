@@ -17,7 +17,7 @@ fn within(
     (out.finish(), result)
 }
 
-fn shown(source: &str) -> String {
+fn markdown_of(source: &str) -> String {
     let (written, result) = within(source, Limits::default(), Selection::All);
     assert_eq!(result, Ok(()));
     written.markdown
@@ -25,7 +25,7 @@ fn shown(source: &str) -> String {
 
 #[test]
 fn headings_paragraphs_and_formats() {
-    let text = shown(
+    let text = markdown_of(
         "<!doctype html><html><head><title>T</title><style>p{}</style></head><body>\
          <h1>One  <em>two</em></h1>\n<p>Some <b>bold</b>, <i>italic</i> and <del>gone</del>\ntext \
          with <code>a`b</code>.<p>H<sub>2</sub>O &amp; &lt;x&gt; &eacute; &#x41;<h7>x</h7>\
@@ -40,7 +40,7 @@ fn headings_paragraphs_and_formats() {
 
 #[test]
 fn lists_nest_and_keep_their_numbers() {
-    let text = shown(
+    let text = markdown_of(
         "<ul><li>a<ul><li>b</li><li>c<ol start=5><li>five<li>six<li value=9>nine</ol></ul>\
          <li><p>d</p><p>e</p></ul><ol><li>one</ol><p>after",
     );
@@ -52,7 +52,7 @@ fn lists_nest_and_keep_their_numbers() {
 
 #[test]
 fn tables_have_headers_captions_and_spans() {
-    let text = shown(
+    let text = markdown_of(
         "before<table><caption>Prices</caption><thead><tr><th>a</th><th colspan=2>b|c</th></tr>\
          </thead><tbody><tr><td rowspan=2>1<td>2<td>3<tr><td>4<br>5<td><ul><li>x<li>y</ul>\
          </tbody></table>after",
@@ -66,7 +66,7 @@ fn tables_have_headers_captions_and_spans() {
 
 #[test]
 fn nested_tables_are_lines_of_the_outer_cell() {
-    let text = shown(
+    let text = markdown_of(
         "<table><tr><th>h<th>i<tr><td>x<table><tr><td>a<td>b<tr><td>c<td>d</table>y<td>z</table>",
     );
     assert_eq!(
@@ -77,7 +77,7 @@ fn nested_tables_are_lines_of_the_outer_cell() {
 
 #[test]
 fn tables_that_only_arrange_are_no_tables() {
-    let text = shown(
+    let text = markdown_of(
         "<table role=presentation><tr><td><h1>Shop</h1><td><table><tr><td>a<td>b</table></table>x",
     );
     assert_eq!(text, "# Shop\n\n| a | b |\n|---|---|\n\nx\n");
@@ -85,7 +85,7 @@ fn tables_that_only_arrange_are_no_tables() {
 
 #[test]
 fn code_keeps_its_lines_and_language() {
-    let text = shown(
+    let text = markdown_of(
         "<pre class='x language-rust'>\nfn a() {\n    <b>b</b>()\n}\n</pre>\
          <pre><code class=\"language-c++\">int  x;<br>y;</code></pre><p><code>in  line</code>",
     );
@@ -131,14 +131,14 @@ fn links_and_images() {
         ("<img src='data:image/png;base64,AAAA'>", ""),
         ("<a name=x>y</a>", "y"),
     ] {
-        assert_eq!(shown(source).trim_end(), text, "{source}");
+        assert_eq!(markdown_of(source).trim_end(), text, "{source}");
     }
 }
 
 #[test]
 fn terms_and_definitions() {
     assert_eq!(
-        shown("<dl><dt>A<dd>one<dd>two<dt>B<dd><p>x<p>y</dl>z"),
+        markdown_of("<dl><dt>A<dd>one<dd>two<dt>B<dd><p>x<p>y</dl>z"),
         "A\n\n: one\n: two\n\nB\n\n: x\n\n  y\n\nz\n"
     );
 }
@@ -170,28 +170,28 @@ fn elements_that_nest_wrongly_keep_all_text_in_order() {
 
 #[test]
 fn xhtml_closes_its_elements_and_has_cdata() {
-    let text = shown(
+    let text = markdown_of(
         "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/><script src='x'/></head>\
          <body><p>a<a id='p1'/>b <i/>c</p><p><![CDATA[1 < 2 && 3 > 2]]></p><div/>d</body></html>",
     );
     assert_eq!(text, "ab c\n\n1 < 2 && 3 > 2\n\nd\n");
     let double = "<html xmlns=\"http://www.w3.org/1999/xhtml\"><title/><p>a";
-    assert_eq!(shown(double), "a\n");
+    assert_eq!(markdown_of(double), "a\n");
     // In HTML only a void element closes itself.
-    assert_eq!(shown("<p>a<b/>c"), "a**c**\n");
+    assert_eq!(markdown_of("<p>a<b/>c"), "a**c**\n");
 }
 
 #[test]
 fn a_page_of_nothing_but_a_title_shows_it() {
-    assert_eq!(shown("<title> The  title</title>"), "# The title\n");
-    assert_eq!(shown("<title>T</title><p>x"), "x\n");
-    assert_eq!(shown("<script>x</script>"), "");
+    assert_eq!(markdown_of("<title> The  title</title>"), "# The title\n");
+    assert_eq!(markdown_of("<title>T</title><p>x"), "x\n");
+    assert_eq!(markdown_of("<script>x</script>"), "");
 }
 
 #[test]
 fn no_data_reaches_the_output() {
     let payload = "A".repeat(5000);
-    let text = shown(&format!(
+    let text = markdown_of(&format!(
         "<img alt=x src='data:image/png;base64,{payload}'><a href=' DATA:x,{payload}'>y</a>\
          <object data='data:x,{payload}'>z</object>"
     ));
@@ -247,7 +247,7 @@ fn content_below_the_depth_limit_is_reported_and_later_content_keeps_its_place()
 
 #[test]
 fn spans_of_a_billion_columns_use_little_memory() {
-    let text = shown(
+    let text = markdown_of(
         "<table><tr><td colspan=1000000000>a<td rowspan=99999999999999999999>b<tr><td colspan=-1>c<td colspan=0>d</table>",
     );
     assert!(text.len() < 2000 && text.contains("| c | d |"), "{text}");
@@ -259,7 +259,7 @@ fn an_endless_table_shows_a_thousand_rows_and_counts_the_rest() {
     for row in 1..=60_000 {
         let _ = write!(source, "<tr><td>{row}");
     }
-    let text = shown(&source);
+    let text = markdown_of(&source);
     assert!(text.ends_with("| 1000 |\n\n_(59000 more rows truncated)_\n"));
 }
 

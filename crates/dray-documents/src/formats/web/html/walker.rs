@@ -287,9 +287,9 @@ impl<'o> Walker<'o> {
     }
 
     /// Writes the collected content after a limit was reached.
-    pub(super) fn rescue(&mut self) {
+    pub(super) fn write_collected(&mut self) {
         if self.tables.iter().any(|table| !table.layout) {
-            self.rescue_table();
+            self.write_collected_table();
         } else if let Some(code) = self.code.take() {
             // The limit that was reached first is the one that is reported.
             let _limit = self.out.code(&code.language, &code.text);
@@ -305,7 +305,7 @@ impl<'o> Walker<'o> {
     }
 
     /// Moves lines and rows of inner tables into outer ones, and writes the outermost.
-    fn rescue_table(&mut self) {
+    fn write_collected_table(&mut self) {
         let mut line = Some(std::mem::take(&mut self.line));
         while let Some(mut table) = self.tables.pop() {
             if table.layout {
