@@ -1,6 +1,6 @@
 //! Tests of `dray sandbox exec`: streams, exit codes, and which processes remain when the command ends early.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -81,6 +81,34 @@ fn a_program_has_its_streams_and_gives_its_status() {
     let words = format!("a b|two\nlines|{}|", home.display());
     assert!(output.stdout == [input, words.into_bytes()].concat());
     assert_eq!(output.stderr, b"wrong\n");
+}
+
+/// The program waits for files that this test makes after it has read the output before.
+#[test]
+fn output_appears_while_the_program_runs() {
+    let fixture = ExecFixture::new();
+    let script = "echo first; until [ -e one ]; do sleep 0.02; done; echo second >&2; \
+                  until [ -e two ]; do sleep 0.02; done; printf third";
+    let mut child = fixture
+        .exec(&[], &["sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut text = String::new();
+    stdout.read_line(&mut text).unwrap();
+    assert_eq!(text, "first\n");
+    std::fs::write(fixture.sandbox.join("one"), "").unwrap();
+    text.clear();
+    stderr.read_line(&mut text).unwrap();
+    assert_eq!(text, "second\n");
+    std::fs::write(fixture.sandbox.join("two"), "").unwrap();
+    text.clear();
+    stdout.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "third");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

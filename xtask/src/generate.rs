@@ -236,6 +236,14 @@ impl ServiceGenerator for CallGenerator {
                 method.input_type, method.output_type, service.package, service.proto_name, method.proto_name
             )
             .expect("writing to a string cannot fail");
+            if method.server_streaming {
+                writeln!(
+                    buffer,
+                    "impl crate::contract::StreamingCall for {} {{}}",
+                    method.input_type
+                )
+                .expect("writing to a string cannot fail");
+            }
         }
     }
 }
@@ -288,29 +296,36 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_call_knows_its_subject_and_its_path() {
-        let service = Service {
+    fn resolve_all_method() -> prost_build::Method {
+        prost_build::Method {
+            name: "resolve_all".to_owned(),
+            proto_name: "ResolveAll".to_owned(),
+            comments: prost_build::Comments::default(),
+            input_type: "Asked".to_owned(),
+            output_type: "Answered".to_owned(),
+            input_proto_type: ".dray.v1.Asked".to_owned(),
+            output_proto_type: ".dray.v1.Answered".to_owned(),
+            options: prost_types::MethodOptions::default(),
+            client_streaming: false,
+            server_streaming: false,
+        }
+    }
+
+    fn files_service(method: prost_build::Method) -> Service {
+        Service {
             name: "Files".to_owned(),
             proto_name: "Files".to_owned(),
             package: "dray.v1".to_owned(),
             comments: prost_build::Comments::default(),
-            methods: vec![prost_build::Method {
-                name: "resolve_all".to_owned(),
-                proto_name: "ResolveAll".to_owned(),
-                comments: prost_build::Comments::default(),
-                input_type: "Asked".to_owned(),
-                output_type: "Answered".to_owned(),
-                input_proto_type: ".dray.v1.Asked".to_owned(),
-                output_proto_type: ".dray.v1.Answered".to_owned(),
-                options: prost_types::MethodOptions::default(),
-                client_streaming: false,
-                server_streaming: false,
-            }],
+            methods: vec![method],
             options: prost_types::ServiceOptions::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_call_knows_its_subject_and_its_path() {
         let mut written = String::new();
-        CallGenerator.generate(service, &mut written);
+        CallGenerator.generate(files_service(resolve_all_method()), &mut written);
         for part in [
             "impl crate::contract::Call for Asked",
             "type Reply = Answered;",
@@ -320,5 +335,17 @@ mod tests {
         ] {
             assert!(written.contains(part), "{part} in {written}");
         }
+        assert!(!written.contains("StreamingCall"), "{written}");
+    }
+
+    #[test]
+    fn a_method_with_a_stream_of_replies_is_marked() {
+        let method = prost_build::Method {
+            server_streaming: true,
+            ..resolve_all_method()
+        };
+        let mut written = String::new();
+        CallGenerator.generate(files_service(method), &mut written);
+        assert!(written.contains("impl crate::contract::StreamingCall for Asked {}"));
     }
 }

@@ -263,7 +263,7 @@ fn method_table(files: &[FileDescriptorProto]) -> anyhow::Result<String> {
         "\"\"\"Every method of the contracts, for `call`. {GENERATED_NOTE}\"\"\"\n\n\
          from typing import Final\n\n\
          from drayage import v1\n\
-         from drayage._method import Method\n\n"
+         from drayage._method import Method, StreamMethod\n\n"
     );
     for file in files {
         for service in &file.service {
@@ -283,9 +283,14 @@ fn method_table(files: &[FileDescriptorProto]) -> anyhow::Result<String> {
                 let constant = format!("{}_{verb}", kebab_case(service.name()))
                     .replace('-', "_")
                     .to_uppercase();
+                let class = if method.server_streaming() {
+                    "StreamMethod"
+                } else {
+                    "Method"
+                };
                 let _ = writeln!(
                     text,
-                    "{constant}: Final[Method[{request}, {reply}]] = Method(\n    \
+                    "{constant}: Final[{class}[{request}, {reply}]] = {class}(\n    \
                      \"/{PROTO_PACKAGE}.{}/{}\", \"dray.{area}.v1.{verb}\", {request}, {reply}\n)",
                     service.name(),
                     method.name(),

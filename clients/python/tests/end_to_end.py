@@ -5,8 +5,10 @@ scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a di
 """
 
 import asyncio
+import contextlib
 import json
 import os
+import select
 import unittest
 import urllib.request
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 from drayage import (
     AsyncDray,
     CallOptions,
+    CommandEnd,
     DeadlineError,
     DeniedError,
     Dray,
@@ -31,6 +34,18 @@ BOX = Path(STORY["box"])
 ADDRESS = f"local:{BOX}"
 # Larger than a message, and not a multiple of any chunk.
 LARGE = os.urandom(5 * 1024 * 1024 + 17)
+# Each round waits for a file that exists only when the output before was seen.
+ROUNDS = r"""printf '\377'; wc -c | tr -d ' \n'; printf '\376' >&2; for name in one two; do
+    printf $name; printf $name >&2; until [ -e "$1-$name" ]; do sleep 0.02; done
+done; printf end; exit 3"""
+FOREVER = ["sh", "-c", "echo $$; exec sleep 600"]
+
+
+def wait_for_end(process):
+    """Waits for the end of a process: its descriptor is readable then."""
+    ended, _, _ = select.select([process], [], [], 60)
+    os.close(process)
+    return bool(ended)
 
 
 def connect(token, kind=Dray):
@@ -78,6 +93,34 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(missing.exception.fault.detail, "program_not_found")
         with self.assertRaises(TypeError):
             sandbox.exec("ls -l")
+
+    def test_outputs_of_a_program_come_while_it_runs(self):
+        sandbox = self.dray.sandbox(ADDRESS)
+        found = {"stdout": b"", "stderr": b""}
+        ends = []
+        for event in sandbox.exec_stream(["sh", "-c", ROUNDS, "sh", "sync"], stdin=b"x" * 100_000):
+            self.assertEqual(ends, [])
+            if isinstance(event, CommandEnd):
+                ends.append(event)
+                continue
+            found[event.output] += event.data
+            for name in [b"one", b"two"]:
+                # The program waits for a file that exists only when its output was seen.
+                if found["stdout"].endswith(name) and found["stderr"].endswith(name):
+                    (BOX / f"sync-{name.decode()}").touch()
+        self.assertEqual(found, {"stdout": b"\xff100000onetwoend", "stderr": b"\xfeonetwo"})
+        self.assertEqual([(end.state, end.exit_code, end.truncated) for end in ends], [("exited", 3, False)])
+        self.assertEqual(ends[0].message.stdout.head, found["stdout"])
+
+    def test_a_program_ends_when_its_reader_stops(self):
+        events = self.dray.sandbox(ADDRESS).exec_stream(FOREVER)
+        process = os.pidfd_open(int(next(events).data))
+        events.close()
+        self.assertTrue(wait_for_end(process))
+        with self.assertRaises(NotFoundError):
+            list(self.dray.sandbox(ADDRESS).exec_stream(["no-such-program"]))
+        with self.assertRaises(TypeError):
+            list(self.dray.sandbox(ADDRESS).exec_stream("ls -l"))
 
     def test_arguments_of_every_size_are_resolved(self):
         small = self.dray.resolve({"text": "Grüße", "number": 1})
@@ -166,6 +209,19 @@ class EndToEnd(unittest.TestCase):
                 found = await sandbox.get(placed.path)
                 ran = await sandbox.exec(["wc", "-c", placed.path])
                 self.assertEqual(int(ran.stdout.split()[0]), len(LARGE))
+                streamed = b""
+                async for event in sandbox.exec_stream(["sh", "-c", ROUNDS, "sh", "async"]):
+                    if isinstance(event, CommandEnd):
+                        self.assertEqual(event.exit_code, 3)
+                    else:
+                        streamed += event.data
+                        for name in ["one", "two"]:
+                            if streamed.count(name.encode()) == 2:
+                                (BOX / f"async-{name}").touch()
+                self.assertEqual(len(streamed), len(b"\xff0one\xfeonetwotwoend"))
+                async with contextlib.aclosing(sandbox.exec_stream(FOREVER)) as events:
+                    process = os.pidfd_open(int((await anext(events)).data))
+                self.assertTrue(await asyncio.to_thread(wait_for_end, process))
                 self.assertEqual(await dray.read_bytes(found), LARGE)
                 calls = [await dray.publish_tool_call("t", {"n": number}) for number in range(5)]
                 outcomes = await asyncio.gather(*(call.outcome(timeout=60) for call in calls))
@@ -184,9 +240,10 @@ class EndToEnd(unittest.TestCase):
             self.assertEqual(narrow.resolve({"a": 1}).arguments, {"a": 1})
             with self.assertRaises(DeniedError) as caught:
                 narrow.sandbox(ADDRESS).ls()
-            with self.assertRaises(DeniedError) as refused:
-                narrow.sandbox(ADDRESS).exec(["true"])
-            self.assertEqual(refused.exception.fault.detail, "missing_scope")
+            for run in [lambda box: box.exec(["true"]), lambda box: list(box.exec_stream(["true"]))]:
+                with self.assertRaises(DeniedError) as refused:
+                    run(narrow.sandbox(ADDRESS))
+                self.assertEqual(refused.exception.fault.detail, "missing_scope")
             self.assertEqual(caught.exception.fault.detail, "missing_scope")
 
     def test_an_endpoint_with_another_certificate_is_not_trusted(self):

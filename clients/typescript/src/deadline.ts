@@ -51,6 +51,12 @@ export class Deadline {
     }
   }
 
+  /** Frees the timer, and aborts what still runs. */
+  cancel(): void {
+    this.end();
+    this.#controller.abort();
+  }
+
   /** Frees the timer and the caller's signal. */
   end(): void {
     clearTimeout(this.#timer);

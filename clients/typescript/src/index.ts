@@ -32,6 +32,8 @@ export {
 } from "./faults.js";
 export { Delivery, PublishedToolCall } from "./handles.js";
 export {
+  CommandChunk,
+  CommandEnd,
   CommandResult,
   DeliveredFile,
   type DeliveredFileState,

@@ -276,14 +276,9 @@ export class PlacedFile {
   }
 }
 
-/** A program that has ended in a sandbox. */
-export class CommandResult {
-  /** @param stdout Standard output, as far as it was kept. @param stderr Standard error, as far as it was kept. */
-  constructor(
-    readonly message: ExecSandboxReply,
-    readonly stdout: Uint8Array,
-    readonly stderr: Uint8Array,
-  ) {}
+/** How a program ended in a sandbox. */
+export class CommandEnd {
+  constructor(readonly message: ExecSandboxReply) {}
 
   /** How it ended. */
   get state(): "exited" | "signaled" | "timed_out" {
@@ -310,6 +305,26 @@ export class CommandResult {
   get truncated(): boolean {
     return (this.message.stdout?.truncated ?? false) || (this.message.stderr?.truncated ?? false);
   }
+}
+
+/** A program that has ended in a sandbox, with its outputs. */
+export class CommandResult extends CommandEnd {
+  /** @param stdout Standard output, as far as it was kept. @param stderr Standard error, as far as it was kept. */
+  constructor(
+    message: ExecSandboxReply,
+    readonly stdout: Uint8Array,
+    readonly stderr: Uint8Array,
+  ) {
+    super(message);
+  }
+}
+
+/** Bytes that a program has written. They may end within a character: decode with a `TextDecoder` and `stream: true`. */
+export class CommandChunk {
+  constructor(
+    readonly output: "stdout" | "stderr",
+    readonly data: Uint8Array,
+  ) {}
 }
 
 /** What happened to one file of a delivery. */

@@ -3,6 +3,7 @@
 import {
   create,
   type DescMessage,
+  type DescMethodServerStreaming,
   type DescMethodUnary,
   isMessage,
   type MessageInitShape,
@@ -90,6 +91,16 @@ export class Operation {
     if (this.#isIdUsed) return this.#callAuxiliary(method, request);
     this.#isIdUsed = true;
     return this.#send(method, request, this.#operationId);
+  }
+
+  /** Sends the request that the operation is about; the messages of its reply come under the deadline of the operation. */
+  stream<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodServerStreaming<Request, Reply>,
+    request: MessageInitShape<Request>,
+  ): AsyncGenerator<MessageShape<Reply>, void, undefined> {
+    this.outlivesCall = true;
+    const { connection } = this.#context;
+    return connection.stream(method, request, this.#operationId, this.#options, this.deadline);
   }
 
   /** Puts a source into the store. */

@@ -3,10 +3,16 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import type { ReadSettings } from "./client.js";
-import { CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
+import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
-import { Reading, type ReadAttachmentRequestSchema, Sandboxes, type SandboxRef } from "./v1/index.js";
+import {
+  type ExecSandboxRequestSchema,
+  Reading,
+  type ReadAttachmentRequestSchema,
+  Sandboxes,
+  type SandboxRef,
+} from "./v1/index.js";
 
 /** A path in a sandbox: text, or its bytes where they are not UTF-8. */
 export type SandboxPath = string | Uint8Array;
@@ -117,22 +123,27 @@ export class Sandbox {
    */
   exec(argv: readonly SandboxPath[], settings: ExecSettings = {}): Promise<CommandResult> {
     return this.#run(async (operation) => {
-      const { stdin = new Uint8Array(), environment = {} } = settings;
-      const isInline = stdin instanceof Uint8Array && stdin.byteLength <= INLINE_LIMIT_BYTES;
-      const input = isInline
-        ? { input: stdin }
-        : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };
-      const reply = await operation.call(Sandboxes.method.exec, {
-        sandbox: { sandbox: this.#target },
-        argv: argv.map(pathBytes),
-        workingDirectory: pathBytes(settings.directory ?? ""),
-        environment: Object.entries(environment).map(([name, value]) => ({ name, value: pathBytes(value) })),
-        timeoutMs: BigInt(Math.round(settings.timeoutMs ?? 0)),
-        maxOutputBytes: BigInt(settings.maxOutputBytes ?? 0),
-        ...input,
-      });
+      const reply = await operation.call(Sandboxes.method.exec, await this.#command(operation, argv, settings));
       return new CommandResult(reply, await operation.readOutput(reply.stdout), await operation.readOutput(reply.stderr));
     });
+  }
+
+  /**
+   * Runs a program as `exec` does, and gives its outputs while it writes them: chunks, then one `CommandEnd`. A program
+   * whose reader is slow waits for it; leaving the loop ends it.
+   */
+  async *execStream(
+    argv: readonly SandboxPath[],
+    settings: ExecSettings = {},
+  ): AsyncGenerator<CommandChunk | CommandEnd, void, undefined> {
+    const events = await this.#run(async (operation) => {
+      const command = await this.#command(operation, argv, settings);
+      return operation.stream(Sandboxes.method.execStream, { command });
+    });
+    for await (const { event } of events) {
+      if (event.case === "end") yield new CommandEnd(event.value);
+      else if (event.case !== undefined) yield new CommandChunk(event.case, event.value);
+    }
   }
 
   /** Removes a file, or with `recursive` a directory with what is in it. */
@@ -141,6 +152,27 @@ export class Sandbox {
       const { recursive = false } = settings;
       await operation.call(Sandboxes.method.remove, { ...this.#at(path), recursive });
     });
+  }
+
+  async #command(
+    operation: Operation,
+    argv: readonly SandboxPath[],
+    settings: ExecSettings,
+  ): Promise<MessageInitShape<typeof ExecSandboxRequestSchema>> {
+    const { stdin = new Uint8Array(), environment = {} } = settings;
+    const isInline = stdin instanceof Uint8Array && stdin.byteLength <= INLINE_LIMIT_BYTES;
+    const input = isInline
+      ? { input: stdin }
+      : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };
+    return {
+      sandbox: { sandbox: this.#target },
+      argv: argv.map(pathBytes),
+      workingDirectory: pathBytes(settings.directory ?? ""),
+      environment: Object.entries(environment).map(([name, value]) => ({ name, value: pathBytes(value) })),
+      timeoutMs: BigInt(Math.round(settings.timeoutMs ?? 0)),
+      maxOutputBytes: BigInt(settings.maxOutputBytes ?? 0),
+      ...input,
+    };
   }
 
   #at(path: SandboxPath): { sandbox: { sandbox: SandboxRef["sandbox"] }; path: Uint8Array } {

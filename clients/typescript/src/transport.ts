@@ -1,7 +1,14 @@
 /** What the client knows of gRPC: addresses, metadata, and what becomes of a failed attempt. */
 
-import type { DescMethodUnary, DescMessage, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import type {
+  DescMessage,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageInitShape,
+  MessageShape,
+} from "@bufbuild/protobuf";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { createAsyncIterable } from "@connectrpc/connect/protocol";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import type { Deadline } from "./deadline.js";
@@ -78,13 +85,42 @@ export class Connection {
       try {
         return (await transport.unary(method, deadline.signal, timeoutMs, header, request)).message;
       } catch (failure) {
-        deadline.signal.throwIfAborted();
-        const error = errorOf(failure);
-        const delayMs = retryDelayMs(options.retry, number, error.fault.retryAfterMs);
-        const isLast = number >= maxAttemptsOf(options.retry) || !deadline.allows(delayMs);
-        if (!error.fault.retryable || isLast) throw error;
-        await deadline.wait(delayMs);
+        await this.#beforeRetry(failure, false, number, options, deadline);
       }
+    }
+  }
+
+  /**
+   * Sends a request and gives the messages of its reply. It is repeated only until the first of them. Leaving the loop
+   * cancels it, and its end is that of the deadline.
+   */
+  async *stream<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodServerStreaming<Request, Reply>,
+    request: MessageInitShape<Request>,
+    operationId: string,
+    options: CallOptions,
+    deadline: Deadline,
+  ): AsyncGenerator<MessageShape<Reply>, void, undefined> {
+    let hasBegun = false;
+    try {
+      const header = await this.#metadata(options, operationId);
+      const transport = this.#transportOf(method.parent.typeName);
+      for (let number = 1; ; number++) {
+        const timeoutMs = Math.ceil(deadline.remainingMs());
+        try {
+          const input = createAsyncIterable([request]);
+          const response = await transport.stream(method, deadline.signal, timeoutMs, header, input);
+          for await (const message of response.message) {
+            hasBegun = true;
+            yield message;
+          }
+          return;
+        } catch (failure) {
+          await this.#beforeRetry(failure, hasBegun, number, options, deadline);
+        }
+      }
+    } finally {
+      deadline.cancel();
     }
   }
 
@@ -92,6 +128,22 @@ export class Connection {
   close(): void {
     for (const { manager } of this.#open.values()) manager.abort();
     this.#open.clear();
+  }
+
+  /** Waits before the next attempt; throws the error when there is none. */
+  async #beforeRetry(
+    failure: unknown,
+    isFinal: boolean,
+    number: number,
+    options: CallOptions,
+    deadline: Deadline,
+  ): Promise<void> {
+    deadline.signal.throwIfAborted();
+    const error = errorOf(failure);
+    const delayMs = retryDelayMs(options.retry, number, error.fault.retryAfterMs);
+    const isLast = isFinal || number >= maxAttemptsOf(options.retry) || !deadline.allows(delayMs);
+    if (!error.fault.retryable || isLast) throw error;
+    await deadline.wait(delayMs);
   }
 
   #transportOf(service: string): Transport {

@@ -12,6 +12,8 @@ import { type TestContext, test } from "node:test";
 
 import { clone } from "@bufbuild/protobuf";
 import {
+  CommandChunk,
+  CommandEnd,
   DeadlineError,
   DeniedError,
   Dray,
@@ -70,6 +72,47 @@ test("a program runs with its input and environment, and its failure is a result
   const slow = await sandbox.exec(["sh", "-c", "echo begun; sleep 60"], { timeoutMs: 1000 });
   assert.deepEqual([slow.state, slow.exitCode], ["timed_out", 137]);
   await assert.rejects(sandbox.exec(["no-such-program"]), NotFoundError);
+});
+
+test("outputs of a program come while it runs", async (t) => {
+  const sandbox = connect(t, token).sandbox(ADDRESS);
+  // Each round waits for a file that exists only when the output before was seen.
+  const script = `printf '\\377'; printf '\\376' >&2; for name in one two; do
+    printf $name; printf $name >&2; until [ -e ts-$name ]; do sleep 0.02; done
+  done; printf end; exit 3`;
+  const found = { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) };
+  const ends: CommandEnd[] = [];
+  for await (const event of sandbox.execStream(["sh", "-c", script])) {
+    assert.equal(ends.length, 0);
+    if (event instanceof CommandEnd) {
+      ends.push(event);
+      continue;
+    }
+    found[event.output] = Buffer.concat([found[event.output], event.data]);
+    for (const name of ["one", "two"]) {
+      const isSeen = [found.stdout, found.stderr].every((output) => output.toString("latin1").endsWith(name));
+      if (isSeen) await writeFile(join(box, `ts-${name}`), "");
+    }
+  }
+  assert.deepEqual(found, { stdout: Buffer.from("\xffonetwoend", "latin1"), stderr: Buffer.from("\xfeonetwo", "latin1") });
+  assert.deepEqual(ends.map(({ state, exitCode }) => [state, exitCode]), [["exited", 3]]);
+  const missing = sandbox.execStream(["no-such-program"]);
+  await assert.rejects(missing.next(), NotFoundError);
+});
+
+test("a program ends when its reader leaves the loop", async (t) => {
+  const sandbox = connect(t, token).sandbox(ADDRESS);
+  let pid = "";
+  for await (const event of sandbox.execStream(["sh", "-c", "echo $$; exec sleep 600"])) {
+    assert.ok(event instanceof CommandChunk);
+    pid = Buffer.from(event.data).toString().trim();
+    break;
+  }
+  const isRunning = async () => {
+    const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
+    return stat !== "" && !stat.includes(") Z ");
+  };
+  while (await isRunning()) await new Promise(setImmediate);
 });
 
 test("web streams go in and come out", async (t) => {

@@ -1,12 +1,13 @@
 //! The operations of the handle that services hold. Each operation is implemented in a module that depends only on the
 //! core.
 
-use dray_proto::Call;
+use dray_proto::{Call, StreamingCall};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Backend;
 pub use crate::bus_core::Bus;
-use crate::call::{CallMode, call_with_retries};
+use crate::call::{CallMode, call_streaming, call_with_retries};
 use crate::dead::DeadLetters;
 use crate::error::{CallError, ProbeError, SubscribeError, WorkError};
 use crate::events::{EventError, EventFilter, EventStream};
@@ -80,6 +81,21 @@ impl Bus {
         request: &C,
     ) -> Result<C::Reply, CallError> {
         call_with_retries(self, meta, request, CallMode::on_tenant_subject()).await
+    }
+
+    /// As [`Bus::call_once`], for calls with a stream of replies: those before the final one go to `chunks`, in order and
+    /// without a gap. A receiver that does not read delays the responder; a dropped one cancels the call. Once the first
+    /// reply has come, the request is never repeated.
+    ///
+    /// # Errors
+    /// As [`Bus::call`]; [`ReplyError::Missing`](crate::error::ReplyError::Missing) when replies were lost on the way.
+    pub async fn call_streaming<C: StreamingCall>(
+        &self,
+        meta: &Meta,
+        request: &C,
+        chunks: mpsc::Sender<C::Reply>,
+    ) -> Result<C::Reply, CallError> {
+        call_streaming(self, meta, request, chunks).await
     }
 
     /// Listens for requests on a call subject as one of a queue group, and for cancellations of its area.

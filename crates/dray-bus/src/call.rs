@@ -1,6 +1,8 @@
 //! Calls: one inbox for each, retries inside the deadline, a circuit breaker per area (messaging-reliability 20).
 
 pub(crate) mod area;
+mod cancel;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -15,13 +17,15 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use self::area::CircuitBreaker;
+use self::cancel::CancelGuard;
+use self::stream::ReceivedChunks;
+pub(crate) use self::stream::call_streaming;
 use crate::backend::{CONNECTION_LOST, CoreMessage, Inbox, NO_RESPONDERS, OutgoingMessage};
 use crate::backoff::{Backoff, random_between};
 use crate::bus_core::Bus;
 use crate::error::{CallError, ReplyError, TransportError};
 use crate::headers;
 use crate::meta::Meta;
-use crate::subject;
 use crate::trace;
 
 /// Most attempts of one call that reach a responder (C-6).
@@ -39,6 +43,8 @@ type ProgressObserver<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 #[derive(Default)]
 pub(crate) struct CallMode<'a> {
     observe: ProgressObserver<'a>,
+    /// Receives the replies before the final one, of a call with a stream of them.
+    chunks: Option<ReceivedChunks>,
     watched: bool,
     tenant_subject: bool,
     /// Whether a fault of the first responder that accepts the request is final.
@@ -77,6 +83,11 @@ impl<'a> CallMode<'a> {
             once: true,
             ..Self::default()
         }
+    }
+
+    /// Whether a responder has begun to send a stream, after which the request is never repeated.
+    fn is_streaming(&self) -> bool {
+        self.chunks.as_ref().is_some_and(ReceivedChunks::has_begun)
     }
 }
 
@@ -202,7 +213,9 @@ impl<'a> CallAttempt<'a> {
         loop {
             tries += 1;
             let last = tries >= MAX_ATTEMPTS;
-            let (delay, failure) = match self.once(last).await? {
+            let result = self.once(last).await?;
+            let last = last || self.manner.is_streaming();
+            let (delay, failure) = match result {
                 AttemptResult::Payload(payload) => return Ok(payload),
                 AttemptResult::Fault(fault) => match retry_delay(&fault) {
                     Some(delay) if !last && self.may_repeat(&fault) => {
@@ -293,12 +306,20 @@ impl<'a> CallAttempt<'a> {
                 return Err(CallError::Transport(TransportError::Disconnected));
             };
             if reply.headers.get(headers::PROGRESS_HEADER).is_some() {
+                if let Some(chunks) = &mut self.manner.chunks
+                    && !chunks.accept(self.bus, &reply, until).await?
+                {
+                    return Ok(AttemptResult::Silence);
+                }
                 // Progress prolongs the wait for the next sign of life, never the deadline (C-8).
                 patience = self.heartbeat_deadline(until);
                 if let Some(observe) = &mut self.manner.observe {
                     observe(reply.payload);
                 }
                 continue;
+            }
+            if let Some(chunks) = &self.manner.chunks {
+                chunks.check_end(&reply)?;
             }
             return read_reply(reply).map_err(CallError::Reply);
         }
@@ -421,64 +442,5 @@ fn retry_delay(fault: &Fault) -> Option<Duration> {
             Some(delay + random_between(Duration::ZERO, Duration::from_millis(50)))
         }
         _ => None,
-    }
-}
-
-/// Cancels the request at the responders when it is dropped (C-9), unless a response came.
-struct CancelGuard<'a> {
-    bus: &'a Bus,
-    area: &'static str,
-    meta: &'a Meta,
-    /// Whether a responder may be working on it.
-    armed: bool,
-    /// Whether the outcome of the call was reported to the area.
-    settled: bool,
-}
-
-impl CancelGuard<'_> {
-    fn arm(&mut self) {
-        self.armed = true;
-    }
-
-    fn disarm(&mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for CancelGuard<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            // A caller that is dropped before the outcome returns its probe. Otherwise the circuit would stay open
-            // forever.
-            self.bus.area(self.area).undecided();
-        }
-        // `drop` cannot wait, and outside a runtime the process is ending: the responder meets its deadline instead.
-        let Some(runtime) = tokio::runtime::Handle::try_current()
-            .ok()
-            .filter(|_| self.armed)
-        else {
-            return;
-        };
-        let bus = self.bus.clone();
-        let message = OutgoingMessage {
-            subject: subject::cancel_subject(self.area),
-            headers: self.meta.headers(""),
-            payload: Bytes::new(),
-        };
-        // Tracked, so that a drain of the bus sends it before the connection closes.
-        self.bus.inner.tasks.spawn_on(
-            async move {
-                let sent = bus.inner.backend.publish(None, &message);
-                if let Ok(Err(error)) =
-                    tokio::time::timeout(crate::bus_core::DRAIN_WAIT, sent).await
-                {
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        "cancellation was not sent"
-                    );
-                }
-            },
-            &runtime,
-        );
     }
 }

@@ -10,6 +10,7 @@ mod dead_letters;
 mod fair;
 mod keys;
 mod provisioning;
+mod reply_streams;
 mod streams;
 mod sweeping;
 mod work;

@@ -202,6 +202,12 @@ pub enum ReplyError {
     /// The payload does not decode.
     #[error("the payload does not decode")]
     Decode(#[source] prost::DecodeError),
+    /// Replies of a stream are missing.
+    #[error("a reply of the stream is missing")]
+    Missing,
+    /// The receiver of the stream was dropped.
+    #[error("the receiver of the stream was dropped")]
+    Unread,
 }
 
 impl From<CallError> for Fault {

@@ -76,7 +76,7 @@ pub use meta::{InvalidEnvelope, Meta};
 pub use options::NatsOptions;
 pub use permissions::Permissions;
 pub use publish::PublishReceipt;
-pub use responder::{IncomingRequest, RESPONDER_MARGIN, Responder};
+pub use responder::{CallerGone, IncomingRequest, RESPONDER_MARGIN, ReplyStream, Responder};
 pub use sweeper::{SweepReport, WorkSweeper};
 pub use topology::{Topology, TopologyError, TopologyMismatch};
 pub use work::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSettings};

@@ -12,7 +12,7 @@ mod operators;
 use std::collections::BTreeSet;
 
 use dray_proto::contract::{call_subject, tenant_call_subject};
-use dray_proto::{Audit, Call, Event, Work};
+use dray_proto::{Audit, Call, Event, StreamingCall, Work};
 use dray_types::TenantId;
 
 pub use accounts::{accounts_file, password_variable};
@@ -32,6 +32,8 @@ pub struct Permissions {
     publish: BTreeSet<String>,
     subscribe: BTreeSet<AllowedSubscription>,
     responds: bool,
+    /// Whether the number of its replies to one call has no limit.
+    streams_replies: bool,
     streams: BTreeSet<String>,
     durables: BTreeSet<String>,
     unknown_durables: BTreeSet<String>,
@@ -56,6 +58,7 @@ impl Permissions {
             publish: BTreeSet::new(),
             subscribe: BTreeSet::new(),
             responds: false,
+            streams_replies: false,
             streams: BTreeSet::new(),
             durables: BTreeSet::new(),
             unknown_durables: BTreeSet::new(),
@@ -123,12 +126,27 @@ impl Permissions {
         self
     }
 
+    /// Responds to a call with any number of replies.
+    #[must_use]
+    pub fn answers_streaming(mut self, call_subject: &str) -> Self {
+        self.streams_replies = true;
+        self.answers(call_subject)
+    }
+
     /// Answers a call on the subject of each tenant too, for identities that may speak for one tenant only.
     #[must_use]
     pub fn answers_for_tenants(mut self, call_subject: &str) -> Self {
         let queue = Some(self.user.clone());
         self.allow_subscribe(format!("{call_subject}.*"), queue);
         self.answers(call_subject)
+    }
+
+    /// Makes a call with a stream of replies, which it acknowledges.
+    #[must_use]
+    pub fn calls_streaming<C: StreamingCall>(mut self) -> Self {
+        self.responds = true;
+        self.streams_replies = true;
+        self.calls::<C>()
     }
 
     /// Makes a call and may cancel it.

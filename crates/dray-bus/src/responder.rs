@@ -1,5 +1,7 @@
 //! Responding to the requests of one queue group, each of which always gets a reply (C-4).
 
+mod stream;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +19,8 @@ use crate::error::{SubscribeError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::meta::Meta;
 use crate::subject;
+
+pub use stream::{CallerGone, ReplyStream};
 
 /// The part of the caller's deadline that a responder reserves for sending its reply (C-3).
 pub const RESPONDER_MARGIN: Duration = Duration::from_millis(250);
@@ -182,7 +186,7 @@ pub struct IncomingRequest {
     subject: String,
     headers: MessageHeaders,
     payload: Bytes,
-    reply: Option<String>,
+    pub(crate) reply: Option<String>,
     meta: Result<Meta, Fault>,
     in_hand: Option<InHand>,
 }
@@ -289,6 +293,11 @@ impl IncomingRequest {
     /// Sends a heartbeat to a caller that watches: the request is still in hand (C-8).
     pub async fn alive(&self) {
         self.progress(&()).await;
+    }
+
+    /// Sends further replies before the final one, of a call that has a stream of them.
+    pub fn into_stream(self) -> ReplyStream {
+        ReplyStream::new(self)
     }
 
     /// Drops the request without a reply, as a process that dies would. For fault tests.

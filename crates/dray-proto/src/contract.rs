@@ -23,6 +23,10 @@ pub trait Call: Message + Name + Default + 'static {
     const GRPC_PATH: &'static str;
 }
 
+/// A call whose caller gets messages of the type of the reply before the reply itself, which is the last one. Its request
+/// is not repeated once a responder has accepted it.
+pub trait StreamingCall: Call {}
+
 /// Work: a message with external effects, or one that must not be lost. It is stored until a terminal event.
 pub trait Work: Message + Name + Default + 'static {
     /// Area token of the subject for messages without their own area.

@@ -25,7 +25,7 @@ pub mod queue;
 pub mod tagged;
 
 pub use codes::NamedCode;
-pub use contract::{Audit, Call, Event, Work};
+pub use contract::{Audit, Call, Event, StreamingCall, Work};
 
 /// Types of package `dray.v1`, generated.
 #[expect(

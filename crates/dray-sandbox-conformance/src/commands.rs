@@ -25,7 +25,7 @@ const LIFETIME_SECONDS: u64 = 300;
 const SMALL_INPUT_BYTES: usize = 4096;
 /// Starts three children that outlive the script, and writes their numbers. Two are in sessions of their own, and the
 /// last of them has cleared its environment when its number is there.
-const CHILDREN_SCRIPT: &str = "sleep 300 & echo $! >pids.new
+pub(super) const CHILDREN_SCRIPT: &str = "sleep 300 & echo $! >pids.new
 setsid sleep 301 2>/dev/null & echo $! >>pids.new
 mkfifo bare
 setsid env -i PATH=\"$PATH\" sh -c 'echo $$ >bare; exec sleep 302' 2>/dev/null &
@@ -33,9 +33,9 @@ cat bare >>pids.new
 mv pids.new pids";
 
 /// The result of a program that was read to its end.
-struct Finished {
-    output: Vec<u8>,
-    end: CommandEnd,
+pub(super) struct Finished {
+    pub(super) output: Vec<u8>,
+    pub(super) end: CommandEnd,
 }
 
 impl CaseContext<'_> {
@@ -46,12 +46,13 @@ impl CaseContext<'_> {
             environment: Vec::new(),
             input: None,
             max_stderr_bytes: MAX_STDERR_BYTES,
+            stderr: None,
             lifetime_seconds: LIFETIME_SECONDS,
             stop: CancellationToken::new(),
         }
     }
 
-    fn script(&self, script: &str) -> CommandRequest {
+    pub(super) fn script(&self, script: &str) -> CommandRequest {
         self.command(&["sh", "-c", script])
     }
 
@@ -60,12 +61,12 @@ impl CaseContext<'_> {
     }
 
     /// Runs a script to its end and returns its result.
-    async fn run_script(&self, script: &str) -> Result<Finished, Error> {
+    pub(super) async fn run_script(&self, script: &str) -> Result<Finished, Error> {
         self.finish(self.script(script)).await
     }
 
     /// Checks repeatedly until no process of the case runs. The time limit of the case ends the wait.
-    async fn processes_end(&self) -> Result<(), CaseEnd> {
+    pub(super) async fn processes_end(&self) -> Result<(), CaseEnd> {
         let script = "for pid in $(cat pids); do if kill -0 \"$pid\" 2>/dev/null; then
             case $(cat \"/proc/$pid/stat\" 2>/dev/null) in *') Z '*|'') ;; *) echo alive ;; esac
         fi; done";
@@ -95,7 +96,7 @@ fn input(bytes: &[u8]) -> CommandInput {
     }
 }
 
-fn runs_commands(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) fn runs_commands(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.commands)
 }
 

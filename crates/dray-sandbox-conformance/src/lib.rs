@@ -32,6 +32,7 @@ mod names;
 mod partial;
 mod renames;
 mod stats;
+mod streams;
 mod trees;
 mod views;
 
@@ -102,6 +103,8 @@ pub struct Traits {
     pub fingerprint: bool,
     /// Programs can be run.
     pub commands: bool,
+    /// Outputs of a program come while it runs.
+    pub live_output: bool,
 }
 
 impl Default for Traits {
@@ -116,6 +119,7 @@ impl Default for Traits {
             rename: true,
             fingerprint: true,
             commands: true,
+            live_output: true,
         }
     }
 }
@@ -206,6 +210,9 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     commands::a_program_ends_with_its_lifetime,
     commands::a_stopped_program_reports_what_it_wrote,
     commands::eight_programs_run_concurrently,
+    streams::output_comes_while_the_program_runs,
+    streams::both_outputs_come_whole_side_by_side,
+    streams::a_program_whose_reader_is_gone_ends_with_its_children,
     handles::a_replaced_sandbox_is_gone,
 ];
 
@@ -230,6 +237,15 @@ pub const PROGRAM_CASES: &[&str] = &[
     "a_program_ends_with_its_lifetime",
     "a_stopped_program_reports_what_it_wrote",
     "eight_programs_run_concurrently",
+    "output_comes_while_the_program_runs",
+    "both_outputs_come_whole_side_by_side",
+    "a_program_whose_reader_is_gone_ends_with_its_children",
+];
+
+/// Cases that a sandbox without [`Traits::live_output`] skips.
+pub const LIVE_OUTPUT_CASES: &[&str] = &[
+    "output_comes_while_the_program_runs",
+    "a_program_whose_reader_is_gone_ends_with_its_children",
 ];
 
 /// Runs all cases.

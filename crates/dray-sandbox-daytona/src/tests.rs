@@ -93,6 +93,11 @@ impl ProviderFixture for DaytonaFixture {
         "files"
     }
 
+    fn has_live_output(&self) -> bool {
+        // The response to a command is one JSON text.
+        false
+    }
+
     fn inject_fault(&self, fault: ProviderFault) {
         self.fake_server.script(fault);
     }

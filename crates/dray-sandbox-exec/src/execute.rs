@@ -5,6 +5,7 @@
 //! after a line with a nonce. Where the channel has input, variables and arguments reach the script through it, so that
 //! they appear in no list of processes and count towards no limit on arguments.
 
+mod live_stderr;
 mod output;
 mod plan;
 
@@ -49,7 +50,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     pub async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         let channel = self.exec.channel();
         let nonce = Nonce::new();
-        let stop = request.stop.clone();
+        let (stop, stderr) = (request.stop.clone(), request.stderr.clone());
         let plan = ProgramPlan::new(&channel, &nonce, request).await?;
         let limits = plan.limits;
         let lock_limit = Some(nonce.lock_limit());
@@ -70,7 +71,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             }
         })?;
         let (result, told) = oneshot::channel();
-        let output = ProgramOutput::begin(running, nonce, limits, command, result).await?;
+        let output = ProgramOutput::begin(running, nonce, limits, command, stderr, result).await?;
         Ok(SandboxCommand {
             output: output.into_body(),
             end: async move {

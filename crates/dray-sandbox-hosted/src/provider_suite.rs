@@ -13,6 +13,7 @@ use dray_conformance::{CaseFailures, ConformanceReport};
 use dray_sandbox::{
     Address, Backend, Body, Error, Metadata, Read, Sandbox, SandboxPath, Transport, Write,
 };
+pub use dray_sandbox_conformance::LIVE_OUTPUT_CASES;
 use dray_sandbox_conformance::{Fixture, Traits};
 
 use crate::fake_server::ProviderFault;
@@ -36,6 +37,11 @@ pub trait ProviderFixture: Debug + Send + Sync {
 
     /// The prefix of the paths of requests for files, for [`ProviderFault::Refuse`].
     fn files_prefix(&self) -> &'static str;
+
+    /// Whether the provider sends the output of a command while it runs.
+    fn has_live_output(&self) -> bool {
+        true
+    }
 
     /// Injects a fault. It happens once.
     fn inject_fault(&self, fault: ProviderFault);
@@ -149,6 +155,7 @@ impl<F: ProviderFixture> Fixture for ProviderSandbox<F> {
         Traits {
             // JSON carries text only.
             byte_names: false,
+            live_output: self.fixture.has_live_output(),
             ..Traits::default()
         }
     }

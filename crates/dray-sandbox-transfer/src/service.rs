@@ -3,6 +3,7 @@
 mod backend_checks;
 mod command_audit;
 mod command_output;
+mod command_stream;
 mod commands;
 mod files;
 mod opener;
@@ -94,6 +95,7 @@ impl Service for SandboxTransfer {
             .answer(Self::settle)
             .answer(Self::check_backends)
             .answer(Self::exec)
+            .answer_streaming(Self::exec_stream)
             .answer(Self::create_preview)
             .answer(Self::list_previews)
             .answer(Self::revoke_preview)

@@ -1,6 +1,7 @@
 //! The whole service over the in-process bus, with directories of this host as sandboxes and a real store.
 
 mod checks;
+mod command_streams;
 mod commands;
 mod ending;
 mod previews;

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
@@ -22,6 +24,9 @@ pub struct CommandRequest {
     pub input: Option<CommandInput>,
     /// Most bytes of standard error that are kept, from its beginning.
     pub max_stderr_bytes: usize,
+    /// Takes standard error while the program writes it, where the channel can carry it; everything is in
+    /// [`CommandEnd::stderr`] as well. Its receiver must be read together with the output, or dropped.
+    pub stderr: Option<mpsc::Sender<Bytes>>,
     /// Whole seconds after which the sandbox itself ends the program, for the case that the caller cannot: its
     /// process died, or it cannot reach the sandbox any more.
     pub lifetime_seconds: u64,

@@ -67,7 +67,7 @@ pub use edge::{ExitStatus, main, run_host, serve_until_signal, serve_with};
 pub use grpc::{ReflectionError, SecurityFileError, fault_of, status_of};
 pub use host::{Host, HostError, RunningHost, ServicePlan};
 pub use listener::NoDelayListener;
-pub use router::{Request, Router, release_permit_while};
+pub use router::{ReplyChunks, Request, Router, release_permit_while};
 pub use service::{Service, StartError};
 pub use settings::Settings;
 pub use sweeper::SweeperService;

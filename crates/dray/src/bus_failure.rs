@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use dray_bus::Meta;
 use dray_bus::error::{CallError, ProbeError, TransportError};
-use dray_proto::Call;
+use dray_proto::{Call, StreamingCall};
 use dray_types::{Fault, FaultCode};
+use tokio::sync::mpsc;
 
 use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
@@ -41,6 +42,23 @@ impl SystemConnection {
         request: &C,
     ) -> Result<C::Reply, CommandFailure> {
         match self.bus.call_once(meta, request).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(self.failed_call(error).await),
+        }
+    }
+
+    /// As [`Self::call_once`], with the replies before the final one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::call`].
+    pub(crate) async fn call_streaming<C: StreamingCall>(
+        &self,
+        meta: &Meta,
+        request: &C,
+        chunks: mpsc::Sender<C::Reply>,
+    ) -> Result<C::Reply, CommandFailure> {
+        match self.bus.call_streaming(meta, request, chunks).await {
             Ok(reply) => Ok(reply),
             Err(error) => Err(self.failed_call(error).await),
         }

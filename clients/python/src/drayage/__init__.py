@@ -24,6 +24,8 @@ from drayage.faults import (
     UnsupportedError,
 )
 from drayage.models import (
+    CommandChunk,
+    CommandEnd,
     CommandResult,
     DeliveredFile,
     DeliveryReport,
@@ -46,6 +48,8 @@ __all__ = [
     "AsyncPublishedToolCall",
     "AsyncSandbox",
     "CallOptions",
+    "CommandChunk",
+    "CommandEnd",
     "CommandResult",
     "DeadlineError",
     "DeliveredFile",

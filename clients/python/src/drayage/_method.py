@@ -10,8 +10,8 @@ ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 @dataclass(frozen=True)
-class Method(Generic[RequestT, ReplyT]):
-    """A method of the contracts: its addresses and its types."""
+class Endpoint(Generic[RequestT, ReplyT]):
+    """The addresses and the types of a method."""
 
     path: str
     """Path over gRPC, `/dray.v1.Files/Resolve`."""
@@ -26,3 +26,13 @@ class Method(Generic[RequestT, ReplyT]):
     def service(self) -> str:
         """Full name of the service, `dray.v1.Files`."""
         return self.path.split("/")[1]
+
+
+@dataclass(frozen=True)
+class Method(Endpoint[RequestT, ReplyT]):
+    """A method of the contracts that has one reply."""
+
+
+@dataclass(frozen=True)
+class StreamMethod(Endpoint[RequestT, ReplyT]):
+    """A method of the contracts whose reply is a stream of messages."""

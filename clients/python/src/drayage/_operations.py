@@ -14,6 +14,8 @@ from drayage import methods, v1
 from drayage._effects import Operation, call, call_auxiliary, download_bytes, download_file, hash_file, upload, wait
 from drayage.faults import InvalidParameterError
 from drayage.models import (
+    CommandChunk,
+    CommandEnd,
     CommandResult,
     DeliveryReport,
     Document,
@@ -330,10 +332,10 @@ class ExecSettings:
     max_output_bytes: int = 0
 
 
-def sandbox_exec(
+def exec_request(
     target: SandboxTarget, argv: Sequence[str | bytes], settings: ExecSettings
-) -> Operation[CommandResult]:
-    """Runs a program in a sandbox."""
+) -> Operation[v1.ExecSandboxRequest]:
+    """The request for a program, whose long input is stored."""
     if isinstance(argv, str | bytes):
         raise TypeError("`argv` is a list of words; for a line of a shell write ['sh', '-c', line]")
     request = v1.ExecSandboxRequest(
@@ -352,9 +354,33 @@ def sandbox_exec(
         request.input = settings.stdin
     else:
         request.input_claim.CopyFrom((yield from store(settings.stdin, "stdin", "", "")))
+    return request
+
+
+def sandbox_exec(
+    target: SandboxTarget, argv: Sequence[str | bytes], settings: ExecSettings
+) -> Operation[CommandResult]:
+    """Runs a program in a sandbox."""
+    request = yield from exec_request(target, argv, settings)
     reply = yield from call(methods.SANDBOXES_EXEC, request)
     stdout = yield from whole_output(reply.stdout)
     return CommandResult(reply, stdout, (yield from whole_output(reply.stderr)))
+
+
+def exec_stream_request(
+    target: SandboxTarget, argv: Sequence[str | bytes], settings: ExecSettings
+) -> Operation[v1.ExecSandboxStreamRequest]:
+    """The request for a program whose outputs come while it runs."""
+    return v1.ExecSandboxStreamRequest(command=(yield from exec_request(target, argv, settings)))
+
+
+def command_event(event: v1.ExecSandboxEvent) -> CommandChunk | CommandEnd:
+    """What a message of a running program says."""
+    if event.HasField("end"):
+        return CommandEnd(event.end)
+    if event.HasField("stderr"):
+        return CommandChunk("stderr", event.stderr)
+    return CommandChunk("stdout", event.stdout)
 
 
 def whole_output(output: v1.CommandOutput) -> Operation[bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from drayage import v1
-from drayage._method import Method
+from drayage._method import Endpoint
 from drayage.faults import (
     DrayageError,
     Fault,
@@ -64,7 +64,7 @@ class Connection:
                 if not _is_loopback(target):
                     raise ValueError(f"a token does not travel to {target} without TLS")
 
-    def target_of(self, method: Method[Any, Any]) -> str:
+    def target_of(self, method: Endpoint[Any, Any]) -> str:
         """The address that answers a method."""
         return self.endpoints.get(method.service, self.target)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 
 from drayage import _operations as operations
-from drayage import v1
+from drayage import methods, v1
 from drayage._channels import AsyncChannels
 from drayage._effects import (
     CallEffect,
@@ -26,11 +26,13 @@ from drayage._effects import (
     call,
 )
 from drayage._http import file_digest
-from drayage._method import Method, ReplyT, RequestT
+from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import LocalSource, SandboxTarget, Stored
 from drayage._transport import Attempts, Connection, error_of
 from drayage.faults import deadline_error
 from drayage.models import (
+    CommandChunk,
+    CommandEnd,
     CommandResult,
     DeliveryReport,
     Document,
@@ -46,6 +48,7 @@ from drayage.models import (
 )
 from drayage.options import CallOptions, PemSource, Tls
 
+ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
@@ -240,7 +243,43 @@ class AsyncDray:
 
     async def _run(self, operation: Operation[ResultT]) -> ResultT:
         deadline = time.monotonic() + self.options.timeout
-        ids = OperationIds(self.options.operation())
+        return await self._drive(operation, OperationIds(self.options.operation()), deadline)
+
+    async def _stream(
+        self,
+        method: StreamMethod[RequestT, ReplyT],
+        preparation: Operation[RequestT],
+        convert: Callable[[ReplyT], ItemT],
+    ) -> AsyncIterator[ItemT]:
+        deadline = time.monotonic() + self.options.timeout
+        operation_id = self.options.operation()
+        request = await self._drive(preparation, OperationIds(operation_id), deadline)
+        connection = self._channels.connection
+        send = self._channels.find(connection.target_of(method)).unary_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.reply.FromString,
+        )
+        metadata = connection.metadata(self.options, operation_id)
+        attempts = Attempts(self.options, deadline)
+        has_begun = False
+        while True:
+            replies = send(request, timeout=attempts.next_timeout(), metadata=metadata)
+            try:
+                async for reply in replies:
+                    has_begun = True
+                    yield convert(reply)
+                return
+            except grpc.RpcError as failure:
+                error = error_of(failure)
+            finally:
+                # Also when the caller leaves its loop, which ends the program.
+                replies.cancel()
+            if has_begun:
+                raise error
+            await asyncio.sleep(attempts.delay_after(error))
+
+    async def _drive(self, operation: Operation[ResultT], ids: OperationIds, deadline: float) -> ResultT:
         outcome: Any = None
         try:
             while True:
@@ -387,6 +426,24 @@ class AsyncSandbox:
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
         return await self._dray._run(operations.sandbox_exec(self._target, argv, settings))
+
+    def exec_stream(
+        self,
+        argv: Sequence[str | bytes],
+        *,
+        directory: str | bytes = "",
+        environment: Mapping[str, str | bytes] | None = None,
+        stdin: bytes | Stored = b"",
+        timeout: float = 0,
+        max_output_bytes: int = 0,
+    ) -> AsyncIterator[CommandChunk | CommandEnd]:
+        """Runs a program as `exec` does, and gives its outputs while it writes them: chunks, then one `CommandEnd`. A
+        program whose reader is slow waits for it. One whose reader stops reading, or closes the iterator, ends."""
+        settings = operations.ExecSettings(
+            directory, environment or {}, stdin, timeout, max_output_bytes
+        )
+        request = operations.exec_stream_request(self._target, argv, settings)
+        return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, operations.command_event)
 
     async def remove(self, path: str | bytes, *, recursive: bool = False) -> None:
         """Removes a file, or a directory with what is in it."""

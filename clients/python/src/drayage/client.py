@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from drayage import _operations as operations
-from drayage import v1
+from drayage import methods, v1
 from drayage._channels import Channels
 from drayage._effects import (
     CallEffect,
@@ -25,11 +25,13 @@ from drayage._effects import (
     call,
 )
 from drayage._http import file_digest
-from drayage._method import Method, ReplyT, RequestT
+from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import LocalSource, SandboxTarget, Stored
 from drayage._transport import Attempts, Connection, error_of
 from drayage.faults import deadline_error
 from drayage.models import (
+    CommandChunk,
+    CommandEnd,
     CommandResult,
     DeliveryReport,
     Document,
@@ -45,6 +47,7 @@ from drayage.models import (
 )
 from drayage.options import CallOptions, PemSource, Tls
 
+ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
@@ -239,7 +242,43 @@ class Dray:
 
     def _run(self, operation: Operation[ResultT]) -> ResultT:
         deadline = time.monotonic() + self.options.timeout
-        ids = OperationIds(self.options.operation())
+        return self._drive(operation, OperationIds(self.options.operation()), deadline)
+
+    def _stream(
+        self,
+        method: StreamMethod[RequestT, ReplyT],
+        preparation: Operation[RequestT],
+        convert: Callable[[ReplyT], ItemT],
+    ) -> Iterator[ItemT]:
+        deadline = time.monotonic() + self.options.timeout
+        operation_id = self.options.operation()
+        request = self._drive(preparation, OperationIds(operation_id), deadline)
+        connection = self._channels.connection
+        send = self._channels.find(connection.target_of(method)).unary_stream(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.reply.FromString,
+        )
+        metadata = connection.metadata(self.options, operation_id)
+        attempts = Attempts(self.options, deadline)
+        has_begun = False
+        while True:
+            replies = send(request, timeout=attempts.next_timeout(), metadata=metadata)
+            try:
+                for reply in replies:
+                    has_begun = True
+                    yield convert(reply)
+                return
+            except grpc.RpcError as failure:
+                error = error_of(failure)
+            finally:
+                # Also when the caller leaves its loop, which ends the program.
+                replies.cancel()
+            if has_begun:
+                raise error
+            time.sleep(attempts.delay_after(error))
+
+    def _drive(self, operation: Operation[ResultT], ids: OperationIds, deadline: float) -> ResultT:
         outcome: Any = None
         try:
             while True:
@@ -386,6 +425,24 @@ class Sandbox:
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
         return self._dray._run(operations.sandbox_exec(self._target, argv, settings))
+
+    def exec_stream(
+        self,
+        argv: Sequence[str | bytes],
+        *,
+        directory: str | bytes = "",
+        environment: Mapping[str, str | bytes] | None = None,
+        stdin: bytes | Stored = b"",
+        timeout: float = 0,
+        max_output_bytes: int = 0,
+    ) -> Iterator[CommandChunk | CommandEnd]:
+        """Runs a program as `exec` does, and gives its outputs while it writes them: chunks, then one `CommandEnd`. A
+        program whose reader is slow waits for it. One whose reader stops reading, or closes the iterator, ends."""
+        settings = operations.ExecSettings(
+            directory, environment or {}, stdin, timeout, max_output_bytes
+        )
+        request = operations.exec_stream_request(self._target, argv, settings)
+        return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, operations.command_event)
 
     def remove(self, path: str | bytes, *, recursive: bool = False) -> None:
         """Removes a file, or a directory with what is in it."""

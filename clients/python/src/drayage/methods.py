@@ -3,7 +3,7 @@
 from typing import Final
 
 from drayage import v1
-from drayage._method import Method
+from drayage._method import Method, StreamMethod
 
 APPROVALS_DECIDE_IN_CHAT: Final[Method[v1.DecideInChatRequest, v1.DecideInChatReply]] = Method(
     "/dray.v1.Approvals/DecideInChat", "dray.approval.v1.decide-in-chat", v1.DecideInChatRequest, v1.DecideInChatReply
@@ -61,6 +61,9 @@ SANDBOXES_CHECK_BACKENDS: Final[Method[v1.CheckBackendsRequest, v1.CheckBackends
 )
 SANDBOXES_EXEC: Final[Method[v1.ExecSandboxRequest, v1.ExecSandboxReply]] = Method(
     "/dray.v1.Sandboxes/Exec", "dray.sandbox.v1.exec", v1.ExecSandboxRequest, v1.ExecSandboxReply
+)
+SANDBOXES_EXEC_STREAM: Final[StreamMethod[v1.ExecSandboxStreamRequest, v1.ExecSandboxEvent]] = StreamMethod(
+    "/dray.v1.Sandboxes/ExecStream", "dray.sandbox.v1.exec-stream", v1.ExecSandboxStreamRequest, v1.ExecSandboxEvent
 )
 DELIVERIES_SEND_FILE: Final[Method[v1.SendFileRequested, v1.DeliveryAccepted]] = Method(
     "/dray.v1.Deliveries/SendFile", "dray.delivery.v1.send-file", v1.SendFileRequested, v1.DeliveryAccepted

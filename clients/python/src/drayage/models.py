@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from drayage import v1
 from drayage.faults import DrayageError, Fault, FaultCode, InvalidParameterError, error_for
@@ -220,14 +220,10 @@ class SandboxFile:
 
 
 @dataclass(frozen=True)
-class CommandResult:
-    """A program that has ended in a sandbox."""
+class CommandEnd:
+    """How a program ended in a sandbox."""
 
     message: v1.ExecSandboxReply
-    stdout: bytes
-    """Standard output, as far as it was kept."""
-    stderr: bytes
-    """Standard error, as far as it was kept."""
 
     @property
     def state(self) -> str:
@@ -254,6 +250,25 @@ class CommandResult:
     def seconds(self) -> float:
         """Time from its start to its end."""
         return self.message.milliseconds / 1000
+
+
+@dataclass(frozen=True)
+class CommandResult(CommandEnd):
+    """A program that has ended in a sandbox, with its outputs."""
+
+    stdout: bytes
+    """Standard output, as far as it was kept."""
+    stderr: bytes
+    """Standard error, as far as it was kept."""
+
+
+@dataclass(frozen=True)
+class CommandChunk:
+    """Bytes that a program has written."""
+
+    output: Literal["stdout", "stderr"]
+    data: bytes
+    """They may end within a character: decode with `codecs.getincrementaldecoder`."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use super::{AllowedSubscription, Permissions};
 
 /// Replies to one call: four progress replies a second for the longest call of 600 s, and the final one.
-const MAX_RESPONSES: u32 = 2401;
+const MAX_RESPONSES: i32 = 2401;
+/// As many as there are, for the chunks of a stream and their acknowledgements.
+const UNLIMITED_RESPONSES: i32 = -1;
 /// How long replies may be sent: the longest call and 30 s.
 const RESPONSE_SECONDS: u32 = 630;
 
@@ -20,7 +22,8 @@ const FILE_HEAD: &str = "\
 # Every identity receives replies on an inbox prefix of its own, `_INBOX_<user>`, so that none reads another's. A
 # subscription `subject queue` is allowed in that queue group alone, so that no other client receives calls.
 # Only `cancel` reaches every replica: the one that holds the call drops it.
-# `allow_responses`: four progress replies a second for the longest call of 600 s and the final one; 30 s grace.
+# `allow_responses`: four progress replies a second for the longest call of 600 s and the final one; 30 s grace. Without
+# a number (-1) where a call has a stream of replies, each of which its caller acknowledges.
 #
 # Tests start a real server with this file and try every line, and everything else, for every identity.
 
@@ -81,12 +84,15 @@ impl Permissions {
         }
         push_line(text, 20, format_args!("] }}"));
         if self.responds {
+            let max = if self.streams_replies {
+                UNLIMITED_RESPONSES
+            } else {
+                MAX_RESPONSES
+            };
             push_line(
                 text,
                 20,
-                format_args!(
-                    "allow_responses: {{ max: {MAX_RESPONSES}, expires: \"{RESPONSE_SECONDS}s\" }}"
-                ),
+                format_args!("allow_responses: {{ max: {max}, expires: \"{RESPONSE_SECONDS}s\" }}"),
             );
         }
         push_line(text, 16, format_args!("}}"));
@@ -138,6 +144,21 @@ mod tests {
             "allow_responses: { max: 2401, expires: \"630s\" }\n",
         ] {
             assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn both_sides_of_a_stream_may_send_any_number_of_replies() {
+        let responder = Permissions::service("sandbox-transfer")
+            .answers_streaming("dray.sandbox.v1.exec-stream");
+        let caller = Permissions::client("caller", "Asks.")
+            .calls_streaming::<dray_proto::v1::ExecSandboxStreamRequest>();
+        for identity in [responder, caller] {
+            let text = accounts_file(&[identity]);
+            assert!(
+                text.contains("allow_responses: { max: -1, expires: \"630s\" }\n"),
+                "{text}"
+            );
         }
     }
 

@@ -48,6 +48,7 @@ pub(super) fn call_contracts() -> Vec<SubjectContract> {
         call_subject::<v1::PutSandboxTreeRequest>(),
         call_subject::<v1::SettleUploadsRequest>(),
         call_subject::<v1::ExecSandboxRequest>(),
+        call_subject::<v1::ExecSandboxStreamRequest>(),
         call_subject::<v1::SendFileRequested>(),
         call_subject::<v1::DeliveryOutcomeRequest>(),
         call_subject::<v1::ListReceiptsRequest>(),

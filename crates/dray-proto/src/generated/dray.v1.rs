@@ -1598,6 +1598,43 @@ impl ::prost::Name for ExecSandboxReply {
 const NAME: &'static str = "ExecSandboxReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExecSandboxReply".into() }}
+/// Which program to run, with its outputs while it writes them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecSandboxStreamRequest {
+    /// The program.
+    #[prost(message, optional, tag = "1")]
+    pub command: ::core::option::Option<ExecSandboxRequest>,
+}
+impl ::prost::Name for ExecSandboxStreamRequest {
+const NAME: &'static str = "ExecSandboxStreamRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxStreamRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExecSandboxStreamRequest".into() }}
+/// What a program did. Chunks of one output are in order, and together exactly what its `CommandOutput` counts; the order
+/// of chunks of different outputs says nothing.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecSandboxEvent {
+    #[prost(oneof = "exec_sandbox_event::Event", tags = "1, 2, 3")]
+    pub event: ::core::option::Option<exec_sandbox_event::Event>,
+}
+/// Nested message and enum types in `ExecSandboxEvent`.
+pub mod exec_sandbox_event {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Event {
+        /// The next bytes of standard output, at most 32 KiB. They may end within a character.
+        #[prost(bytes, tag = "1")]
+        Stdout(::prost::alloc::vec::Vec<u8>),
+        /// The next bytes of standard error, at most 32 KiB. They may end within a character.
+        #[prost(bytes, tag = "2")]
+        Stderr(::prost::alloc::vec::Vec<u8>),
+        /// The end, as `Exec` replies it.
+        #[prost(message, tag = "3")]
+        End(super::ExecSandboxReply),
+    }
+}
+impl ::prost::Name for ExecSandboxEvent {
+const NAME: &'static str = "ExecSandboxEvent";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxEvent".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExecSandboxEvent".into() }}
 /// One output of a program.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CommandOutput {
@@ -1923,6 +1960,13 @@ impl crate::contract::Call for ExecSandboxRequest {
     const VERB: &'static str = "exec";
     const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Exec";
 }
+impl crate::contract::Call for ExecSandboxStreamRequest {
+    type Reply = ExecSandboxEvent;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "exec-stream";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/ExecStream";
+}
+impl crate::contract::StreamingCall for ExecSandboxStreamRequest {}
 /// Switches of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveryFlags {

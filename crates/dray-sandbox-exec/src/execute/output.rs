@@ -8,9 +8,10 @@ use dray_sandbox::body::Body;
 use dray_sandbox::command::CommandEnd;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::stream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::live_stderr::LiveStderr;
 use super::plan::OutputLimits;
 use crate::channel::RunningCommand;
 use crate::decode::TextDecoder;
@@ -21,6 +22,9 @@ use crate::supervisor::{KillGuard, SupervisedCommand};
 /// Time for the script to end after its last line. A process that it could not end may hold its output open.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Most bytes of standard error in its encoding that come between the output in one step: `PIPE_BUF`.
+const MAX_FRAME_BYTES: usize = 4096;
+
 /// The output of a program that was begun. Dropping it before the end kills the program.
 pub(super) struct ProgramOutput {
     running: RunningCommand,
@@ -29,6 +33,8 @@ pub(super) struct ProgramOutput {
     /// Decodes a channel that carries text only.
     decoder: Option<TextDecoder>,
     held: BytesMut,
+    /// Standard error that came while the program wrote it.
+    stderr: LiveStderr,
     /// Bytes of standard output so far.
     passed: usize,
     command: Arc<SupervisedCommand>,
@@ -43,6 +49,7 @@ impl ProgramOutput {
         nonce: Nonce,
         limits: OutputLimits,
         command: Arc<SupervisedCommand>,
+        stderr: Option<mpsc::Sender<Bytes>>,
         result: oneshot::Sender<CommandEnd>,
     ) -> Result<Self, Error> {
         let mut output = Self {
@@ -52,6 +59,7 @@ impl ProgramOutput {
             limits,
             decoder: None,
             held: BytesMut::new(),
+            stderr: LiveStderr::new(stderr, limits.stderr),
             passed: 0,
             command,
             result,
@@ -59,7 +67,9 @@ impl ProgramOutput {
         let mark = output.nonce.mark("begin ");
         loop {
             if let Some(coding) = take_line(&mut output.held, &mark) {
-                if coding != "raw" {
+                if let Some(coding) = coding.strip_prefix("raw ") {
+                    output.stderr.set_coding(coding);
+                } else {
                     output.decoder = Some(TextDecoder::new(&coding)?);
                     let text = output.held.split();
                     output.take(&text)?;
@@ -103,23 +113,51 @@ impl ProgramOutput {
 
     /// The next bytes of standard output; `None` before the line that reports the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        let mark = self.end_mark();
+        let mark = self.nonce.mark("e");
         loop {
-            if let Some(at) = find(&self.held, &mark) {
-                let piece = self.held.split_to(at);
-                return Ok(self.pass(piece));
-            }
+            let at = find(&self.held, &mark);
             // The last bytes may be the beginning of the mark. Everything else is passed on, so that a killed program
             // loses no output.
-            let safe = self.held.len() - begun_mark(&self.held, &mark);
+            let safe = at.unwrap_or_else(|| self.held.len() - begun_mark(&self.held, &mark));
             let piece = self.held.split_to(safe);
             if let Some(piece) = self.pass(piece) {
                 return Ok(Some(piece));
+            }
+            let word = self.held.get(mark.len() - 1..mark.len() + 3);
+            let word = word.filter(|_| at.is_some()).map(<[u8]>::to_vec);
+            match word.as_deref() {
+                Some(b"end ") => return Ok(None),
+                Some(b"err ") if self.take_frame(mark.len() + 3).await? => continue,
+                Some(b"err ") | None => {}
+                Some(_) => {
+                    // A program that knows its nonce may write anything.
+                    let piece = self.held.split_to(mark.len());
+                    if let Some(piece) = self.pass(piece) {
+                        return Ok(Some(piece));
+                    }
+                    continue;
+                }
             }
             if !self.read().await? {
                 return Err(self.lost().await);
             }
         }
+    }
+
+    /// Takes a frame of standard error from the beginning of what is held; false when its end is not there yet.
+    async fn take_frame(&mut self, head: usize) -> Result<bool, Error> {
+        let text = self.held.get(head..).unwrap_or_default();
+        let Some(length) = text.iter().position(|byte| *byte == b'@') else {
+            if text.len() > MAX_FRAME_BYTES {
+                let why = "a part of standard error without an end";
+                return Err(Error::new(ErrorKind::Protocol, why));
+            }
+            return Ok(false);
+        };
+        let frame = self.held.split_to(head + length + 1);
+        let text = frame.get(head..head + length).unwrap_or_default();
+        self.stderr.take(text).await?;
+        Ok(true)
     }
 
     /// Cuts what exceeds the limit; `None` when nothing is left.
@@ -173,6 +211,7 @@ impl ProgramOutput {
         let report = self.held.get(begin.len()..end).unwrap_or_default();
         let over = self.limits.stdout.is_some_and(|most| self.passed > most);
         let result = parse_report(report, self.limits.stderr, over)?;
+        let result = self.stderr.complete(result);
         self.command.set_over();
         self.guard.disarm();
         let RunningCommand { mut stdout, end } = self.running;

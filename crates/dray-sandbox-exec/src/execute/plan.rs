@@ -51,6 +51,8 @@ impl ProgramPlan {
     ) -> Result<Self, Error> {
         check(&request)?;
         let limits = OutputLimits::of(channel, request.max_stderr_bytes);
+        // An encoder of the whole output holds it back, and a limit on it would count both.
+        let is_live = request.stderr.is_some() && channel.binary_output && limits.stdout.is_none();
         let (word, body) = input_word(channel, request.input).await?;
         // One byte more than wanted, which shows whether there was more.
         let stderr = limits.stderr + 1;
@@ -62,6 +64,11 @@ impl ProgramPlan {
             stdout.to_string().into_bytes(),
             request.lifetime_seconds.to_string().into_bytes(),
             nonce.lock_limit().to_string().into_bytes(),
+            if is_live {
+                b"live".to_vec()
+            } else {
+                b"-".to_vec()
+            },
             request.environment.len().to_string().into_bytes(),
         ];
         let variables = request.environment.into_iter();

@@ -1,7 +1,8 @@
 # Runs one program and reports how it ended. Names begin with `dray_` and nothing is exported, so that the program gets
 # the environment of the sandbox and what it is told, no more. What it is told comes as words in single quotes in which
 # `printf` makes the bytes: directory, input (none, end, a number of bytes, or text:BYTES), most bytes of stderr, most
-# bytes of stdout (0: any), lifetime in seconds, limit on file locks, number of variables, variables, program and arguments.
+# bytes of stdout (0: any), lifetime in seconds, limit on file locks, whether stderr comes while the program writes it (live,
+# or -), number of variables, variables, program and arguments.
 # Functions that find and kill come before.
 dray_nonce=$1 dray_wire=$2 dray_words=$3
 dray_mark() { printf '\n@@%s %s\n' "$dray_nonce" "$*"; }
@@ -16,8 +17,9 @@ eval "set -- $(printf %b "$dray_words")"
 cd -P "$1" || dray_refuse not_directory
 [ "$(pwd -P && printf .)" = "$1
 ." ] || dray_refuse changed_during_transfer
-dray_input=$2 dray_stderr=$3 dray_stdout=$4 dray_lifetime=$5 dray_limit=$6 dray_count=$7
-shift 7
+dray_input=$2 dray_stderr=$3 dray_stdout=$4 dray_lifetime=$5 dray_limit=$6 dray_live=$7 dray_count=$8
+shift 8
+dray_has dd || dray_live=-
 dray_at=0 dray_path=$PATH dray_program=
 for dray_word do
   if [ "$dray_at" = "$dray_count" ]; then dray_program=$dray_word; break; fi
@@ -74,11 +76,24 @@ dray_run() {
     *) head -c "$dray_input" | (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
   esac
 }
+# Passes stderr on between the output, in pieces as `dd` reads them: `head` would hold them back. A piece is written in one
+# step and is shorter than PIPE_BUF (POSIX, 4096 on Linux), so that no output of the program gets into it. It has no line
+# breaks, because bash writes each line by itself.
+dray_frames() {
+  case $dray_how in od) dray_size=1024 ;; *) dray_size=2048 ;; esac
+  while dray_piece=$(dd bs=$dray_size count=1 2>/dev/null | dray_encode); [ -n "$dray_piece" ]; do
+    dray_flat=
+    for dray_line in $dray_piece; do dray_flat=$dray_flat$dray_line; done
+    printf '@@%s err %s@' "$dray_nonce" "$dray_flat" >&6
+  done
+}
 dray_first() { head -c "$1"; cat >/dev/null; }
 # stdout goes to 3, encoded stderr and the status to 5.
 dray_capture() {
   { dray_run "$@" 4>&1; dray_status=$?; dray_reap; printf '@%s@' "$dray_status" >&5; } |
-    dray_first "$dray_stderr" | dray_encode >&5
+    if [ "$dray_live" = live ]; then dray_frames
+    else dray_first "$dray_stderr" | dray_encode >&5
+    fi
 }
 dray_whole() {
   exec 6>&1
@@ -94,6 +109,6 @@ if [ "$dray_wire" = text ]; then
   dray_mark begin "$dray_how"
   dray_whole "$@" | dray_encode
 else
-  dray_mark begin raw
+  dray_mark begin "raw $dray_how"
   dray_whole "$@"
 fi

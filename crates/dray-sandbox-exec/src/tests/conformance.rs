@@ -1,6 +1,6 @@
 //! The conformance suite of all backends, over every shell and channel (sandbox-transfer R-17).
 
-use dray_sandbox_conformance::{CONFORMANCE_CASES, run_cases};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, LIVE_OUTPUT_CASES, run_cases};
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
@@ -31,11 +31,14 @@ async fn conforms(tools: ToolSet, way: ChannelForm) {
     let report = run_cases(&ExecFixture::new(tools, way), &cases)
         .await
         .unwrap();
-    let skipped: &[&str] = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
-        &[]
+    let mut skipped = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
+        Vec::new()
     } else {
-        &["what_the_user_may_not_touch_is_refused"]
+        vec!["what_the_user_may_not_touch_is_refused"]
     };
+    if !way.has_live_output() {
+        skipped.extend(LIVE_OUTPUT_CASES);
+    }
     assert_eq!(report.skipped, skipped, "{tools:?} {way:?}");
 }
 

@@ -15,7 +15,7 @@ use dray_sandbox::error::Error;
 use dray_sandbox::handle::Address;
 use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_conformance::Fixture;
+use dray_sandbox_conformance::{Fixture, Traits};
 use futures_util::stream;
 use rand::RngCore as _;
 use tempfile::TempDir;
@@ -76,6 +76,12 @@ impl ChannelForm {
             ],
         };
         words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    /// Whether its output comes while a program runs: encoders hold text back, and `head` what has a limit.
+    pub(super) fn has_live_output(self) -> bool {
+        let channel = self.channel();
+        channel.binary_output && channel.longest_output == ChannelConfig::default().longest_output
     }
 
     fn channel(self) -> ChannelConfig {
@@ -269,6 +275,13 @@ impl Fixture for ExecFixture {
 
     fn address(&self) -> Address {
         "exec:box".parse().unwrap()
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            live_output: self.way.has_live_output(),
+            ..Traits::default()
+        }
     }
 
     fn workspace(&self) -> SandboxPath {

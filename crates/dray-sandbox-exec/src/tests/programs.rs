@@ -55,6 +55,7 @@ fn request(fixture: &ExecFixture, script: &str) -> CommandRequest {
         environment: Vec::new(),
         input: None,
         max_stderr_bytes: 1000,
+        stderr: None,
         lifetime_seconds: 300,
         stop: CancellationToken::new(),
     }

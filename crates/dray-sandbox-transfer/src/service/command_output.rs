@@ -43,21 +43,27 @@ impl<'a> OutputCollector<'a> {
         }
     }
 
-    /// Takes the next bytes; those beyond the limit are dropped.
-    pub(super) async fn write(&mut self, mut piece: Bytes) -> Result<(), Error> {
+    /// Bytes that were kept.
+    pub(super) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Takes the next bytes and returns what is kept of them; those beyond the limit are dropped.
+    pub(super) async fn write(&mut self, mut piece: Bytes) -> Result<Bytes, Error> {
         let room = usize::try_from(self.limit - self.size).unwrap_or(usize::MAX);
         self.truncated |= piece.len() > room;
         piece.truncate(room);
         if piece.is_empty() {
-            return Ok(());
+            return Ok(piece);
         }
         self.size += piece.len() as u64;
         if let Some(writer) = &mut self.writer {
-            return writer.write(piece).await.map_err(put_failed);
+            writer.write(piece.clone()).await.map_err(put_failed)?;
+            return Ok(piece);
         }
         self.head.extend_from_slice(&piece);
         if self.head.len() <= MAX_HEAD_BYTES {
-            return Ok(());
+            return Ok(piece);
         }
         let owner = self.owner;
         let mut writer = self
@@ -69,7 +75,7 @@ impl<'a> OutputCollector<'a> {
         self.head.truncate(MAX_HEAD_BYTES);
         writer.write(all).await.map_err(put_failed)?;
         self.writer = Some(writer);
-        Ok(())
+        Ok(piece)
     }
 
     /// Notes that the sandbox left out the rest.

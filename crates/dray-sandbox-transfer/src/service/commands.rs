@@ -11,15 +11,17 @@ use dray_sandbox::{
     Body, CommandEnd, CommandInput, CommandRequest, Error as SandboxError, ErrorKind, FileKind,
     Follow, Sandbox, SandboxCommand, SandboxPath,
 };
-use dray_service::Request;
+use dray_service::{ReplyChunks, Request};
 use dray_transfer_engine::Source as _;
 use dray_types::{Claim, Deadline, Fault};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::command_audit::recorded_argv;
 use super::command_output::OutputCollector;
+use super::command_stream::{self, OutputChunks, OutputName, StreamedOutput};
 use super::{Opened, SandboxTransfer, report};
 use crate::command_error::CommandError;
 use crate::egress_proxy::ProxiedProgram;
@@ -80,8 +82,26 @@ impl SandboxTransfer {
     ) -> Result<v1::ExecSandboxReply, Fault> {
         let work_until = request.work_until();
         let Request { meta, body } = request;
-        let ran = self.try_exec(&meta, work_until, body).await;
+        let ran = self.try_exec(&meta, work_until, body, None).await;
         ran.map_err(|error| report(&meta, error))
+    }
+
+    /// Runs one program and sends its outputs while it writes them.
+    pub async fn exec_stream(
+        self: Arc<Self>,
+        request: Request<v1::ExecSandboxStreamRequest>,
+        chunks: ReplyChunks<v1::ExecSandboxEvent>,
+    ) -> Result<v1::ExecSandboxEvent, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let Some(command) = body.command else {
+            return Err(report(&meta, InvalidMessage::Missing("command").into()));
+        };
+        let ran = self
+            .try_exec(&meta, work_until, command, Some(&chunks))
+            .await;
+        ran.map(command_stream::end_event)
+            .map_err(|error| report(&meta, error))
     }
 
     async fn try_exec(
@@ -89,6 +109,7 @@ impl SandboxTransfer {
         meta: &Meta,
         work_until: Deadline,
         mut body: v1::ExecSandboxRequest,
+        chunks: Option<&OutputChunks>,
     ) -> Result<v1::ExecSandboxReply, Error> {
         check_size(&body)?;
         let mut audit = described(meta, &body);
@@ -102,7 +123,7 @@ impl SandboxTransfer {
         self.commands.begin(&meta.tenant, &meta.operation).await?;
         let record = self.auditor.start(meta, audit).await?;
         let request = self.command_request(&allowed, body, input);
-        let ran = self.run_command(&owner, &allowed, request).await;
+        let ran = self.run_command(&owner, &allowed, request, chunks).await;
         let ran = ran.map(|reply| v1::ExecSandboxReply {
             milliseconds: record.milliseconds(),
             ..reply
@@ -241,6 +262,7 @@ impl SandboxTransfer {
             input,
             max_stderr_bytes: usize::try_from(max_stderr).unwrap_or(usize::MAX),
             lifetime_seconds: allowed.time.as_secs() + LIFETIME_MARGIN_SECONDS,
+            stderr: None,
             stop: CancellationToken::new(),
         }
     }
@@ -250,18 +272,22 @@ impl SandboxTransfer {
         owner: &Owner,
         allowed: &AllowedCommand,
         request: CommandRequest,
+        chunks: Option<&OutputChunks>,
     ) -> Result<v1::ExecSandboxReply, Error> {
         let limit = allowed.max_output;
-        let mut stdout = OutputCollector::new(&self.store, owner, "stdout", limit);
+        let stdout = OutputCollector::new(&self.store, owner, "stdout", limit);
+        let mut stdout = StreamedOutput::new(stdout, OutputName::Stdout, chunks);
         let max_stderr = self.config.commands.max_stderr.as_u64();
-        let mut stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
+        let stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
+        let mut stderr = StreamedOutput::new(stderr, OutputName::Stderr, chunks);
         let sandbox = allowed.opened.engine.sandbox();
         // Created first and dropped last: the drop of what follows begins the kill that it waits for.
         let ending = EndingProgram::new(sandbox, &self.ending);
-        let ended = run_to_limit(allowed, request, &mut stdout).await?;
+        let ended = run_to_limit(allowed, request, &mut stdout, &mut stderr).await?;
         ending.settle(&ended).await;
         if let Some(end) = ended.report() {
-            stderr.write(end.stderr.clone().into()).await?;
+            // What came while the program ran is the beginning of it.
+            stderr.write_rest(end.stderr.clone().into()).await?;
             if end.stderr_truncated {
                 stderr.set_truncated();
             }
@@ -316,11 +342,15 @@ impl Drop for EndingProgram<'_> {
 /// Runs the program to its end. At its time limit it is stopped, and killed if it does not report its end.
 async fn run_to_limit(
     allowed: &AllowedCommand,
-    request: CommandRequest,
-    stdout: &mut OutputCollector<'_>,
+    mut request: CommandRequest,
+    stdout: &mut StreamedOutput<'_>,
+    stderr: &mut StreamedOutput<'_>,
 ) -> Result<ProgramEnd, Error> {
     let until = Instant::now() + allowed.time;
     let stop = request.stop.clone();
+    let (live, mut pieces) = mpsc::channel(1);
+    // Without a stream of chunks it comes at the end, which costs the sandbox less.
+    request.stderr = stderr.is_streamed().then_some(live);
     let mut running = Box::pin(async {
         let sandbox = allowed.opened.engine.sandbox();
         // A channel without streams answers only when the program has ended.
@@ -329,9 +359,19 @@ async fn run_to_limit(
             .await
             .map_err(CommandError::NotRun)?;
         let SandboxCommand { mut output, end } = command;
-        while let Some(piece) = output.next().await {
-            stdout.write(piece?).await?;
-        }
+        let reading = async {
+            while let Some(piece) = output.next().await {
+                stdout.write(piece?).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        let reading_stderr = async {
+            while let Some(piece) = pieces.recv().await {
+                stderr.write(piece).await?;
+            }
+            Ok(())
+        };
+        tokio::try_join!(reading, reading_stderr)?;
         Ok::<_, Error>(end.await?)
     });
     if let Ok(ended) = timeout_at(until, &mut running).await {

@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-const ALLOW_ACME: (&str, &str) = (
+pub(super) const ALLOW_ACME: (&str, &str) = (
     "sandbox-transfer.commands.allow",
     r#"[{"tenants": ["acme"], "sandboxes": ["local:*/boxes/open*"]}]"#,
 );
 
-fn exec<W: AsRef<[u8]>>(sandbox: v1::SandboxRef, argv: &[W]) -> v1::ExecSandboxRequest {
+pub(super) fn exec<W: AsRef<[u8]>>(sandbox: v1::SandboxRef, argv: &[W]) -> v1::ExecSandboxRequest {
     v1::ExecSandboxRequest {
         sandbox: Some(sandbox),
         argv: argv.iter().map(|word| word.as_ref().to_vec()).collect(),
@@ -22,15 +22,15 @@ fn exec<W: AsRef<[u8]>>(sandbox: v1::SandboxRef, argv: &[W]) -> v1::ExecSandboxR
     }
 }
 
-fn script(sandbox: &str, script: &str) -> v1::ExecSandboxRequest {
+pub(super) fn script(sandbox: &str, script: &str) -> v1::ExecSandboxRequest {
     exec(address(sandbox), &["sh", "-c", script])
 }
 
-fn audit(event: &ObservedEvent) -> v1::SandboxCommandAudit {
+pub(super) fn audit(event: &ObservedEvent) -> v1::SandboxCommandAudit {
     event.decode().unwrap()
 }
 
-async fn audits(fixture: &TransferFixture) -> EventStream {
+pub(super) async fn audits(fixture: &TransferFixture) -> EventStream {
     let filter = EventFilter::new("dray.audit.sandbox.v1.executed.acme");
     fixture.bus.events(filter).await.unwrap()
 }
@@ -168,11 +168,11 @@ async fn a_directory_outside_of_the_roots_is_refused() {
 }
 
 /// A script whose child is in a session of its own, and writes the numbers of both.
-const CHILDREN_SCRIPT: &str =
+pub(super) const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; echo begun; mv pids.new pids; wait";
 
 /// Waits until none of the processes of [`CHILDREN_SCRIPT`] runs.
-async fn processes_end(root: &Path) {
+pub(super) async fn processes_end(root: &Path) {
     let pids = std::fs::read_to_string(root.join("pids")).unwrap();
     for pid in pids.lines() {
         eventually("the end of a process", async || {

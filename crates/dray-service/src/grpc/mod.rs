@@ -15,6 +15,7 @@ mod envelope;
 mod identity;
 mod security;
 mod status;
+mod stream;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -201,6 +202,16 @@ impl GrpcEndpoint {
                         return refusal.status().into_http();
                     }
                 };
+                if call.streams {
+                    let streaming = tower::service_fn(move |request: tonic::Request<Bytes>| {
+                        let (call, tenant) = (Arc::clone(&call), tenant.clone());
+                        stream::answer_stream(call, endpoint.clone(), tenant, request)
+                    });
+                    return Grpc::new(RawCodec)
+                        .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
+                        .server_streaming(streaming, request)
+                        .await;
+                }
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
                     answer_call(Arc::clone(&call), endpoint.clone(), tenant.clone(), request)
                 });
@@ -240,7 +251,13 @@ async fn answer_call(
     };
     // When the caller disconnects, this future and the handler are dropped.
     let admitted = call
-        .admit(CallTransport::Grpc, meta, payload, CancellationToken::new())
+        .admit(
+            CallTransport::Grpc,
+            meta,
+            payload,
+            CancellationToken::new(),
+            None,
+        )
         .map_err(|fault| status_of(&fault))?;
     let answered = async {
         tokio::select! {

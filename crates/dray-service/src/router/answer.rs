@@ -18,7 +18,7 @@ use super::admission::{Admission, AdmissionTicket, CallSlot};
 use super::call_permit::hold_permit_while;
 use super::flight::{CallOutcome, FlightKey, FlightLeader, FlightRole, FlightTable, follow_leader};
 use super::metrics::{CallMetrics, CallTransport};
-use super::{AdmissionMode, CallRoute, Pending, span, work_until};
+use super::{AdmissionMode, CallRoute, ChunkSender, Pending, span, work_until};
 use crate::settings::LimitsSection;
 
 /// Most bytes of an encoded reply: a message without room for headers (messaging-reliability E-3).
@@ -43,7 +43,9 @@ pub(crate) struct BoundCall {
     for_tenants: bool,
     admission: AdmissionMode,
     shared: Arc<CallHandling>,
-    run: Box<dyn Fn(Meta, Bytes) -> Pending<CallOutcome> + Send + Sync>,
+    /// Whether it has a stream of replies.
+    pub(crate) streams: bool,
+    run: Box<dyn Fn(Meta, Bytes, Option<ChunkSender>) -> Pending<CallOutcome> + Send + Sync>,
 }
 
 impl CallHandling {
@@ -91,7 +93,10 @@ impl BoundCall {
             for_tenants: answer.for_tenants,
             admission: answer.admission,
             shared: Arc::clone(shared),
-            run: Box::new(move |meta, payload| handler(Arc::clone(&service), meta, payload)),
+            streams: answer.streams,
+            run: Box::new(move |meta, payload, chunks| {
+                handler(Arc::clone(&service), meta, payload, chunks)
+            }),
         }
     }
 
@@ -104,19 +109,27 @@ impl BoundCall {
         subjects
     }
 
+    /// Time until the caller's deadline, at most the longest call.
+    pub(crate) fn time_left(&self, meta: &Meta) -> Duration {
+        let left = meta.deadline.remaining(self.shared.clock.now_ms());
+        left.min(self.shared.longest.as_duration())
+    }
+
     /// Counts a request that was refused before it became a call: `envelope`, `unauthenticated` or `forbidden`.
     pub(crate) fn refused_request(&self, reason: &'static str) {
         self.shared.metrics.refused(self.shared.service, reason);
     }
 
     /// Decides immediately whether a request is admitted. Returns the future of the reply for an admitted request,
-    /// otherwise a fault to return now. `cancel` fires when the caller no longer wants the reply (C-9).
+    /// otherwise a fault to return now. `cancel` fires when the caller no longer wants the reply (C-9). `chunks` takes
+    /// the replies before the last one, of a call that has a stream of them.
     pub(crate) fn admit(
         self: &Arc<Self>,
         transport: CallTransport,
         mut meta: Meta,
         payload: Bytes,
         cancel: CancellationToken,
+        chunks: Option<ChunkSender>,
     ) -> Result<impl Future<Output = CallOutcome> + Send + use<>, Fault> {
         let shared = &self.shared;
         let now = shared.clock.now_ms();
@@ -140,7 +153,7 @@ impl BoundCall {
         Ok(async move {
             let started = Instant::now();
             let outcome = tokio::select! {
-                outcome = this.conclude(start, meta.clone(), payload) => outcome,
+                outcome = this.conclude(start, meta.clone(), payload, chunks) => outcome,
                 // Dropping the handler returns its permit.
                 () = cancel.cancelled() => Err(cancelled_fault()),
             };
@@ -156,20 +169,32 @@ impl BoundCall {
     /// Joins equal requests, and queues the one that runs.
     fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
         let shared = &self.shared;
+        if self.streams {
+            // Replies before the last one reach one caller only, so none follows another.
+            return match shared.admission.admit(&meta.tenant) {
+                AdmissionTicket::Now(permit) => {
+                    Ok(CallStart::Run(None, CallAdmission::Now(permit)))
+                }
+                AdmissionTicket::Wait(granted) => {
+                    Ok(CallStart::Run(None, CallAdmission::Later(granted)))
+                }
+                AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
+            };
+        }
         match shared
             .flights
             .join(FlightKey::new(&self.subject, meta, payload))
         {
             FlightRole::Lead(lead) if self.admission == AdmissionMode::Handler => {
-                Ok(CallStart::Run(lead, CallAdmission::ByHandler))
+                Ok(CallStart::Run(Some(lead), CallAdmission::ByHandler))
             }
             // Only the request that runs takes a permit; its followers need almost no resources.
             FlightRole::Lead(lead) => match shared.admission.admit(&meta.tenant) {
                 AdmissionTicket::Now(permit) => {
-                    Ok(CallStart::Run(lead, CallAdmission::Now(permit)))
+                    Ok(CallStart::Run(Some(lead), CallAdmission::Now(permit)))
                 }
                 AdmissionTicket::Wait(granted) => {
-                    Ok(CallStart::Run(lead, CallAdmission::Later(granted)))
+                    Ok(CallStart::Run(Some(lead), CallAdmission::Later(granted)))
                 }
                 // Dropping `lead` makes its followers try on their own.
                 AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
@@ -179,14 +204,20 @@ impl BoundCall {
         }
     }
 
-    async fn conclude(&self, mut start: CallStart, meta: Meta, payload: Bytes) -> CallOutcome {
+    async fn conclude(
+        &self,
+        mut start: CallStart,
+        meta: Meta,
+        payload: Bytes,
+        chunks: Option<ChunkSender>,
+    ) -> CallOutcome {
         // Shortly before the caller's deadline, so that the fault still arrives (C-3).
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
         let concluded = tokio::time::timeout(left, async {
             loop {
                 match start {
                     CallStart::Run(lead, admitted) => {
-                        return self.lead(lead, admitted, meta, payload).await;
+                        return self.lead(lead, admitted, (meta, payload, chunks)).await;
                     }
                     CallStart::Follow(outcome) => match follow_leader(outcome).await {
                         Some(outcome) => return outcome,
@@ -201,10 +232,9 @@ impl BoundCall {
 
     async fn lead(
         &self,
-        lead: FlightLeader,
+        lead: Option<FlightLeader>,
         admitted: CallAdmission,
-        meta: Meta,
-        payload: Bytes,
+        request: EncodedRequest,
     ) -> CallOutcome {
         let permit = match admitted {
             CallAdmission::Now(permit) => Some(permit),
@@ -213,20 +243,22 @@ impl BoundCall {
             CallAdmission::ByHandler => None,
         };
         // Created after the call got its permit: a waiting handler uses no resources.
-        let handler = self.guarded(meta, payload);
+        let handler = self.guarded(request);
         let outcome = match permit {
             Some(permit) => hold_permit_while(permit, handler).await,
             None => handler.await,
         };
         // After the permit is back. Followers get the same outcome.
-        lead.finish(&outcome);
+        if let Some(lead) = lead {
+            lead.finish(&outcome);
+        }
         outcome
     }
 
     /// Runs the handler. A panic, and a reply that cannot be sent, become faults (C-4, C-7).
-    async fn guarded(&self, meta: Meta, payload: Bytes) -> CallOutcome {
+    async fn guarded(&self, (meta, payload, chunks): EncodedRequest) -> CallOutcome {
         // Inside an async block, since the closure may panic before its future exists.
-        let handler = AssertUnwindSafe(async { (self.run)(meta, payload).await });
+        let handler = AssertUnwindSafe(async { (self.run)(meta, payload, chunks).await });
         match handler.catch_unwind().await {
             Ok(Ok(reply)) if reply.len() > REPLY_LIMIT => {
                 tracing::error!(subject = %self.subject, size = reply.len(), "reply is too large to send");
@@ -276,9 +308,13 @@ impl std::fmt::Debug for BoundCall {
     }
 }
 
+/// A request with the sender for its chunks.
+type EncodedRequest = (Meta, Bytes, Option<ChunkSender>);
+
 /// The part of a request among those that are the same.
 enum CallStart {
-    Run(FlightLeader, CallAdmission),
+    /// Without a leader where equal requests are not joined.
+    Run(Option<FlightLeader>, CallAdmission),
     Follow(watch::Receiver<Option<CallOutcome>>),
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dray_bus::{Meta, Permissions, WorkCompleted, WorkDelivery, WorkFailure};
-use dray_proto::contract::{Call, Work};
+use dray_proto::contract::{Call, StreamingCall, Work};
 use dray_types::{Deadline, Fault};
 use prost::Message;
 
@@ -22,12 +22,15 @@ pub(crate) mod flight;
 mod metrics;
 mod reader;
 pub(crate) mod span;
+mod stream;
 
 pub(crate) use answer::{BoundCall, CallHandling, stopping_fault};
 pub use call_permit::release_permit_while;
 pub(crate) use consume::{WorkPuller, WorkRoute, pull_while_ready};
 pub(crate) use metrics::{CallMetrics, CallTransport};
 pub(crate) use reader::read_requests;
+pub use stream::ReplyChunks;
+pub(crate) use stream::{ChunkSender, chunk_channel};
 
 /// One decoded request with its envelope.
 #[derive(Clone, Debug)]
@@ -57,9 +60,10 @@ pub(crate) fn work_until(deadline: Deadline) -> Deadline {
 }
 
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-/// A handler with its types erased: encoded request in, encoded reply out.
+/// A handler with its types erased: encoded request in, encoded reply out. Calls with a stream of replies get a sender for
+/// those before the last one.
 pub(crate) type ErasedHandler<S> =
-    dyn Fn(Arc<S>, Meta, Bytes) -> Pending<Result<Bytes, Fault>> + Send + Sync;
+    dyn Fn(Arc<S>, Meta, Bytes, Option<ChunkSender>) -> Pending<Result<Bytes, Fault>> + Send + Sync;
 
 /// The party that decides when a call may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub(crate) struct CallRoute<S> {
     pub(crate) handler: Arc<ErasedHandler<S>>,
     /// Whether it is also handled on the subjects of tenants.
     pub(crate) for_tenants: bool,
+    /// Whether it has a stream of replies.
+    pub(crate) streams: bool,
 }
 
 /// Collects the calls that a service handles and the work that it consumes.
@@ -148,6 +154,30 @@ impl<S: Send + Sync + 'static> Router<S> {
             admission,
             handler: erase_handler::<S, C, H, F, E>(handler),
             for_tenants: false,
+            streams: false,
+        });
+        self
+    }
+
+    /// Answers a call with a stream of replies: those that the handler sends, then the one that it returns. Over the bus
+    /// and over gRPC.
+    ///
+    /// As [`Router::answer`], except that equal requests are not joined: each runs the handler.
+    #[must_use]
+    pub fn answer_streaming<C, H, F, E>(mut self, handler: H) -> Self
+    where
+        C: StreamingCall,
+        H: Fn(Arc<S>, Request<C>, ReplyChunks<C::Reply>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+        E: Into<Fault> + Send + 'static,
+    {
+        self.answers.push(CallRoute {
+            subject: dray_proto::contract::call_subject::<C>(),
+            grpc_path: C::GRPC_PATH,
+            admission: AdmissionMode::Router,
+            handler: stream::erase_streaming_handler::<S, C, H, F, E>(handler),
+            for_tenants: false,
+            streams: true,
         });
         self
     }
@@ -207,6 +237,8 @@ impl<S: Send + Sync + 'static> Router<S> {
         let answering = self.answers.iter().fold(permissions, |all, answer| {
             if answer.for_tenants {
                 all.answers_for_tenants(&answer.subject)
+            } else if answer.streams {
+                all.answers_streaming(&answer.subject)
             } else {
                 all.answers(&answer.subject)
             }
@@ -257,7 +289,7 @@ where
     E: Into<Fault> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |service, meta, payload| {
+    Arc::new(move |service, meta, payload, _chunks| {
         // One clone for each request, which outlives this call.
         let handler = Arc::clone(&handler);
         Box::pin(async move {

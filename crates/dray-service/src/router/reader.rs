@@ -13,10 +13,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::answer::{BoundCall, stopping_fault};
+use super::chunk_channel;
 use super::metrics::CallTransport;
+use super::stream::answer_stream;
 
 /// Time between two heartbeats (C-8).
-const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts a task for every request. After `drain` is cancelled, the function handles the requests that the server had
 /// already sent, then returns. Callers can cancel also after that. Tasks that still run when `kill` is cancelled respond
@@ -55,12 +57,19 @@ fn take_request(
     handlers: &TaskTracker,
     kill: &CancellationToken,
 ) {
+    let (sender, chunks) = if call.streams {
+        let (sender, chunks) = chunk_channel();
+        (Some(sender), Some(chunks))
+    } else {
+        (None, None)
+    };
     let admitted = match incoming.meta() {
         Ok(meta) => call.admit(
             CallTransport::Bus,
             meta,
             incoming.payload().clone(),
             incoming.cancelled(),
+            sender,
         ),
         Err(fault) => {
             call.refused_request("envelope");
@@ -68,8 +77,14 @@ fn take_request(
         }
     };
     let kill = kill.clone();
+    let time = incoming
+        .meta()
+        .map_or(Duration::ZERO, |meta| call.time_left(&meta));
     // Refusals are sent from a task too: sending may wait for the connection, and the reader must not wait.
     handlers.spawn(async move {
+        if let Some(chunks) = chunks {
+            return answer_stream(incoming, admitted, chunks, time, kill).await;
+        }
         let outcome = match admitted {
             Ok(admitted) => tokio::select! {
                 outcome = admitted => outcome,
@@ -96,7 +111,7 @@ async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
 
 /// A reply that is already encoded, as a `prost` message.
 #[derive(Clone, Debug, Default)]
-struct EncodedReply(Bytes);
+pub(super) struct EncodedReply(pub(super) Bytes);
 
 impl prost::Message for EncodedReply {
     fn encode_raw(&self, buffer: &mut impl BufMut) {

@@ -8,5 +8,6 @@ mod lifecycle;
 mod nats;
 mod pages;
 mod service;
+mod streams;
 mod trace;
 mod work;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    Host, Request, Router, RunningHost, Service, ServiceContext, Settings, StartError, config,
+    Host, ReplyChunks, Request, Router, RunningHost, Service, ServiceContext, Settings, StartError,
+    config,
 };
 
 /// A test's access to the service: what it observes, and how it releases held handlers.
@@ -145,6 +146,27 @@ impl EchoService {
         Ok(v1::ListSandboxReply::default())
     }
 
+    /// Counts as far as the arguments say, and ends as the fetch of the directory as a URL does.
+    async fn count(
+        self: Arc<Self>,
+        request: Request<v1::ExecSandboxStreamRequest>,
+        chunks: ReplyChunks<v1::ExecSandboxEvent>,
+    ) -> Result<v1::ExecSandboxEvent, Fault> {
+        let command = request.body.command.unwrap_or_default();
+        for word in command.argv {
+            let _inside = self.probe.enter();
+            // The caller that is gone drops this handler.
+            let _ = chunks.send(&stdout(word)).await;
+        }
+        let url = String::from_utf8(command.working_directory).unwrap();
+        let last = v1::FetchRequest {
+            url,
+            ..v1::FetchRequest::default()
+        };
+        let last = self.fetch(Request::new(request.meta, last)).await?;
+        Ok(stdout(last.name.into_bytes()))
+    }
+
     async fn resolve(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::ToolCallRequested>,
@@ -159,6 +181,12 @@ impl EchoService {
             tool: delivery.work.tool,
             resolved: None,
         }))
+    }
+}
+
+pub(crate) fn stdout(bytes: Vec<u8>) -> v1::ExecSandboxEvent {
+    v1::ExecSandboxEvent {
+        event: Some(v1::exec_sandbox_event::Event::Stdout(bytes)),
     }
 }
 
@@ -182,6 +210,7 @@ impl Service for EchoService {
         router
             .answer(Self::fetch)
             .answer_self_admitted(Self::list)
+            .answer_streaming(Self::count)
             .consume(Self::resolve)
             .ready("mood", |echo| async move {
                 if *echo.probe.healthy.borrow() {

@@ -112,6 +112,7 @@ fn command_line() -> Permissions {
     .calls::<v1::MakeSandboxDirectoryRequest>()
     .calls::<v1::RemoveSandboxPathRequest>()
     .calls::<v1::ExecSandboxRequest>()
+    .calls_streaming::<v1::ExecSandboxStreamRequest>()
     .calls::<v1::BindSessionRequest>()
     .calls::<v1::ShowSessionRequest>()
     .calls::<v1::UnbindSessionRequest>()

@@ -1077,6 +1077,26 @@ class ExecSandboxReply(Message):
         ...
     def __init__(self, *, state: SandboxCommandState | None = ..., exit_code: _int | None = ..., signal: _int | None = ..., stdout: CommandOutput | None = ..., stderr: CommandOutput | None = ..., milliseconds: _int | None = ..., handle: SandboxHandle | None = ...) -> None: ...
 
+class ExecSandboxStreamRequest(Message):
+    """Which program to run, with its outputs while it writes them."""
+    @property
+    def command(self) -> ExecSandboxRequest:
+        """The program."""
+        ...
+    def __init__(self, *, command: ExecSandboxRequest | None = ...) -> None: ...
+
+class ExecSandboxEvent(Message):
+    """What a program did. Chunks of one output are in order, and together exactly what its `CommandOutput` counts; the order of chunks of different outputs says nothing."""
+    stdout: _bytes
+    """The next bytes of standard output, at most 32 KiB. They may end within a character."""
+    stderr: _bytes
+    """The next bytes of standard error, at most 32 KiB. They may end within a character."""
+    @property
+    def end(self) -> ExecSandboxReply:
+        """The end, as `Exec` replies it."""
+        ...
+    def __init__(self, *, stdout: _bytes | None = ..., stderr: _bytes | None = ..., end: ExecSandboxReply | None = ...) -> None: ...
+
 class CommandOutput(Message):
     """One output of a program."""
     head: _bytes

@@ -18,8 +18,9 @@ use crate::error::TransportError;
 use crate::headers::MessageHeaders;
 use crate::metrics::BusMetrics;
 
-/// Replies that may wait in one inbox: a final one and progress at its highest rate for some seconds.
-const INBOX_CAPACITY: usize = 32;
+/// Replies that may wait in one inbox: a final one, those of a stream that are on the way, and progress at its highest rate
+/// for half a minute. Room that is not used takes no memory.
+const INBOX_CAPACITY: usize = 256;
 
 /// All open inboxes of a connection.
 #[derive(Clone, Debug, Default)]

@@ -6,18 +6,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dray_bus::Meta;
+use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, SandboxCommandState};
-use dray_proto::{NamedCode as _, v1::sandbox_ref::Sandbox};
+use dray_proto::v1::{exec_sandbox_event::Event, sandbox_ref::Sandbox};
 use dray_store::ArtifactLabel;
 use dray_types::hex::hex_digits;
-use dray_types::{ByteSize, Claim, Fault, FaultCode};
+use dray_types::{ByteSize, Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::{explain_failure, path_bytes, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxExec};
-use crate::commands::fetch::write_claim;
 use crate::commands::{reach, upload};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
@@ -70,7 +72,7 @@ async fn try_run(
     // Before the call: a signal that comes as soon as the program runs must find the handler.
     let mut interruption = Interruption::listen()?;
     let reply = tokio::select! {
-        reply = system.call_once(&meta, &request) => reply?,
+        reply = run_program(global, system, &meta, request) => reply?,
         // The service is notified of the dropped call and ends the program.
         () = interruption.wait() => {
             return Err(Fault::new(FaultCode::Unavailable, "Interrupted.").into());
@@ -79,7 +81,7 @@ async fn try_run(
     if global.json {
         print_line(&reply_json(&reply).to_string());
     } else {
-        print_output(global, system, &reply).await?;
+        print_limits(&reply);
     }
     match reply.state() {
         SandboxCommandState::Exited if reply.exit_code == 0 => Ok(()),
@@ -191,40 +193,57 @@ async fn set_input(
     Ok(())
 }
 
-/// Writes both outputs to those of this process.
-async fn print_output(
+/// Runs the program. For people its outputs appear while it writes them; the object of `--json` has them all.
+async fn run_program(
     global: &GlobalOptions,
     system: &SystemConnection,
-    reply: &v1::ExecSandboxReply,
-) -> Result<(), CommandFailure> {
-    let stderr = reply.stderr.clone().unwrap_or_default();
-    let stdout = reply.stdout.clone().unwrap_or_default();
-    // Only the head of standard error: the rest is named below, since both streams cannot be one file.
-    let mut out = std::io::stderr().lock();
-    // Closed by the user, who then wants none of it.
-    let _ = out.write_all(&stderr.head);
-    drop(out);
-    if let Some(claim) = &stderr.claim {
-        let claim = claim.artifact.clone().unwrap_or_default();
-        print_note(&format!(
-            "standard error is longer, in all {} bytes",
-            claim.size
-        ));
+    meta: &Meta,
+    command: v1::ExecSandboxRequest,
+) -> Result<v1::ExecSandboxReply, CommandFailure> {
+    if global.json {
+        return system.call_once(meta, &command).await;
     }
-    if let Some(claim) = stdout.claim {
-        let claim = Claim::try_from(claim).map_err(Fault::from)?;
-        write_claim(global, system, &claim, Path::new("-")).await?;
-    } else {
-        let mut out = std::io::stdout().lock();
-        let written = out.write_all(&stdout.head).and_then(|()| out.flush());
-        written.map_err(CommandFailure::local("cannot write the output"))?;
+    let request = v1::ExecSandboxStreamRequest {
+        command: Some(command),
+    };
+    let (sender, mut events) = mpsc::channel(1);
+    let printing = async {
+        while let Some(event) = events.recv().await {
+            print_event(event)?;
+        }
+        Ok(())
+    };
+    // An output that cannot be written drops the call, which ends the program, as a closed pipe would.
+    let (last, ()) = tokio::try_join!(system.call_streaming(meta, &request, sender), printing)?;
+    match last.event {
+        Some(Event::End(reply)) => Ok(reply),
+        _ => Err(Fault::internal().into()),
     }
-    for (name, output) in [("output", stdout.truncated), ("error", stderr.truncated)] {
-        if output {
+}
+
+/// Writes a part of an output to that of this process.
+fn print_event(event: v1::ExecSandboxEvent) -> Result<(), CommandFailure> {
+    match event.event {
+        Some(Event::Stdout(bytes)) => {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(&bytes).and_then(|()| out.flush());
+            written.map_err(CommandFailure::local("cannot write the output"))
+        }
+        Some(Event::Stderr(bytes)) => {
+            // Closed by the user, who then wants none of it.
+            let _ = std::io::stderr().lock().write_all(&bytes);
+            Ok(())
+        }
+        Some(Event::End(_)) | None => Ok(()),
+    }
+}
+
+fn print_limits(reply: &v1::ExecSandboxReply) {
+    for (name, output) in [("output", &reply.stdout), ("error", &reply.stderr)] {
+        if output.as_ref().is_some_and(|output| output.truncated) {
             print_note(&format!("standard {name} was cut at its limit"));
         }
     }
-    Ok(())
 }
 
 fn reply_json(reply: &v1::ExecSandboxReply) -> Value {

@@ -1,0 +1,64 @@
+//! Standard error that comes between the output while the program writes it.
+
+use bytes::Bytes;
+use dray_sandbox::command::CommandEnd;
+use dray_sandbox::error::Error;
+use tokio::sync::mpsc;
+
+use crate::decode::TextDecoder;
+
+/// What has come so far.
+pub(super) struct LiveStderr {
+    /// Takes each part; a receiver that is gone wants none.
+    sender: Option<mpsc::Sender<Bytes>>,
+    /// The encoder that the script chose.
+    coding: String,
+    limit: usize,
+    kept: Vec<u8>,
+    truncated: bool,
+}
+
+impl LiveStderr {
+    pub(super) const fn new(sender: Option<mpsc::Sender<Bytes>>, limit: usize) -> Self {
+        Self {
+            sender,
+            coding: String::new(),
+            limit,
+            kept: Vec::new(),
+            truncated: false,
+        }
+    }
+
+    pub(super) fn set_coding(&mut self, coding: &str) {
+        coding.clone_into(&mut self.coding);
+    }
+
+    /// Decodes a part, keeps it up to the limit, and sends what is kept of it.
+    pub(super) async fn take(&mut self, text: &[u8]) -> Result<(), Error> {
+        let mut decoder = TextDecoder::new(&self.coding)?;
+        let mut piece = decoder.feed(text)?;
+        decoder.finish()?;
+        let room = self.limit - self.kept.len();
+        self.truncated |= piece.len() > room;
+        piece.truncate(room);
+        self.kept.extend_from_slice(&piece);
+        if let Some(sender) = self.sender.as_ref().filter(|_| !piece.is_empty()) {
+            // A caller that reads only the output has dropped the receiver.
+            drop(sender.send(piece.into()).await);
+        }
+        Ok(())
+    }
+
+    /// The end of a program with the standard error that came before it.
+    pub(super) fn complete(&mut self, end: CommandEnd) -> CommandEnd {
+        // A sandbox without `dd` reports all of it at the end.
+        if self.kept.is_empty() && !self.truncated {
+            return end;
+        }
+        CommandEnd {
+            stderr: std::mem::take(&mut self.kept),
+            stderr_truncated: self.truncated,
+            ..end
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The outputs of a program that its caller reads while the program writes them.
+
+use bytes::{Buf as _, Bytes};
+use dray_proto::v1::{self, exec_sandbox_event::Event};
+use dray_sandbox::Error;
+use dray_service::ReplyChunks;
+
+use super::command_output::OutputCollector;
+
+/// Most bytes of an output in one message.
+const MAX_CHUNK_BYTES: usize = 32 << 10;
+
+/// Where the chunks of both outputs go.
+pub(super) type OutputChunks = ReplyChunks<v1::ExecSandboxEvent>;
+
+/// An output of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputName {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Collects one output, and sends what it keeps where the caller reads chunks.
+pub(super) struct StreamedOutput<'a> {
+    collector: OutputCollector<'a>,
+    name: OutputName,
+    chunks: Option<&'a OutputChunks>,
+    /// What was kept and not sent: its write was dropped at the time limit.
+    unsent: Bytes,
+}
+
+impl<'a> StreamedOutput<'a> {
+    pub(super) fn new(
+        collector: OutputCollector<'a>,
+        name: OutputName,
+        chunks: Option<&'a OutputChunks>,
+    ) -> Self {
+        Self {
+            collector,
+            name,
+            chunks,
+            unsent: Bytes::new(),
+        }
+    }
+
+    pub(super) fn is_streamed(&self) -> bool {
+        self.chunks.is_some()
+    }
+
+    /// Takes the next bytes. Waits for a caller that is slower than the program, which then waits too.
+    pub(super) async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        self.send_unsent().await;
+        let kept = self.collector.write(piece).await?;
+        if self.is_streamed() {
+            self.unsent = kept;
+            self.send_unsent().await;
+        }
+        Ok(())
+    }
+
+    /// Sends what is kept. A dropped future leaves what it has not sent for the next one.
+    async fn send_unsent(&mut self) {
+        let Some(chunks) = self.chunks else {
+            return;
+        };
+        while !self.unsent.is_empty() {
+            let size = self.unsent.len().min(MAX_CHUNK_BYTES);
+            let chunk = self.unsent.slice(..size).to_vec();
+            let event = match self.name {
+                OutputName::Stdout => Event::Stdout(chunk),
+                OutputName::Stderr => Event::Stderr(chunk),
+            };
+            if chunks.send(&wrapped(event)).await.is_err() {
+                // A caller that is gone cancels the call, and with it the program.
+                return;
+            }
+            self.unsent.advance(size);
+        }
+    }
+
+    /// Takes all bytes of the output, of which the first may have been taken before.
+    pub(super) async fn write_rest(&mut self, mut whole: Bytes) -> Result<(), Error> {
+        let size = usize::try_from(self.collector.size()).unwrap_or(usize::MAX);
+        let rest = whole.split_off(size.min(whole.len()));
+        self.write(rest).await
+    }
+
+    /// Notes that the sandbox left out the rest.
+    pub(super) const fn set_truncated(&mut self) {
+        self.collector.set_truncated();
+    }
+
+    /// Sends the rest, and stores what is longer than the head.
+    pub(super) async fn finish(mut self) -> Result<v1::CommandOutput, Error> {
+        self.send_unsent().await;
+        self.collector.finish().await
+    }
+}
+
+/// The last event of a program.
+pub(super) fn end_event(reply: v1::ExecSandboxReply) -> v1::ExecSandboxEvent {
+    wrapped(Event::End(reply))
+}
+
+const fn wrapped(event: Event) -> v1::ExecSandboxEvent {
+    v1::ExecSandboxEvent { event: Some(event) }
+}
