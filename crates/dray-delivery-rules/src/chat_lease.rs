@@ -28,6 +28,7 @@ impl LeaseRecord {
 
     /// As it is stored.
     pub fn encode(&self) -> Vec<u8> {
+        // A name and a number always have a form in JSON.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -35,6 +36,7 @@ impl LeaseRecord {
 /// Whether a stored lease blocks no other replica: it is over, or the holder's own. An unreadable one blocks none.
 pub fn is_free(stored: &[u8], holder: &str, now_ms: u64) -> bool {
     serde_json::from_slice::<LeaseRecord>(stored).map_or(true, |held| {
+        // The holder renews its own lease before its end.
         held.holder == holder || held.until_ms <= now_ms
     })
 }

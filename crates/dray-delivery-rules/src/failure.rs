@@ -79,6 +79,7 @@ pub enum NotFoundAction {
 /// Decides over a step that the platform does not find. `is_own_request` is whether this worker made its last request, so
 /// that the request is over.
 pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -> NotFoundAction {
+    // A step that was answered is visible in some form: another request would show it twice.
     if step.lost >= MAX_LOST_RESPONSES
         || step.attempts >= MAX_VISIBLE_ATTEMPTS
         || step.was_answered()

@@ -48,12 +48,14 @@ impl ClaimRules {
         let subject = take_text(&mut payload, "sub")?;
         let expiry = payload.remove("exp").ok_or(CLAIM_MISSING)?;
         let audiences = text_list(payload.get("aud").ok_or(CLAIM_MISSING)?)?;
+        // Compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect Core, section 2).
         if issuer != self.issuer {
             return Err(TokenError::Invalid("the token is of another issuer"));
         }
         if !audiences.iter().any(|one| self.audiences.contains(one)) {
             return Err(TokenError::Invalid("the token is for another audience"));
         }
+        // The leeway is added to the expiry once, so that callers that keep the token compare with one number.
         let expires_at_ms = date_ms(&expiry)?.saturating_add(leeway_ms());
         if now_ms >= expires_at_ms {
             return Err(TokenError::Invalid("the token has expired"));
@@ -83,6 +85,7 @@ impl TokenClaims {
         match self.further.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
+            // Not `None`: a claim of another kind must not count as one that was never sent.
             Some(_) => Err(TokenError::Invalid("a claim of the token is not a text")),
         }
     }
@@ -119,6 +122,7 @@ fn text_list(value: &Value) -> Result<Vec<String>, TokenError> {
 
 /// A `NumericDate`: seconds, which may have a fraction (RFC 7519 section 2).
 fn date_ms(value: &Value) -> Result<u64, TokenError> {
+    // A negative number saturates to 1970 and counts as expired.
     let seconds = value.as_f64().ok_or(NOT_VALID)?;
     #[expect(
         clippy::cast_possible_truncation,

@@ -72,6 +72,7 @@ pub(crate) struct SimulatedJob {
 pub(crate) async fn process_delivery(simulation: &Rc<Simulation>, replica: u32, work: PulledWork) {
     let id = work.hold.id;
     simulation.note(id, replica, "got the message, delivery", work.delivered);
+    // The sweeper looks only at work that was delivered again; to schedule it for each would double the events.
     if work.delivered == 2 {
         sweep_later(simulation, id, work.round);
     }
@@ -83,6 +84,7 @@ pub(crate) async fn process_delivery(simulation: &Rc<Simulation>, replica: u32, 
         replica,
         held: None,
         deadline_ms: deadline_ms.unwrap_or(0),
+        // As in `dray-bus`: two claims of one process differ by the suffix.
         owner: format!("r{replica}{suffix}"),
         suffix,
         work,

@@ -66,9 +66,11 @@ impl Default for FaultSettings {
             pause_every: Duration::from_mins(5),
             outage_every: Duration::from_mins(5),
             clock_skew: Duration::from_secs(5),
+            // Higher than on any real network, or a million operations would meet too few.
             lost_request: 0.000_5,
             republished: 0.05,
             platform_fault: 0.01,
+            // About one run of a handler in fourteen, so that every kind of failure occurs in short runs too.
             failing_handler: 0.07,
         }
     }

@@ -116,6 +116,7 @@ impl DurationHistogram {
         for (index, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted && seen > 0 {
+                // Rounded up, so that a percentile is never reported too low, but not above the longest one.
                 return millis(upper_bound(index).min(self.max));
             }
         }
@@ -139,6 +140,7 @@ fn millis(micros: u64) -> f64 {
 
 fn bucket_of(micros: u64) -> usize {
     let power = micros.max(1).ilog2();
+    // The five bits below the highest one; durations below 32 microseconds have fewer.
     let sub = if power >= 5 {
         (micros >> (power - 5)) % SUB_BUCKETS
     } else {

@@ -1,5 +1,11 @@
 //! The dependencies that are allowed between our crates.
 
+mod services;
+
+use self::services::{
+    FILE_RESOLVER, FILE_TOOLS, ORCHESTRATOR_EDGES, PLATFORM_DELIVERY, SANDBOX_TRANSFER,
+    SERVICE_EDGES,
+};
 use super::libraries::{ABSENT_LIBRARIES, RESERVED_LIBRARIES};
 use crate::metadata::{CargoMetadata, CargoPackage};
 
@@ -268,96 +274,6 @@ const TOOL_CRATES: CrateKind = CrateKind {
     ],
     host: "dray-orchestrator",
 };
-
-/// A service, beside all kinds of sandboxes; no platform is among it.
-const SANDBOX_TRANSFER: &[&str] = &[
-    "dray-types",
-    "dray-guard",
-    "dray-media-type",
-    "dray-presentation",
-    "dray-proto",
-    "dray-bus",
-    "dray-store",
-    "dray-service",
-    "dray-sandbox",
-    "dray-sandbox-exec",
-    "dray-sandbox-local",
-    "dray-sandbox-tree",
-    "dray-transfer-engine",
-    "dray-preview",
-];
-
-/// A service, beside all platforms; no sandbox is among it.
-const PLATFORM_DELIVERY: &[&str] = &[
-    "dray-types",
-    "dray-media-type",
-    "dray-presentation",
-    "dray-proto",
-    "dray-bus",
-    "dray-store",
-    "dray-service",
-    "dray-platform",
-    "dray-delivery-rules",
-    "dray-http-server",
-];
-
-/// The allowed dependencies of a service, which do not include other services.
-const SERVICE_EDGES: &[&str] = &[
-    "dray-types",
-    "dray-guard",
-    "dray-proto",
-    "dray-bus",
-    "dray-store",
-    "dray-service",
-];
-
-/// The allowed dependencies of a service, and those for reading documents and for the files of an agent.
-const FILE_RESOLVER: &[&str] = &[
-    "dray-types",
-    "dray-guard",
-    "dray-proto",
-    "dray-bus",
-    "dray-store",
-    "dray-service",
-    "dray-http",
-    "dray-agent",
-    "dray-dial",
-    "dray-documents",
-    "dray-reading",
-    "dray-file-context",
-];
-
-/// The allowed dependencies of the tools for files, which call services over the bus, so that no service is included.
-const FILE_TOOLS: &[&str] = &[
-    "dray-types",
-    "dray-media-type",
-    "dray-guard",
-    "dray-agent",
-    "dray-presentation",
-    "dray-proto",
-    "dray-bus",
-    "dray-store",
-    "dray-http",
-    "dray-dial",
-    "dray-tool",
-];
-
-/// A service, beside all kinds of tools; no reader, sandbox or platform is among it.
-const ORCHESTRATOR_EDGES: &[&str] = &[
-    "dray-types",
-    "dray-media-type",
-    "dray-guard",
-    "dray-agent",
-    "dray-proto",
-    "dray-bus",
-    "dray-store",
-    "dray-service",
-    "dray-http",
-    "dray-dial",
-    "dray-tool",
-    "dray-tool-files",
-    "dray-http-server",
-];
 
 /// The allowed dependencies of the highest crates, in addition to every extension.
 const ALL_CRATES: &[&str] = &[

@@ -52,6 +52,7 @@ pub(crate) enum OidcError {
 impl OidcError {
     /// The refusal with this code, which is a text of the peer.
     pub(super) fn refused_by_provider(code: &str) -> Self {
+        // The text is in a URL that anyone can write, so only the characters of a code are shown.
         let is_code = code.len() <= 64
             && code
                 .bytes()
@@ -76,6 +77,7 @@ impl From<HttpError> for OidcError {
     fn from(error: HttpError) -> Self {
         match error.failure {
             FailureKind::TooLong(_) => Self::Provider("its response is too long"),
+            // A provider that stops in the middle of its response is slow, not away.
             FailureKind::Idle(_) => Self::TimedOut,
             _ => Self::Unreachable(error),
         }

@@ -37,6 +37,7 @@ impl LoginIdentity {
         check_party(claims, &settings.client_id)?;
         check_age(claims, now_ms)?;
         let subject = &claims.subject;
+        // The subject becomes a part of audit events and log lines.
         let is_printable = subject.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || !is_printable {
             return Err(OidcError::Token("the subject of the token is not valid"));
@@ -59,6 +60,7 @@ impl LoginIdentity {
 fn check_party(claims: &TokenClaims, client_id: &str) -> Result<(), OidcError> {
     let other = OidcError::Token("the token was issued to another client");
     match claims.text_claim("azp")? {
+        // `azp` is checked also for one audience: some providers issue tokens of one client for another.
         Some(party) if party == client_id => Ok(()),
         None if claims.audiences.len() == 1 => Ok(()),
         _ => Err(other),
@@ -88,6 +90,7 @@ fn granted_role(claims: &TokenClaims, settings: &OidcSettings) -> Option<Console
         let mut values = values.iter();
         values.any(|value| wanted.iter().any(|one| one == value))
     };
+    // The higher role first: a person with values of both may act.
     if has_one(&settings.act_values) {
         Some(ConsoleRole::Act)
     } else {
@@ -106,6 +109,7 @@ fn claim_values<'a>(claims: &'a TokenClaims, name: &str) -> Vec<&'a str> {
     };
     match exact.or_else(nested) {
         Some(Value::String(text)) => vec![text],
+        // Items of other kinds give no role, so a nested list or an object grants nothing.
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     }

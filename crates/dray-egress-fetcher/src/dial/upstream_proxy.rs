@@ -93,6 +93,7 @@ impl UpstreamProxyDialer {
         let request = self.connect_request(target);
         let sent = async {
             io.write_all(request.as_bytes()).await?;
+            // TLS buffers a small write.
             io.flush().await
         };
         sent.await.map_err(UpstreamProxyError::Broken)?;
@@ -103,6 +104,7 @@ impl UpstreamProxyDialer {
                 local,
                 upstream_proxy: Some(proxy),
             }),
+            // Only an operator can remedy it, so the log names the setting.
             407 => Err(UpstreamProxyError::Credentials),
             status => Err(UpstreamProxyError::Refused(status)),
         }
@@ -165,11 +167,13 @@ async fn read_status(io: &mut BufReader<Box<dyn Io>>) -> Result<u16, UpstreamPro
     let mut earlier_bytes = 0;
     loop {
         let received = io.fill_buf().await.map_err(UpstreamProxyError::Broken)?;
+        // The end of the stream.
         if received.is_empty() {
             return Err(UpstreamProxyError::Closed);
         }
         let known_bytes = head.len();
         head.extend_from_slice(received);
+        // Taken here: the slice borrows the reader, which `consume` changes.
         let received_bytes = received.len();
         let mut fields = [httparse::EMPTY_HEADER; MAX_HEADER_FIELDS];
         let mut response = httparse::Response::new(&mut fields);

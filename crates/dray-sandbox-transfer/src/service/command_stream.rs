@@ -51,6 +51,7 @@ impl<'a> StreamedOutput<'a> {
 
     /// Takes the next bytes. Waits for a caller that is slower than the program, which then waits too.
     pub(super) async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        // Bytes of a write that was dropped come first, or the caller would read them out of order.
         self.send_unsent().await;
         let kept = self.collector.write(piece).await?;
         if self.is_streamed() {
@@ -82,6 +83,7 @@ impl<'a> StreamedOutput<'a> {
 
     /// Takes all bytes of the output, of which the first may have been taken before.
     pub(super) async fn write_rest(&mut self, mut whole: Bytes) -> Result<(), Error> {
+        // The collector has counted what was written before, kept or not.
         let size = usize::try_from(self.collector.size()).unwrap_or(usize::MAX);
         let rest = whole.split_off(size.min(whole.len()));
         self.write(rest).await

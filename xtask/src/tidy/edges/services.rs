@@ -1,0 +1,91 @@
+//! The allowed dependencies of the services, and of what only they use.
+
+/// A service, beside all kinds of sandboxes; no platform is among it.
+pub(super) const SANDBOX_TRANSFER: &[&str] = &[
+    "dray-types",
+    "dray-guard",
+    "dray-media-type",
+    "dray-presentation",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-sandbox",
+    "dray-sandbox-exec",
+    "dray-sandbox-local",
+    "dray-sandbox-tree",
+    "dray-transfer-engine",
+    "dray-preview",
+];
+
+/// A service, beside all platforms; no sandbox is among it.
+pub(super) const PLATFORM_DELIVERY: &[&str] = &[
+    "dray-types",
+    "dray-media-type",
+    "dray-presentation",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-platform",
+    "dray-delivery-rules",
+    "dray-http-server",
+];
+
+/// The allowed dependencies of a service, which do not include other services.
+pub(super) const SERVICE_EDGES: &[&str] = &[
+    "dray-types",
+    "dray-guard",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+];
+
+/// The allowed dependencies of a service, and those for reading documents and for the files of an agent.
+pub(super) const FILE_RESOLVER: &[&str] = &[
+    "dray-types",
+    "dray-guard",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-http",
+    "dray-agent",
+    "dray-dial",
+    "dray-documents",
+    "dray-reading",
+    "dray-file-context",
+];
+
+/// The allowed dependencies of the tools for files, which call services over the bus, so that no service is included.
+pub(super) const FILE_TOOLS: &[&str] = &[
+    "dray-types",
+    "dray-media-type",
+    "dray-guard",
+    "dray-agent",
+    "dray-presentation",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-http",
+    "dray-dial",
+    "dray-tool",
+];
+
+/// A service, beside all kinds of tools; no reader, sandbox or platform is among it.
+pub(super) const ORCHESTRATOR_EDGES: &[&str] = &[
+    "dray-types",
+    "dray-media-type",
+    "dray-guard",
+    "dray-agent",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-http",
+    "dray-dial",
+    "dray-tool",
+    "dray-tool-files",
+    "dray-http-server",
+];
