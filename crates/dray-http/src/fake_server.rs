@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
+use futures_util::{Stream, StreamExt as _};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -153,6 +153,27 @@ pub fn cut_reply(media_type: &'static str, body: &Bytes, sent_bytes: usize) -> R
     let headers = reply.headers_mut();
     headers.insert(http::header::CONTENT_LENGTH, body.len().into());
     headers.insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(media_type),
+    );
+    reply
+}
+
+/// Makes a response whose body is sent as it comes; an error of the stream breaks the connection.
+pub fn stream_reply(
+    media_type: &'static str,
+    body: impl Stream<Item = Result<Bytes, ConnectionClosed>> + Send + 'static,
+) -> Reply {
+    // A body has to be `Sync`. The mutex is never locked: polling has exclusive access.
+    let mut body = Mutex::new(Box::pin(body));
+    let frames = futures_util::stream::poll_fn(move |context| {
+        let body = body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        body.as_mut()
+            .poll_next(context)
+            .map(|next| next.map(|bytes| bytes.map(Frame::data)))
+    });
+    let mut reply = Response::new(BoxBody::new(StreamBody::new(frames)));
+    reply.headers_mut().insert(
         http::header::CONTENT_TYPE,
         HeaderValue::from_static(media_type),
     );

@@ -30,6 +30,7 @@ pub use contract::{Audit, Call, Event, StreamingCall, Work};
 /// Types of package `dray.v1`, generated.
 #[expect(
     missing_docs,
+    clippy::large_enum_variant,
     clippy::pedantic,
     reason = "generated; the generator copies only some comments of the proto files"
 )]

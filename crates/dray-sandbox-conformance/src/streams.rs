@@ -40,16 +40,16 @@ impl Streamed {
     /// Reads the next bytes of either output; false at the end of both.
     async fn read(&mut self) -> Result<bool, CaseEnd> {
         tokio::select! {
-            piece = self.command.output.next() => match piece {
-                Some(piece) => self.stdout.extend_from_slice(&piece?),
-                None => {
-                    while let Some(piece) = self.errors.recv().await {
-                        self.stderr.extend_from_slice(&piece);
+            chunk = self.command.output.next() => {
+                let Some(chunk) = chunk else {
+                    while let Some(chunk) = self.errors.recv().await {
+                        self.stderr.extend_from_slice(&chunk);
                     }
                     return Ok(false);
-                }
-            },
-            Some(piece) = self.errors.recv() => self.stderr.extend_from_slice(&piece),
+                };
+                self.stdout.extend_from_slice(&chunk?);
+            }
+            Some(chunk) = self.errors.recv() => self.stderr.extend_from_slice(&chunk),
         }
         Ok(true)
     }

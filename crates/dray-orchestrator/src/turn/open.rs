@@ -170,7 +170,7 @@ pub(super) async fn open_turn(
         span: span.clone(),
     };
     let opening = open_agent(parts, asked, loaded, lineage, telemetry, entry);
-    opening.instrument(span).await
+    Box::pin(opening.instrument(span)).await
 }
 
 /// Gathers all that an agent needs for a request.

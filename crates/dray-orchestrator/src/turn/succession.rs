@@ -112,9 +112,8 @@ impl OpenTurn {
             span: span.clone(),
         };
         let lineage = basis.lineage.clone();
-        open_agent(parts, asked, loaded, lineage, telemetry, entry)
-            .instrument(span)
-            .await
+        let opening = open_agent(parts, asked, loaded, lineage, telemetry, entry);
+        Box::pin(opening.instrument(span)).await
     }
 
     /// The messages before those of this request, and the rounds of tools in it.

@@ -2,11 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use dray_http::fake_server::{
-    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, stream_reply,
 };
-use dray_sandbox_exec::{Exec as _, LocalExec};
+use dray_sandbox_exec::{Exec as _, LocalExec, RunningCommand};
+use futures_util::{Stream, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{FakeSandbox, FakeState};
@@ -17,7 +18,7 @@ const MAX_CHUNK_BYTES: usize = 32 << 10;
 /// The type of a stream of messages.
 const STREAM_MEDIA_TYPE: &str = "application/connect+json";
 
-/// `process.Process/Start`: runs a short command and responds with all of its output.
+/// `process.Process/Start`: runs a command and sends its output while it runs.
 pub(super) async fn start(
     shared: &SharedState<FakeState>,
     machine: &FakeSandbox,
@@ -30,15 +31,27 @@ pub(super) async fn start(
         return Err(ConnectionClosed);
     };
     let asked: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
-    let response = run(machine, &asked).await?;
+    let Some(running) = run(machine, &asked).await? else {
+        let message = "error starting process: executable file not found in $PATH";
+        let error = json!({ "error": { "code": "invalid_argument", "message": message } });
+        let response = envelope(2, error.to_string().as_bytes());
+        return Ok(bytes_reply(200, STREAM_MEDIA_TYPE, response));
+    };
     let cut = shared.lock().faults.take_output_cut();
     Ok(match cut {
-        Some(kept) => cut_reply(STREAM_MEDIA_TYPE, &response, kept),
-        None => bytes_reply(200, STREAM_MEDIA_TYPE, response),
+        Some(kept) => {
+            let whole: BytesMut = events(running).try_collect().await?;
+            cut_reply(STREAM_MEDIA_TYPE, &whole.freeze(), kept)
+        }
+        None => stream_reply(STREAM_MEDIA_TYPE, events(running)),
     })
 }
 
-async fn run(machine: &FakeSandbox, asked: &Value) -> Result<Bytes, ConnectionClosed> {
+/// Starts the command; `None` when its program does not exist.
+async fn run(
+    machine: &FakeSandbox,
+    asked: &Value,
+) -> Result<Option<RunningCommand>, ConnectionClosed> {
     let process = asked.get("process").ok_or(ConnectionClosed)?;
     let word = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
     let mut argv = vec![process.get("cmd").map(word).ok_or(ConnectionClosed)?];
@@ -58,30 +71,54 @@ async fn run(machine: &FakeSandbox, asked: &Value) -> Result<Bytes, ConnectionCl
         .with_environment([("HOME", home)])
         .with_environment(environment)
         .with_directory(directory);
-    let mut whole = Vec::new();
-    let mut say = |event: &Value| {
-        let message = json!({ "event": event }).to_string();
-        whole.extend_from_slice(&envelope(0, message.as_bytes()));
-    };
-    let Ok(mut running) = exec.run(argv, None).await else {
-        let message = "error starting process: executable file not found in $PATH";
-        let error = json!({ "error": { "code": "invalid_argument", "message": message } });
-        return Ok(envelope(2, error.to_string().as_bytes()));
-    };
-    say(&json!({ "start": { "pid": 4_000_000_u32 } }));
-    while let Some(piece) = running.stdout.next().await {
-        for piece in piece.map_err(|_| ConnectionClosed)?.chunks(MAX_CHUNK_BYTES) {
-            say(&json!({ "data": { "stdout": STANDARD.encode(piece) } }));
+    Ok(exec.run(argv, None).await.ok())
+}
+
+/// What is sent next of a command.
+enum ProcessStep {
+    Begin(RunningCommand),
+    Output(RunningCommand),
+    Over,
+}
+
+/// The messages of a command: its process id, its output, and its end.
+fn events(running: RunningCommand) -> impl Stream<Item = Result<Bytes, ConnectionClosed>> {
+    stream::try_unfold(ProcessStep::Begin(running), |step| async move {
+        let mut running = match step {
+            ProcessStep::Begin(running) => {
+                let begun = message(&json!({ "start": { "pid": 4_000_000_u32 } }));
+                return Ok(Some((begun, ProcessStep::Output(running))));
+            }
+            ProcessStep::Output(running) => running,
+            ProcessStep::Over => return Ok(None),
+        };
+        let mut messages = BytesMut::new();
+        if let Some(output) = running.stdout.next().await {
+            for chunk in output
+                .map_err(|_| ConnectionClosed)?
+                .chunks(MAX_CHUNK_BYTES)
+            {
+                messages.extend(message(
+                    &json!({ "data": { "stdout": STANDARD.encode(chunk) } }),
+                ));
+            }
+            // The daemon sends these between the output; a client must pass over them.
+            messages.extend(message(&json!({ "keepalive": {} })));
+            return Ok(Some((messages.freeze(), ProcessStep::Output(running))));
         }
-        // The daemon sends these between the output; a client must pass over them.
-        say(&json!({ "keepalive": {} }));
-    }
-    let exit = running.end.await.map_err(|_| ConnectionClosed)?;
-    if !exit.stderr.is_empty() {
-        say(&json!({ "data": { "stderr": STANDARD.encode(&exit.stderr) } }));
-    }
-    let status = format!("exit status {}", exit.status);
-    say(&json!({ "end": { "exitCode": exit.status, "exited": true, "status": status } }));
-    whole.extend_from_slice(&envelope(2, b"{}"));
-    Ok(whole.into())
+        let exit = running.end.await.map_err(|_| ConnectionClosed)?;
+        if !exit.stderr.is_empty() {
+            let stderr = STANDARD.encode(&exit.stderr);
+            messages.extend(message(&json!({ "data": { "stderr": stderr } })));
+        }
+        let status = format!("exit status {}", exit.status);
+        let end = json!({ "end": { "exitCode": exit.status, "exited": true, "status": status } });
+        messages.extend(message(&end));
+        messages.extend(envelope(2, b"{}"));
+        Ok(Some((messages.freeze(), ProcessStep::Over)))
+    })
+}
+
+fn message(event: &Value) -> Bytes {
+    envelope(0, json!({ "event": event }).to_string().as_bytes())
 }

@@ -204,8 +204,9 @@ impl GrpcEndpoint {
                 };
                 if call.streams {
                     let streaming = tower::service_fn(move |request: tonic::Request<Bytes>| {
-                        let (call, tenant) = (Arc::clone(&call), tenant.clone());
-                        stream::answer_stream(call, endpoint.clone(), tenant, request)
+                        let started =
+                            stream::answer_stream(&call, &endpoint, tenant.clone(), request);
+                        std::future::ready(started)
                     });
                     return Grpc::new(RawCodec)
                         .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)

@@ -23,9 +23,9 @@ struct OpenCall {
 }
 
 /// Starts the handler and returns its replies. HTTP/2 stops reading them where the caller does, and with it the handler.
-pub(super) async fn answer_stream(
-    call: Arc<BoundCall>,
-    endpoint: GrpcEndpoint,
+pub(super) fn answer_stream(
+    call: &Arc<BoundCall>,
+    endpoint: &GrpcEndpoint,
     known_tenant: Option<TenantId>,
     request: tonic::Request<Bytes>,
 ) -> Result<tonic::Response<ReplyStream>, tonic::Status> {

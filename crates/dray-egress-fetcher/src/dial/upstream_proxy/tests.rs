@@ -10,7 +10,7 @@ use dray_guard::{Judge, JudgeConfig, PrivateRanges};
 use dray_testkit::eventually;
 use dray_testkit::http::{ResponseScript, ScriptedResponder, serve_request};
 use dray_testkit::tls::Authority;
-use tokio::io::{AsyncReadExt as _, AsyncWrite};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -111,7 +111,7 @@ async fn serve_tunnel(
     }
 }
 
-async fn read_to_end(mut io: impl AsyncWrite + Io) -> io::Result<()> {
+async fn read_to_end(mut io: impl Io) -> io::Result<()> {
     tokio::io::copy(&mut io, &mut tokio::io::sink()).await?;
     Ok(())
 }
