@@ -7,7 +7,7 @@ use http::{HeaderMap, header};
 /// With which requests of other sites a browser sends a cookie (RFC 6265bis section 4.1.2.7).
 #[derive(Clone, Copy, Debug)]
 enum SiteRule {
-    /// With none.
+    /// Only with requests of the same site.
     Strict,
     /// With navigations to this console, such as the way back from an identity provider.
     Lax,

@@ -12,7 +12,7 @@ pub const MAX_INLINE_WAIT: Duration = Duration::from_mins(1);
 /// Whether an earlier request of the step may be visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
-    /// None was sent.
+    /// No request of this step was sent before.
     First,
     /// The same was sent before, and its response was lost.
     Repeated,
@@ -102,7 +102,7 @@ pub enum WaitAction {
     GiveUp,
     /// Another piece of work continues after it.
     Park,
-    /// This worker waits.
+    /// This worker waits and then tries again.
     Wait,
 }
 

@@ -53,7 +53,7 @@ pub const MAX_LOST_RESPONSES: u32 = 2;
 /// What one visible request shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPlan {
-    /// How it travels.
+    /// The kind of message that carries it.
     pub route: Route,
     /// Indices of the files of the record; for [`Route::Link`] the file that the link leads to.
     pub files: Vec<u32>,
@@ -86,13 +86,13 @@ impl StepPlan {
 /// What is kept of a step in every state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepData {
-    /// What it shows.
+    /// The message that the step sends.
     pub plan: StepPlan,
     /// SHA-256 of the request, 32 bytes: the key against duplicates is made of it.
     pub fingerprint: Vec<u8>,
     /// What the platform gave before anything was visible; empty for nothing.
     pub prepared: String,
-    /// Visible attempts.
+    /// Requests that may have become visible, this one included.
     pub attempts: u32,
     /// Responses that were lost.
     pub lost: u32,

@@ -25,9 +25,9 @@ pub struct ClaimRules {
 /// The claims of a token that passed every check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenClaims {
-    /// `iss`.
+    /// Identifier of the issuer (`iss`).
     pub issuer: String,
-    /// `sub`.
+    /// Identifier of the person or client (`sub`), unique at the issuer.
     pub subject: String,
     /// All values of `aud`.
     pub audiences: Vec<String>,

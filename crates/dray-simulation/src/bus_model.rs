@@ -51,14 +51,14 @@ pub(crate) struct WaitingPull {
     pub(crate) number: u64,
 }
 
-/// Acknowledgements.
+/// What a worker reports about a message that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkAck {
-    /// Never again.
+    /// The work is over: it is never delivered again.
     Final,
     /// Again after so many microseconds.
     Again(VirtualTime),
-    /// Still at work.
+    /// The work continues: the time until a redelivery starts again.
     Progress,
 }
 

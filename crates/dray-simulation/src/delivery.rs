@@ -41,7 +41,7 @@ const MAX_WRITE_ATTEMPTS: u32 = 3;
 const WRITE_RETRY: u64 = 200_000;
 /// How long a platform that can be asked is watched for the message (`dray-platform-slack`, `share_wait`).
 const RECONCILE_WATCH: u64 = 30_000_000;
-/// Between two questions.
+/// Time between two questions to the platform, in microseconds.
 const RECONCILE_POLL: u64 = 2_000_000;
 /// Requests for the place of a delivery in its chat: taken, held, looked at, released.
 const ORDER_REQUESTS: u64 = 7;

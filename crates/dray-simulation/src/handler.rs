@@ -36,7 +36,7 @@ pub(crate) struct HandlerContext {
     pub(crate) replica: u32,
     pub(crate) hold: Rc<OperationHold>,
     pub(crate) round: u32,
-    /// Unix milliseconds.
+    /// End of the operation, in Unix milliseconds.
     pub(crate) deadline_ms: u64,
 }
 

@@ -15,10 +15,10 @@ struct SimulationArgs {
     /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operations to publish.
+    /// Number of operations to publish.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     operations: u64,
-    /// Worker processes.
+    /// Number of worker processes.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     replicas: u32,
     /// Operations per second of virtual time.

@@ -163,9 +163,9 @@ impl Operation {
 /// An operation with a problem.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedOperation {
-    /// What is wrong.
+    /// What the product did wrong with it.
     pub problem: Problem,
-    /// Its number.
+    /// Number of the operation, in the order of publication.
     pub operation: u64,
     /// What happened, in order.
     pub trace: Vec<String>,

@@ -9,13 +9,13 @@ pub struct SimulationOptions {
     pub seed: u64,
     /// Operations that are published.
     pub operations: u64,
-    /// Worker processes.
+    /// Number of worker processes.
     pub replicas: u32,
     /// Operations published per second of virtual time.
     pub rate: f64,
     /// Share of deliveries among the operations, between 0 and 1; the others are tool calls.
     pub delivery_share: f64,
-    /// What fails.
+    /// What fails, and how often.
     pub faults: FaultSettings,
     /// The rule that is switched off; `None` for the product as it is.
     pub broken_rule: Option<BrokenRule>,

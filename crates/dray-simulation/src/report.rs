@@ -45,7 +45,7 @@ pub struct SimulationReport {
     pub operations: u64,
     /// Operations that are over.
     pub settled: u64,
-    /// Worker processes.
+    /// Number of worker processes.
     pub replicas: u32,
     /// Operations per second of virtual time.
     pub rate: f64,
@@ -67,7 +67,7 @@ pub struct SimulationReport {
     pub bus_requests_per_second: f64,
     /// Requests to the object store for each second of virtual time.
     pub store_requests_per_second: f64,
-    /// How operations ended.
+    /// Number of operations by how they ended.
     pub ends: BTreeMap<&'static str, u64>,
     /// What was made to fail, and what the sweeper found.
     pub faults: BTreeMap<&'static str, u64>,

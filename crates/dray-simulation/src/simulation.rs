@@ -45,7 +45,7 @@ pub(crate) type SimulationCall = Box<dyn FnOnce(&Rc<Simulation>)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoResponse;
 
-/// One worker process.
+/// The state of one worker process.
 #[derive(Default)]
 pub(crate) struct ReplicaState {
     pub(crate) skew_ms: i64,
@@ -66,7 +66,7 @@ pub(crate) struct ReplicaState {
     pub(crate) is_dead: bool,
 }
 
-/// A run.
+/// The whole state of a run, shared by its tasks.
 pub(crate) struct Simulation {
     pub(crate) options: SimulationOptions,
     pub(crate) executor: Executor<SimulationCall>,
@@ -263,7 +263,7 @@ impl Simulation {
         self.executor.now()
     }
 
-    /// True Unix milliseconds.
+    /// The true time, in Unix milliseconds.
     pub(crate) fn true_ms(&self) -> u64 {
         BEGIN_MS + self.now() / 1_000
     }

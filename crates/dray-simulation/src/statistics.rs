@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// What is counted.
+/// A kind of request that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it; docs/scale.md has a table")]
 pub enum RequestKind {
@@ -164,13 +164,13 @@ fn upper_bound(index: usize) -> u64 {
 pub struct DurationSummary {
     /// Half of the durations are at most this.
     pub p50_ms: f64,
-    /// 90 % are.
+    /// 90 % of them are at most this.
     pub p90_ms: f64,
-    /// 99 % are.
+    /// 99 % of them are at most this.
     pub p99_ms: f64,
-    /// 99.9 % are.
+    /// 99.9 % of them are at most this.
     pub p999_ms: f64,
-    /// The longest.
+    /// The longest of the durations.
     pub max_ms: f64,
 }
 

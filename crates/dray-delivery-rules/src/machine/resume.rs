@@ -9,7 +9,7 @@ use super::{MAX_VISIBLE_ATTEMPTS, SendingStep};
 pub enum ResumeAction {
     /// The same request with the same key: at most one message comes of it.
     Send,
-    /// Ask the platform.
+    /// Ask the platform whether the message is visible.
     Reconcile,
     /// Report that the outcome is unknown.
     GiveUp,

@@ -16,9 +16,9 @@ pub(super) type OutputChunks = ReplyChunks<v1::ExecSandboxEvent>;
 /// An output of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputName {
-    /// Standard output.
+    /// Standard output, descriptor 1.
     Stdout,
-    /// Standard error.
+    /// Standard error, descriptor 2.
     Stderr,
 }
 
