@@ -92,7 +92,7 @@ pub struct StepData {
     pub fingerprint: Vec<u8>,
     /// What the platform gave before anything was visible; empty for nothing.
     pub prepared: String,
-    /// Requests that may have become visible, this one included.
+    /// Attempts at the visible request so far.
     pub attempts: u32,
     /// Responses that were lost.
     pub lost: u32,
