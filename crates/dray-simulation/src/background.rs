@@ -13,7 +13,7 @@ use dray_types::Deadline;
 use crate::delivery::SimulatedRecord;
 use crate::executor::{VirtualTime, micros};
 use crate::job::{JobError, SimulatedJob};
-use crate::operation::{Operation, OperationHold, OperationId, OperationKind};
+use crate::operation::{OperationHold, OperationId, OperationKind, SimulatedOperation};
 use crate::platform_model::PLATFORMS;
 use crate::simulation::{BEGIN_MS, NO_REPLICA, NoResponse, Simulation};
 use crate::statistics::RequestKind;
@@ -57,11 +57,11 @@ fn publish(simulation: &Rc<Simulation>, id: OperationId) {
         let platform = usize::try_from(simulation.draw(0, PLATFORMS.len() as u64)).unwrap_or(0);
         let chat = u32::try_from(simulation.draw(0, chats)).unwrap_or(0);
         let kind = OperationKind::Delivery(platform);
-        Operation::new(kind, chat, now_ms + DELIVERY_DEADLINE_MS, now)
+        SimulatedOperation::new(kind, chat, now_ms + DELIVERY_DEADLINE_MS, now)
     } else {
         let (from, to) = CALL_DEADLINE_MS;
         let deadline_ms = now_ms + simulation.draw(from, to);
-        Operation::new(OperationKind::ToolCall, 0, deadline_ms, now)
+        SimulatedOperation::new(OperationKind::ToolCall, 0, deadline_ms, now)
     };
     let live = {
         let mut operations = simulation.operations.borrow_mut();

@@ -64,7 +64,7 @@ struct TaskSlot {
 }
 
 /// The event queue and the tasks.
-pub(crate) struct Executor<C> {
+pub(crate) struct VirtualExecutor<C> {
     now: Cell<VirtualTime>,
     sequence: Cell<u64>,
     current: Cell<TaskId>,
@@ -73,7 +73,7 @@ pub(crate) struct Executor<C> {
     free: RefCell<Vec<u32>>,
 }
 
-impl<C> Executor<C> {
+impl<C> VirtualExecutor<C> {
     pub(crate) fn new() -> Self {
         Self {
             now: Cell::new(0),
@@ -205,7 +205,7 @@ impl<C> Executor<C> {
 
 /// Completes at its time.
 pub(crate) struct SleepFuture<'a, C> {
-    executor: &'a Executor<C>,
+    executor: &'a VirtualExecutor<C>,
     until: VirtualTime,
     is_scheduled: bool,
 }

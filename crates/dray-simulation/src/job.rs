@@ -23,7 +23,7 @@ use crate::background::sweep_later;
 use crate::bus_model::{PulledWork, WorkAck};
 use crate::executor::{VirtualTime, micros};
 use crate::handler::HandlerResult;
-use crate::operation::{OperationHold, Problem};
+use crate::operation::{OperationHold, OperationProblem};
 use crate::options::BrokenRule;
 use crate::simulation::{NO_REPLICA, NoResponse, Simulation, WorkKey};
 use crate::statistics::RequestKind;
@@ -206,7 +206,7 @@ impl SimulatedJob {
             let is_repeated = truth.epochs.contains(&epoch);
             truth.epochs.push(epoch);
             if is_repeated {
-                operation.fail(Problem::Duplicated);
+                operation.fail(OperationProblem::Duplicated);
             }
             let is_first = !std::mem::replace(&mut operation.is_started, true);
             is_first.then(|| now.saturating_sub(operation.published_at))
@@ -398,7 +398,7 @@ fn check_acknowledged(simulation: &Simulation, key: WorkKey) {
         .peek(&key)
         .is_some_and(|record| rules::is_terminal(record));
     if !has_end {
-        simulation.fail(key.0, Problem::Lost);
+        simulation.fail(key.0, OperationProblem::Lost);
     }
 }
 

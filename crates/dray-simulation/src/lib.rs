@@ -45,7 +45,7 @@ mod worker;
 
 use std::rc::Rc;
 
-pub use operation::{FailedOperation, Problem};
+pub use operation::{FailedOperation, OperationProblem};
 pub use options::{BrokenRule, FaultSettings, SimulationOptions};
 pub use report::SimulationReport;
 pub use statistics::{DurationSummary, RequestKind};

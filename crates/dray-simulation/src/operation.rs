@@ -76,7 +76,7 @@ pub(crate) struct RoundTruth {
 }
 
 /// One operation, as far as it is not over.
-pub(crate) struct Operation {
+pub(crate) struct SimulatedOperation {
     pub(crate) kind: OperationKind,
     pub(crate) chat: u32,
     /// Unix milliseconds of true time.
@@ -91,13 +91,13 @@ pub(crate) struct Operation {
     pub(crate) is_swept: bool,
     holds: u32,
     trace: Vec<TraceStep>,
-    problems: Vec<Problem>,
+    problems: Vec<OperationProblem>,
 }
 
 /// What must never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Problem {
+pub enum OperationProblem {
     /// Accepted, and without an end; or out of the queue before its end was recorded.
     Lost,
     /// The effect happened twice, or two ends were reported.
@@ -109,7 +109,7 @@ pub enum Problem {
 /// Lines of a trace that are kept.
 const MAX_TRACE_STEPS: usize = 400;
 
-impl Operation {
+impl SimulatedOperation {
     pub(crate) const fn new(
         kind: OperationKind,
         chat: u32,
@@ -149,7 +149,7 @@ impl Operation {
         }
     }
 
-    pub(crate) fn fail(&mut self, problem: Problem) {
+    pub(crate) fn fail(&mut self, problem: OperationProblem) {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -164,7 +164,7 @@ impl Operation {
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedOperation {
     /// What the product did wrong with it.
-    pub problem: Problem,
+    pub problem: OperationProblem,
     /// Number of the operation, in the order of publication.
     pub operation: u64,
     /// What happened, in order.
@@ -180,7 +180,10 @@ pub(crate) struct ReportedState<'a> {
 }
 
 /// Compares what happened with what is reported. Returns the problems.
-pub(crate) fn check_operation(operation: &Operation, reported: &ReportedState<'_>) -> Vec<Problem> {
+pub(crate) fn check_operation(
+    operation: &SimulatedOperation,
+    reported: &ReportedState<'_>,
+) -> Vec<OperationProblem> {
     let mut problems = operation.problems.clone();
     let mut fail = |problem| {
         if !problems.contains(&problem) {
@@ -196,45 +199,49 @@ pub(crate) fn check_operation(operation: &Operation, reported: &ReportedState<'_
             Some((_, LedgerState::Reported, terminal)) => {
                 // Two kinds of events have two ids, and readers count both.
                 if truth.events.len() > 1 {
-                    fail(Problem::Duplicated);
+                    fail(OperationProblem::Duplicated);
                 }
                 if truth.events.is_empty() {
-                    fail(Problem::Lost);
+                    fail(OperationProblem::Lost);
                 }
                 if truth.events.first().is_some_and(|event| event != terminal) {
-                    fail(Problem::FalselyReported);
+                    fail(OperationProblem::FalselyReported);
                 }
                 if *terminal == TerminalState::Done && truth.completed == 0 {
-                    fail(Problem::FalselyReported);
+                    fail(OperationProblem::FalselyReported);
                 }
             }
-            _ => fail(Problem::Lost),
+            _ => fail(OperationProblem::Lost),
         }
     }
     if operation.visible > 1 {
-        fail(Problem::Duplicated);
+        fail(OperationProblem::Duplicated);
     }
     if let OperationKind::Delivery(_) = operation.kind {
         match reported.delivery {
             Some((step, true)) => {
                 let is_visible = operation.visible > 0;
                 match step {
-                    DeliveryStep::Done(_) if !is_visible => fail(Problem::FalselyReported),
-                    DeliveryStep::Failed(_) if is_visible => fail(Problem::FalselyReported),
-                    DeliveryStep::Ready(_) | DeliveryStep::Sending(_) => fail(Problem::Lost),
+                    DeliveryStep::Done(_) if !is_visible => fail(OperationProblem::FalselyReported),
+                    DeliveryStep::Failed(_) if is_visible => {
+                        fail(OperationProblem::FalselyReported)
+                    }
+                    DeliveryStep::Ready(_) | DeliveryStep::Sending(_) => {
+                        fail(OperationProblem::Lost)
+                    }
                     DeliveryStep::Done(_) | DeliveryStep::Failed(_) | DeliveryStep::Unknown(_) => {}
                 }
             }
             // Work that never began has no record; its own end is the report.
             None if operation.visible == 0 => {}
-            _ => fail(Problem::Lost),
+            _ => fail(OperationProblem::Lost),
         }
     }
     problems
 }
 
 /// A trace as people read it.
-pub(crate) fn describe_trace(operation: &Operation) -> Vec<String> {
+pub(crate) fn describe_trace(operation: &SimulatedOperation) -> Vec<String> {
     operation
         .trace
         .iter()

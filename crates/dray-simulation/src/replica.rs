@@ -79,7 +79,7 @@ fn kill(simulation: &Rc<Simulation>, replica: u32) {
     simulation.with_replica(replica, |state| {
         state.is_dead = true;
         state.paused_until = 0;
-        // Its limits and its connection begin anew with the next process.
+        // Its limits and its connection start again with the next process.
         state.buckets = dray_delivery_rules::buckets::RateBuckets::default();
         state.is_lost = false;
         state.restored_at = None;

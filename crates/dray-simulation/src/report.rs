@@ -7,19 +7,23 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::bus_model::MAX_ACK_PENDING;
-use crate::operation::{FailedOperation, Problem};
+use crate::operation::{FailedOperation, OperationProblem};
 use crate::simulation::Simulation;
 use crate::statistics::{DurationSummary, RequestKind};
 
 /// How often each problem was found, and the shortest trace of each.
 #[derive(Debug, Default)]
 pub(crate) struct ProblemCounts {
-    counts: BTreeMap<Problem, u64>,
-    shortest: BTreeMap<Problem, FailedOperation>,
+    counts: BTreeMap<OperationProblem, u64>,
+    shortest: BTreeMap<OperationProblem, FailedOperation>,
 }
 
 impl ProblemCounts {
-    pub(crate) fn add(&mut self, problem: Problem, describe: impl FnOnce() -> FailedOperation) {
+    pub(crate) fn add(
+        &mut self,
+        problem: OperationProblem,
+        describe: impl FnOnce() -> FailedOperation,
+    ) {
         *self.counts.entry(problem).or_default() += 1;
         let failed = describe();
         let is_shorter = self
@@ -31,7 +35,7 @@ impl ProblemCounts {
         }
     }
 
-    fn count(&self, problem: Problem) -> u64 {
+    fn count(&self, problem: OperationProblem) -> u64 {
         self.counts.get(&problem).copied().unwrap_or(0)
     }
 }
@@ -115,9 +119,9 @@ impl SimulationReport {
             replicas: options.replicas,
             rate: options.rate,
             virtual_seconds: seconds,
-            lost: problems.count(Problem::Lost),
-            duplicated: problems.count(Problem::Duplicated),
-            falsely_reported: problems.count(Problem::FalselyReported),
+            lost: problems.count(OperationProblem::Lost),
+            duplicated: problems.count(OperationProblem::Duplicated),
+            falsely_reported: problems.count(OperationProblem::FalselyReported),
             queue_time: simulation.queue_times.borrow().summary(),
             end_time: simulation.end_times.borrow().summary(),
             requests_per_operation: kinds

@@ -14,10 +14,10 @@ use rand::{Rng, SeedableRng};
 
 use crate::bus_model::{KeyBucket, WorkStream};
 use crate::delivery::SimulatedRecord;
-use crate::executor::{Executor, TaskId, TimedEvent, VirtualTime, micros};
+use crate::executor::{TaskId, TimedEvent, VirtualExecutor, VirtualTime, micros};
 use crate::operation::{
-    FailedOperation, Operation, OperationId, OperationKind, Problem, ReportedState,
-    check_operation, describe_trace,
+    FailedOperation, OperationId, OperationKind, OperationProblem, ReportedState,
+    SimulatedOperation, check_operation, describe_trace,
 };
 use crate::options::SimulationOptions;
 use crate::platform_model::PLATFORMS;
@@ -69,14 +69,14 @@ pub(crate) struct ReplicaState {
 /// The whole state of a run, shared by its tasks.
 pub(crate) struct Simulation {
     pub(crate) options: SimulationOptions,
-    pub(crate) executor: Executor<SimulationCall>,
+    pub(crate) executor: VirtualExecutor<SimulationCall>,
     pub(crate) random: RefCell<SmallRng>,
     pub(crate) stream: RefCell<WorkStream>,
     pub(crate) ledger: RefCell<KeyBucket<WorkKey, Rc<LedgerRecord>>>,
     pub(crate) records: RefCell<KeyBucket<OperationId, Rc<SimulatedRecord>>>,
     pub(crate) leases: RefCell<KeyBucket<u32, Rc<Vec<u8>>>>,
     pub(crate) replicas: RefCell<Vec<ReplicaState>>,
-    pub(crate) operations: RefCell<HashMap<OperationId, Operation>>,
+    pub(crate) operations: RefCell<HashMap<OperationId, SimulatedOperation>>,
     /// Operations to which nothing happens any more.
     pub(crate) idle: RefCell<Vec<OperationId>>,
     /// Messages that came to waiting pulls, by the number of the pull.
@@ -106,7 +106,7 @@ impl Simulation {
         });
         let replicas = RefCell::new(replicas.collect());
         Rc::new(Self {
-            executor: Executor::new(),
+            executor: VirtualExecutor::new(),
             random: RefCell::new(random),
             stream: RefCell::new(WorkStream::new(queue_count())),
             ledger: RefCell::new(KeyBucket::new(broken)),
@@ -158,8 +158,8 @@ impl Simulation {
         for (id, operation) in self.operations.borrow().iter() {
             self.problems
                 .borrow_mut()
-                .add(Problem::Lost, || FailedOperation {
-                    problem: Problem::Lost,
+                .add(OperationProblem::Lost, || FailedOperation {
+                    problem: OperationProblem::Lost,
                     operation: *id,
                     trace: describe_trace(operation),
                 });
@@ -191,7 +191,7 @@ impl Simulation {
             };
             let is_idle = {
                 let operations = self.operations.borrow();
-                operations.get(&id).is_some_and(Operation::is_idle)
+                operations.get(&id).is_some_and(SimulatedOperation::is_idle)
             };
             // Work without an end is for the sweeper and the reconciler, as in the product.
             if is_idle && !crate::background::rescue(self, id) {
@@ -231,7 +231,7 @@ impl Simulation {
 
     fn count_end(
         &self,
-        operation: &Operation,
+        operation: &SimulatedOperation,
         rounds: &[(
             u32,
             dray_proto::v1::LedgerState,
@@ -347,12 +347,12 @@ impl Simulation {
     pub(crate) fn with_operation<T>(
         &self,
         id: OperationId,
-        change: impl FnOnce(&mut Operation) -> T,
+        change: impl FnOnce(&mut SimulatedOperation) -> T,
     ) -> Option<T> {
         self.operations.borrow_mut().get_mut(&id).map(change)
     }
 
-    pub(crate) fn fail(&self, id: OperationId, problem: Problem) {
+    pub(crate) fn fail(&self, id: OperationId, problem: OperationProblem) {
         self.with_operation(id, |operation| operation.fail(problem));
     }
 

@@ -12,7 +12,7 @@ use dray_platform::{DuplicateProtection, ErrorKind};
 
 use super::{DeliveryError, DeliveryRun, RETRY_UNIT, StepFlow, millis};
 use crate::handler::HandlerContext;
-use crate::operation::Problem;
+use crate::operation::OperationProblem;
 use crate::options::BrokenRule;
 use crate::platform_model::{CHAT_RATES, PlatformFailure, PlatformModel, draw_fate};
 use crate::simulation::{NO_REPLICA, Simulation};
@@ -202,6 +202,6 @@ fn show(simulation: &Rc<Simulation>, id: u64, model: &PlatformModel) {
     let visible = visible.unwrap_or(0);
     simulation.note(id, NO_REPLICA, "visible messages", u64::from(visible));
     if visible > 1 {
-        simulation.fail(id, Problem::Duplicated);
+        simulation.fail(id, OperationProblem::Duplicated);
     }
 }
