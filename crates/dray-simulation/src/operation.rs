@@ -224,10 +224,10 @@ pub(crate) fn check_operation(
                 match step {
                     DeliveryStep::Done(_) if !is_visible => fail(OperationProblem::FalselyReported),
                     DeliveryStep::Failed(_) if is_visible => {
-                        fail(OperationProblem::FalselyReported)
+                        fail(OperationProblem::FalselyReported);
                     }
                     DeliveryStep::Ready(_) | DeliveryStep::Sending(_) => {
-                        fail(OperationProblem::Lost)
+                        fail(OperationProblem::Lost);
                     }
                     DeliveryStep::Done(_) | DeliveryStep::Failed(_) | DeliveryStep::Unknown(_) => {}
                 }
