@@ -1,7 +1,7 @@
 //! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
 //! The engine returns each piece of text with its position, but not the order in which text, shapes and pictures are
-//! painted. Therefore [`walk`] reads the operators of the page first. It records all paints, and writes a mark before
+//! painted. Therefore [`mod@walk`] reads the operators of the page first. It records all paints, and writes a mark before
 //! every operator that shows text: a fill colour that encodes the number of the state at that operator. The engine then
 //! reads the marked operators, and [`PaintedPage::judge`] finds the state of each piece of text by its colour.
 
