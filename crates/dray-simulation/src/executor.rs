@@ -157,7 +157,7 @@ impl<C> VirtualExecutor<C> {
         let Some(mut future) = future else {
             return;
         };
-        // Sleeping futures register this task: there are no wakers.
+        // A future that sleeps enters this task into the queue by itself, so the waker does nothing.
         self.current.set(id);
         let mut context = Context::from_waker(Waker::noop());
         let is_over = future.as_mut().poll(&mut context).is_ready();

@@ -11,7 +11,7 @@ use crate::simulation::{NoResponse, Simulation};
 use crate::statistics::RequestKind;
 
 /// Deliveries that one loop handles concurrently: `limits.work`.
-pub(crate) const SLOTS: usize = 12;
+pub(crate) const WORK_SLOTS: usize = 12;
 /// Longest wait of one pull.
 const PULL_WAIT: VirtualTime = 5_000_000;
 /// Largest delay before a pull is tried again.
@@ -55,7 +55,7 @@ async fn wait_for_slot(simulation: &Simulation, replica: u32, queue: usize) -> u
         let task = simulation.executor.current();
         let free = simulation.with_replica(replica, |state| {
             let running = state.running.get(queue).copied().unwrap_or(0);
-            let free = SLOTS.saturating_sub(running);
+            let free = WORK_SLOTS.saturating_sub(running);
             if let Some(waiter) = state.slot_waiters.get_mut(queue) {
                 *waiter = (free == 0).then_some(task);
             }

@@ -10,7 +10,7 @@ use dray_proto::v1::{ConsoleAction, ConsoleAudit, ConsoleStage};
 use serde_json::json;
 use url::Url;
 
-use self::provider::{DISCOVERY, FakeProvider, KEYS, TOKEN};
+use self::provider::{DISCOVERY_PATH, FakeProvider, KEYS_PATH, TOKEN};
 use super::*;
 
 /// A console with a provider, and the audit events of the console.
@@ -272,14 +272,14 @@ async fn login_links_work_beside_the_provider() {
     let fixture = OidcFixture::new().await;
     let login = fixture.console.log_in(ConsoleRole::Act).await;
     assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 200);
-    assert_eq!(fixture.provider.requests(DISCOVERY), 0);
+    assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 0);
 }
 
 #[tokio::test]
 async fn new_keys_of_the_provider_are_loaded_once_when_a_token_names_one() {
     let fixture = OidcFixture::new().await;
     fixture.login_of(&fixture.log_in().await).await;
-    assert_eq!(fixture.provider.requests(KEYS), 1);
+    assert_eq!(fixture.provider.requests(KEYS_PATH), 1);
     fixture.provider.state().keys = vec![("k2".to_owned(), SigningKey::generate_curve())];
     let early = fixture.log_in().await;
     assert_eq!(early.status, 403, "{early:?}");
@@ -287,12 +287,12 @@ async fn new_keys_of_the_provider_are_loaded_once_when_a_token_names_one() {
         early.body.contains("key of the token is not known"),
         "{early:?}"
     );
-    assert_eq!(fixture.provider.requests(KEYS), 1);
+    assert_eq!(fixture.provider.requests(KEYS_PATH), 1);
     fixture.clock.advance(Duration::from_secs(30));
     fixture.login_of(&fixture.log_in().await).await;
-    assert_eq!(fixture.provider.requests(KEYS), 2);
+    assert_eq!(fixture.provider.requests(KEYS_PATH), 2);
     // The document is younger than an hour.
-    assert_eq!(fixture.provider.requests(DISCOVERY), 1);
+    assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 1);
 }
 
 #[tokio::test]
@@ -349,6 +349,6 @@ async fn a_look_at_the_link_begins_no_login_and_a_console_without_a_provider_has
         let plain = ConsoleFixture::new().await;
         assert_eq!(plain.get(path, None).await.status, 404);
     }
-    assert_eq!(fixture.provider.requests(DISCOVERY), 0);
+    assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 0);
     assert_eq!(fixture.provider.requests(TOKEN), 0);
 }

@@ -23,9 +23,9 @@ pub(super) const CLIENT_ID: &str = "console";
 pub(super) const CLIENT_SECRET: &str = "s3cret of:the+console";
 
 /// Where the parts of the provider are.
-pub(super) const DISCOVERY: &str = "/team/.well-known/openid-configuration";
+pub(super) const DISCOVERY_PATH: &str = "/team/.well-known/openid-configuration";
 pub(super) const TOKEN: &str = "/team/token";
-pub(super) const KEYS: &str = "/team/keys";
+pub(super) const KEYS_PATH: &str = "/team/keys";
 
 /// How a part of the provider fails.
 #[derive(Clone, Copy, Debug)]
@@ -166,8 +166,8 @@ async fn answer(
     match fault {
         Some(fault) => fail(fault, &path).await,
         None => Ok(match path.as_str() {
-            DISCOVERY => json_reply(200, &discovery_document(&shared)),
-            KEYS => json_reply(200, &key_set(&shared.lock())),
+            DISCOVERY_PATH => json_reply(200, &discovery_document(&shared)),
+            KEYS_PATH => json_reply(200, &key_set(&shared.lock())),
             TOKEN => answer_token(&shared, request).await?,
             _ => json_reply(404, &json!({})),
         }),
@@ -202,7 +202,7 @@ fn discovery_document(shared: &SharedState<ProviderState>) -> Value {
         "issuer": format!("{base}/team"),
         "authorization_endpoint": format!("{base}/team/authorize?realm=team"),
         "token_endpoint": format!("{base}{TOKEN}"),
-        "jwks_uri": format!("{base}{KEYS}"),
+        "jwks_uri": format!("{base}{KEYS_PATH}"),
         "response_types_supported": ["code"],
         "authorization_response_iss_parameter_supported": true,
     });

@@ -227,12 +227,16 @@ async fn a_provider_that_fails_or_lies_gets_a_clear_page_and_is_not_asked_again_
         (ProviderFault::Stall, 503, "took too long"),
     ] {
         let fixture = impatient_fixture().await;
-        fixture.provider.state().faults.insert(DISCOVERY, fault);
+        fixture
+            .provider
+            .state()
+            .faults
+            .insert(DISCOVERY_PATH, fault);
         let refused = fixture.console.get("/login/provider", None).await;
         assert_refused(&format!("{fault:?}"), &refused, status, reason);
         let again = fixture.console.get("/login/provider", None).await;
         assert_refused(&format!("{fault:?}"), &again, 503, "failed a moment ago");
-        assert_eq!(fixture.provider.requests(DISCOVERY), 1);
+        assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 1);
         fixture.provider.state().faults.clear();
         fixture.clock.advance(Duration::from_secs(5));
         fixture.login_of(&fixture.log_in().await).await;
@@ -273,10 +277,10 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
         (TOKEN, ProviderFault::Huge, 502, "its response is too long"),
         (TOKEN, ProviderFault::Cut, 503, "cannot be reached"),
         (TOKEN, ProviderFault::Stall, 503, "took too long"),
-        (KEYS, ProviderFault::Status(500), 503, no_keys),
-        (KEYS, ProviderFault::Garbage, 503, no_keys),
-        (KEYS, ProviderFault::Huge, 503, no_keys),
-        (KEYS, ProviderFault::Stall, 503, no_keys),
+        (KEYS_PATH, ProviderFault::Status(500), 503, no_keys),
+        (KEYS_PATH, ProviderFault::Garbage, 503, no_keys),
+        (KEYS_PATH, ProviderFault::Huge, 503, no_keys),
+        (KEYS_PATH, ProviderFault::Stall, 503, no_keys),
     ] {
         let fixture = impatient_fixture().await;
         fixture.provider.state().faults.insert(path, fault);
