@@ -30,6 +30,7 @@
 
 mod cache;
 mod checksum;
+mod chunks;
 mod client;
 mod commit;
 pub mod embedded;
@@ -38,7 +39,6 @@ mod finished;
 mod link;
 mod object;
 mod options;
-mod pieces;
 mod policy;
 mod reader;
 mod request;
