@@ -1,7 +1,7 @@
 //! Tests of services as processes on a real nats-server and a store that can fail: what happens when a part of the
 //! system disappears in the middle.
 
-mod machine;
+pub(crate) mod machine;
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with `cargo xtask soak --
 //! deliveries`. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed;
-//! each run prints its seed. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file
-//! of a ticket through a proxy that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs
-//! space for the file twice, in segments and as the artifact.
+//! each run prints its seed. `-- clients` publishes 2,050 tool calls with the Python and the TypeScript client. `--
+//! skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket through a proxy
+//! that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file twice, in
+//! segments and as the artifact.
 
 #[cfg(test)]
 #[path = "tickets/cuts.rs"]
@@ -11,8 +12,15 @@ mod cuts;
 #[path = "transfer/kills.rs"]
 mod kills;
 #[cfg(test)]
+#[path = "processes/machine.rs"]
+#[expect(dead_code, reason = "single faults use more of the machine")]
+mod machine;
+#[cfg(test)]
 #[path = "transfer/platforms.rs"]
 mod platforms;
+#[cfg(test)]
+#[path = "clients/publishers.rs"]
+mod publishers;
 #[cfg(test)]
 #[expect(dead_code, reason = "single faults use more of the machine")]
 #[path = "transfer/rig.rs"]
@@ -27,6 +35,22 @@ mod support;
 #[cfg(test)]
 const DEFAULT_ROUNDS: u64 = 200;
 
+/// The services that run while clients publish.
+#[cfg(test)]
+const ALL_SERVICES: &[&str] = &[
+    "file-resolver",
+    "egress-fetcher",
+    "sandbox-transfer",
+    "platform-delivery",
+    "sweeper",
+];
+
+/// Tool calls that each client publishes, and random kills of replicas meanwhile.
+#[cfg(test)]
+const CLIENT_CALLS: usize = 1_025;
+#[cfg(test)]
+const CLIENT_KILLS: usize = 40;
+
 /// Most memory of one transfer above that of the idle process, in bytes, the embedded store included.
 #[cfg(test)]
 const MAX_TRANSFER_MEMORY: u64 = 8 << 20;
@@ -40,6 +64,18 @@ async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times
     let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
     kills::kills(kills::KillRun {
         rounds: usize::try_from(rounds).unwrap(),
+        seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
+        hurry: false,
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_lose_no_tool_call_of_two_thousand_while_replicas_are_killed() {
+    publishers::publish_under_kills(publishers::PublisherRun {
+        services: ALL_SERVICES,
+        kills: CLIENT_KILLS,
+        calls: CLIENT_CALLS / (CLIENT_KILLS + 1),
         seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
         hurry: false,
     })

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+pub(crate) mod leases;
 pub(crate) mod mcp_process;
 pub(crate) mod node;
 pub(crate) mod service_process;

@@ -1,6 +1,7 @@
 //! One machine with a nats-server, a store behind a proxy that injects faults, a fake DIAL Core, and services as
 //! processes.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -17,18 +18,21 @@ use dray_types::{Clock, Deadline, Fault, TenantId};
 use serde_json::Value;
 
 use crate::support;
+use crate::support::leases;
 use crate::support::service_process::ServiceProcess;
 
 const TENANT_KEY: &str = "acme-key";
+/// The tenants; all have the key of DIAL above.
+pub(crate) const TENANTS: [&str; 3] = ["acme", "python", "typescript"];
 /// Longer than a lease (45 s) and the redelivery after it.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(150);
 
 pub(crate) struct ProcessFixture {
-    nats: NatsServer,
+    pub(crate) nats: NatsServer,
     pub(crate) store: FaultyS3,
     pub(crate) dial: DialCore,
     options: dray_store::StoreOptions,
-    bus: Bus,
+    pub(crate) bus: Bus,
     _s3: EmbeddedS3,
     _folder: tempfile::TempDir,
 }
@@ -44,12 +48,7 @@ impl ProcessFixture {
         let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
             .await
             .unwrap();
-        let mismatches = bus
-            .apply_topology(&Topology::new(1, 256 << 20))
-            .await
-            .unwrap();
-        assert!(mismatches.is_empty(), "{mismatches:?}");
-        Self {
+        let machine = Self {
             nats,
             store,
             dial,
@@ -57,7 +56,16 @@ impl ProcessFixture {
             bus,
             _s3: s3,
             _folder: folder,
-        }
+        };
+        machine.provision(None).await;
+        machine
+    }
+
+    /// Applies the standard topology with a publisher for each tenant, with another ack wait if there is one.
+    pub(crate) async fn provision(&self, ack_wait: Option<Duration>) {
+        let tenants = TENANTS.map(|name| TenantId::new(name).unwrap());
+        let topology = Topology::new(1, 256 << 20).with_publishers(&tenants);
+        leases::apply_topology(&self.bus, topology, ack_wait).await;
     }
 
     fn command(&self) -> Command {
@@ -88,12 +96,12 @@ impl ProcessFixture {
             .env("DRAY_HTTP__LISTEN", "127.0.0.1:0")
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
             .env("DIAL_URL", self.dial.url())
-            .args([
-                "up",
-                "--json",
-                "--set",
-                &format!("file-resolver.tenants.acme.api_key={TENANT_KEY}"),
-            ]);
+            .env("EXTERNAL_URL_FETCH_ENABLED", "true")
+            .args(["up", "--json"]);
+        for tenant in TENANTS {
+            let key = format!("file-resolver.tenants.{tenant}.api_key={TENANT_KEY}");
+            command.args(["--set", &key]);
+        }
         for service in services {
             command.args(["--only", service]);
         }
@@ -214,8 +222,14 @@ impl ProcessFixture {
         self.bus.events(filter).await.unwrap()
     }
 
-    /// The number of final events of the operation. A marker published after them shows where the stream ends.
+    /// The number of final events of the operation.
     pub(crate) async fn events_of(&self, operation: &str) -> usize {
+        let counts = self.count_events().await;
+        counts.get(operation).copied().unwrap_or_default()
+    }
+
+    /// The number of final events of each operation. A marker published after them shows where the stream ends.
+    pub(crate) async fn count_events(&self) -> BTreeMap<String, usize> {
         let marker = meta(WAIT_TIMEOUT);
         let end = v1::ToolCallResolved {
             operation_id: marker.operation.to_string(),
@@ -225,14 +239,14 @@ impl ProcessFixture {
         let mut events = self
             .events(EventFilter::new("dray.event.toolcall.>").from_start())
             .await;
-        let mut count = 0;
+        let mut counts = BTreeMap::new();
         loop {
             let event = events.next().await.unwrap();
-            let event_operation = event.headers.get("Dray-Operation").unwrap_or_default();
-            if event_operation == marker.operation.as_str() {
-                return count;
+            let operation = event.headers.get("Dray-Operation").unwrap_or_default();
+            if operation == marker.operation.as_str() {
+                return counts;
             }
-            count += usize::from(event_operation == operation);
+            *counts.entry(operation.to_owned()).or_default() += 1;
         }
     }
 

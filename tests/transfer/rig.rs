@@ -16,12 +16,11 @@ use serde_json::Value;
 
 use super::platforms::FakePlatforms;
 use crate::support;
+use crate::support::leases::{self, LEDGER_BUCKET};
 use crate::support::service_process::ServiceProcess;
 
 /// The services that the tests start.
 pub(crate) const SERVICE_NAMES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
-/// Bucket of the records of work.
-const LEDGER_BUCKET: &str = "dray_ledger";
 /// Bucket of the records of deliveries.
 const DELIVERY_BUCKET: &str = "dray_deliveries";
 
@@ -99,40 +98,19 @@ impl TransferFixture {
 
     /// Applies the standard topology, with another ack wait.
     async fn provision(&self, ack_wait: Option<Duration>) {
-        let mut topology = Topology::new(1, 512 << 20);
-        if let Some(ack_wait) = ack_wait {
-            for consumer in &mut topology.consumers {
-                consumer.ack_wait = ack_wait;
-            }
-        }
-        let mismatches = self.bus.apply_topology(&topology).await.unwrap();
-        assert!(mismatches.is_empty(), "{mismatches:?}");
+        leases::apply_topology(&self.bus, Topology::new(1, 512 << 20), ack_wait).await;
     }
 
     /// Makes the leases of dead workers expire, as after a minute, so that their messages are delivered again. Call it
     /// while the services that had work are down, and call [`TransferFixture::hand_out_again`] once they are running
     /// again.
     pub(crate) async fn leases_run_out(&self) {
-        let keys = self.bus.key_value(LEDGER_BUCKET);
-        for (key, entry) in keys.list("", usize::MAX).await.unwrap().entries {
-            let mut record = v1::LedgerRecord::decode(entry.value).unwrap();
-            if record.lease_until_ms > 0 {
-                record.lease_until_ms = 1;
-                let value = record.encode_to_vec().into();
-                // When a running worker renewed its lease at the same time, the lease stays.
-                let _ = keys.update(&key, value, entry.revision).await;
-            }
-        }
+        leases::expire_leases(&self.bus).await;
     }
 
     /// How many units of work a second worker claimed because the first one was gone.
     pub(crate) async fn taken_over(&self) -> usize {
-        let keys = self.bus.key_value(LEDGER_BUCKET);
-        let records = keys.list("", usize::MAX).await.unwrap().entries.into_iter();
-        records
-            .map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap())
-            .filter(|record| record.epoch > 1)
-            .count()
+        leases::count_taken_over(&self.bus).await
     }
 
     /// The highest number of attempts of any unit of work of a delivery.

@@ -180,6 +180,14 @@ class Calls(unittest.TestCase):
             asking.join()
         self.assertEqual(results, ["up"])
 
+    def test_an_endpoint_without_tls_is_named_as_such_and_not_tried_again(self):
+        with FakeEndpoint(lambda *_: v1.FetchReply()) as fake, Dray(fake.target, tenant="a", options=FAST) as dray:
+            with self.assertRaises(UnavailableError) as caught:
+                dray.fetch("http://a/")
+        fault = caught.exception.fault
+        self.assertEqual((fault.detail, fault.retryable), ("endpoint_without_tls", False))
+        self.assertIn("plaintext=True", fault.advice)
+
     def test_options_travel_as_metadata(self):
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:

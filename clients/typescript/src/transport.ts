@@ -199,12 +199,17 @@ export function errorOf(failure: unknown): DrayageError {
   }
   if (error.code === Code.DeadlineExceeded) return deadlineError();
   const codes = systemCodes(error);
-  // Another attempt meets the same certificate.
+  // Another attempt meets the same certificate, or the same endpoint without TLS.
   if (codes.some((code) => CERTIFICATE_ERROR.test(code))) {
     const advice = "Check `caCertificate` and `serverName` of `tls`.";
     return errorFor(makeFault("unavailable", error.rawMessage, { detail: "untrusted_certificate", advice }), {
       cause: error,
     });
+  }
+  if (codes.includes("ERR_SSL_WRONG_VERSION_NUMBER")) {
+    const advice = "Pass `plaintext: true` if that is meant, as for `dray up` on this machine.";
+    const found = makeFault("unavailable", "The endpoint does not use TLS.", { detail: "endpoint_without_tls", advice });
+    return errorFor(found, { cause: error });
   }
   // A connection that broke has no status of gRPC. The library calls it aborted, or cancelled where the peer ended the
   // stream; the caller's own cancellation was looked at before.

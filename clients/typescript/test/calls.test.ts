@@ -124,6 +124,20 @@ test("an endpoint that nobody listens on is reported as unavailable", async () =
   dray.close();
 });
 
+test("an endpoint without TLS is named as such and not tried again", async (t) => {
+  const endpoint = await FakeEndpoint.start(() => ({}));
+  const dray = new Dray(endpoint.target, { tenant: "a", retry: FAST_RETRY });
+  t.after(() => {
+    dray.close();
+    endpoint.stop();
+  });
+  await assert.rejects(dray.fetch("http://a/"), (error) => {
+    assert.ok(error instanceof UnavailableError && error.fault.advice.includes("plaintext: true"));
+    assert.deepEqual([error.fault.detail, error.fault.retryable], ["endpoint_without_tls", false]);
+    return true;
+  });
+});
+
 test("options travel as metadata", async (t) => {
   const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   const endpoint = await FakeEndpoint.start(() => ({}));

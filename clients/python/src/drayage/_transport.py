@@ -132,22 +132,21 @@ def error_of(error: grpc.RpcError) -> DrayageError:
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return deadline_error()
     message = error.details() or f"The request failed with {code.name}."
-    # Another attempt meets the same certificate.
-    is_untrusted = "CERTIFICATE_VERIFY_FAILED" in message
-    if is_untrusted:
+    detail, advice = code.name.lower(), ""
+    retryable = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    # gRPC gives the reasons of a failed handshake as text only. Another attempt meets the same endpoint.
+    if "CERTIFICATE_VERIFY_FAILED" in message:
+        detail, retryable = "untrusted_certificate", False
         advice = "Check `ca_certificate` and `server_name` of `Tls`."
+    elif "WRONG_VERSION_NUMBER" in message:
+        detail, retryable = "endpoint_without_tls", False
+        message = "The endpoint does not use TLS."
+        advice = "Pass `plaintext=True` if that is meant, as for `dray up` on this machine."
     elif code == grpc.StatusCode.UNAVAILABLE:
         message = f"The service could not be reached: {message.rstrip('.')}."
         advice = "Check that the address is right and that a system serves gRPC there, as `dray up --grpc ADDRESS` does."
-    else:
-        advice = ""
-    retryable = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
     fault = Fault(
-        _CODES.get(code, FaultCode.INTERNAL),
-        message,
-        detail="untrusted_certificate" if is_untrusted else code.name.lower(),
-        advice=advice,
-        retryable=retryable and not is_untrusted,
+        _CODES.get(code, FaultCode.INTERNAL), message, detail=detail, advice=advice, retryable=retryable
     )
     return error_for(fault)
 
