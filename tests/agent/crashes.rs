@@ -137,7 +137,7 @@ async fn a_stream_whose_process_is_killed_breaks_off_without_looking_whole() {
     let mut text = Vec::new();
     let broken = loop {
         match stream.chunk().await {
-            Ok(Some(piece)) => text.extend_from_slice(&piece),
+            Ok(Some(chunk)) => text.extend_from_slice(&chunk),
             Ok(None) => break false,
             Err(_) => break true,
         }

@@ -46,8 +46,8 @@ impl AgentAnswer {
 
     /// The text of all chunks together.
     pub(crate) fn text(&self) -> String {
-        let pieces = self.deltas("/content");
-        pieces.iter().filter_map(Value::as_str).collect()
+        let chunks = self.deltas("/content");
+        chunks.iter().filter_map(Value::as_str).collect()
     }
 
     /// The values at one path in all deltas.

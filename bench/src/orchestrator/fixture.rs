@@ -160,7 +160,7 @@ pub(super) fn answered_body() -> Value {
     ]})
 }
 
-/// Answers in ten pieces, after a call of the tool where it is asked to find something.
+/// Answers in ten chunks, after a call of the tool where it is asked to find something.
 pub(super) fn model_script(delay_ms: u64) -> anyhow::Result<Script> {
     let text = "words of ten.".repeat(10);
     let reply = json!({"say": text, "piece": 13, "delay_ms": delay_ms});

@@ -18,7 +18,7 @@ const CLIENT_COUNT: usize = 200;
 const WARM_UP_CHATS: usize = 20;
 /// Rounds of chats. In the first ones the heap reaches its size; only the second half counts.
 const ROUND_COUNT: usize = 8;
-/// Wait of the model before each piece, in milliseconds: a chat has twelve or so.
+/// Wait of the model before each chunk, in milliseconds: a chat has twelve or so.
 const CHUNK_DELAY_MS: u64 = 100;
 /// Time at which all chats of a round are in the middle.
 const MIDDLE_DELAY: Duration = Duration::from_millis(700);

@@ -228,7 +228,7 @@ mod tests {
                 pair::insert_pair(
                     &mut talk,
                     &news,
-                    pair::PairPlace::End,
+                    pair::PairPosition::End,
                     pair::PairFrequency::Always,
                 );
                 assert_eq!(notice_pair(contexts, &talk), None);

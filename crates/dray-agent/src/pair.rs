@@ -20,7 +20,7 @@ pub struct CallPair {
 
 /// The place of a pair in the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PairPlace {
+pub enum PairPosition {
     /// Directly after the first user message; at the end if there is none.
     AfterFirstUser,
     /// Directly before the last user message; at the end if there is none.
@@ -126,7 +126,7 @@ fn is_hex(text: &str, length: usize) -> bool {
 pub fn insert_pair(
     messages: &mut Vec<Message>,
     pair: &CallPair,
-    place: PairPlace,
+    position: PairPosition,
     frequency: PairFrequency,
 ) {
     match frequency {
@@ -142,11 +142,11 @@ pub fn insert_pair(
         PairFrequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
     }
     let user = |message: &Message| message.role == Role::User;
-    let at = match place {
+    let at = match position {
         // The first user message is the first in every turn, so the pair keeps its position and prompt caches hit.
-        PairPlace::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
-        PairPlace::BeforeLastUser => messages.iter().rposition(user),
-        PairPlace::End => None,
+        PairPosition::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
+        PairPosition::BeforeLastUser => messages.iter().rposition(user),
+        PairPosition::End => None,
     };
     let at = at.unwrap_or(messages.len());
     let pair = pair.messages_as(pair.id_in(messages));
@@ -234,9 +234,9 @@ mod tests {
             .to_vec()
     }
 
-    fn places(place: PairPlace) -> Vec<&'static str> {
+    fn places(position: PairPosition) -> Vec<&'static str> {
         let mut messages = talk();
-        insert_pair(&mut messages, &pair("r"), place, PairFrequency::Always);
+        insert_pair(&mut messages, &pair("r"), position, PairFrequency::Always);
         messages.iter().map(|one| one.role.as_str()).collect()
     }
 
@@ -267,7 +267,7 @@ mod tests {
                 insert_pair(
                     &mut messages,
                     &pair("r"),
-                    PairPlace::End,
+                    PairPosition::End,
                     PairFrequency::Always,
                 );
             }
@@ -312,17 +312,17 @@ mod tests {
     #[test]
     fn a_pair_goes_to_the_given_position() {
         let (s, u, a, t) = ("system", "user", "assistant", "tool");
-        assert_eq!(places(PairPlace::AfterFirstUser), [s, u, a, t, a, u]);
-        assert_eq!(places(PairPlace::BeforeLastUser), [s, u, a, a, t, u]);
-        assert_eq!(places(PairPlace::End), [s, u, a, u, a, t]);
+        assert_eq!(places(PairPosition::AfterFirstUser), [s, u, a, t, a, u]);
+        assert_eq!(places(PairPosition::BeforeLastUser), [s, u, a, a, t, u]);
+        assert_eq!(places(PairPosition::End), [s, u, a, u, a, t]);
     }
 
     #[test]
     fn once_always_and_refresh_differ() {
         let count = |frequency, second: &str| {
             let mut messages = talk();
-            insert_pair(&mut messages, &pair("r"), PairPlace::End, frequency);
-            insert_pair(&mut messages, &pair(second), PairPlace::End, frequency);
+            insert_pair(&mut messages, &pair("r"), PairPosition::End, frequency);
+            insert_pair(&mut messages, &pair(second), PairPosition::End, frequency);
             messages.len() - talk().len()
         };
         assert_eq!(count(PairFrequency::Once, "r"), 2);
@@ -340,7 +340,7 @@ mod tests {
             insert_pair(
                 &mut messages,
                 &pair(content),
-                PairPlace::End,
+                PairPosition::End,
                 PairFrequency::Always,
             );
         }
@@ -348,7 +348,12 @@ mod tests {
             arguments: json!({}),
             ..pair("other")
         };
-        insert_pair(&mut messages, &other, PairPlace::End, PairFrequency::Always);
+        insert_pair(
+            &mut messages,
+            &other,
+            PairPosition::End,
+            PairFrequency::Always,
+        );
         assert_eq!(newest_result(&messages, "t", &asked), Some("new"));
         assert_eq!(newest_result(&messages, "t", &json!({})), Some("other"));
         assert_eq!(newest_result(&messages, "u", &asked), None);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::layer::{EntryKind, LayerSet};
 use crate::message::Message;
-use crate::pair::{self, CallPair, PairFrequency, PairPlace};
+use crate::pair::{self, CallPair, PairFrequency, PairPosition};
 use crate::text::escape_quoted as escape;
 
 mod front;
@@ -126,7 +126,7 @@ pub fn inject_skill(messages: &mut Vec<Message>, skills: &[Skill]) {
     pair::insert_pair(
         messages,
         &pair,
-        PairPlace::AfterFirstUser,
+        PairPosition::AfterFirstUser,
         PairFrequency::Once,
     );
 }

@@ -265,7 +265,7 @@ async fn play_run(story: ModelRun) {
 }
 
 async fn check_invariants(stage: &ModelStage, operations: &[ModelOperation]) {
-    let told = reported_subjects(stage).await;
+    let reported = reported_subjects(stage).await;
     for (number, operation) in operations.iter().enumerate() {
         let name = format!("op-{number}");
         let meta = call_meta(&name, Deadline::from_unix_ms(0));
@@ -296,7 +296,7 @@ async fn check_invariants(stage: &ModelStage, operations: &[ModelOperation]) {
         };
         assert!(expected.contains(&record.terminal()), "{name}: {record:?}");
         assert!(record.attempts <= 5, "{name}: {record:?}");
-        let subjects = told.get(&name).cloned().unwrap_or_default();
+        let subjects = reported.get(&name).cloned().unwrap_or_default();
         let kind = if record.terminal() == TerminalState::Done {
             "resolved"
         } else {
@@ -322,7 +322,7 @@ async fn check_invariants(stage: &ModelStage, operations: &[ModelOperation]) {
 async fn reported_subjects(stage: &ModelStage) -> BTreeMap<String, Vec<String>> {
     let filter = EventFilter::new("dray.event.>").from_start();
     let mut events = stage.bus.events(filter).await.unwrap();
-    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut reported: BTreeMap<String, Vec<String>> = BTreeMap::new();
     while let Ok(event) = tokio::time::timeout(CLOCK_TICK, events.next()).await {
         let event = event.unwrap();
         let operation = event
@@ -330,9 +330,9 @@ async fn reported_subjects(stage: &ModelStage) -> BTreeMap<String, Vec<String>> 
             .get(headers::OPERATION_HEADER)
             .unwrap()
             .to_owned();
-        told.entry(operation).or_default().push(event.subject);
+        reported.entry(operation).or_default().push(event.subject);
     }
-    told
+    reported
 }
 
 fn run_model(story: ModelRun) {

@@ -14,7 +14,7 @@ use crate::audit::ActionRequest;
 use crate::calls::fault_notice;
 use crate::form::FormFields;
 use crate::page::token_field;
-use crate::sandboxes::{SandboxPlace, frame};
+use crate::sandboxes::{SandboxLocation, frame};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
@@ -30,19 +30,19 @@ pub(crate) async fn create_preview(
     Extension(session): Extension<ConsoleSession>,
     body: Body,
 ) -> Response {
-    let (place, _) = match read_form(body, &session).await {
+    let (location, _) = match read_form(body, &session).await {
         Ok(read) => read,
         Err(refused) => return refused,
     };
-    let Some(place) = place else {
+    let Some(location) = location else {
         return failed_page(&state, &session, &no_place());
     };
     let created = async {
-        let action = begin(ConsoleAction::Preview, place.sentence());
+        let action = begin(ConsoleAction::Preview, location.sentence());
         let action = state.begin_action(&session, action).await?;
         let request = v1::CreatePreviewRequest {
-            sandbox: Some(place.reference()),
-            path: place.path.clone().into_bytes(),
+            sandbox: Some(location.reference()),
+            path: location.path.clone().into_bytes(),
             lifetime_seconds: 0,
             ..v1::CreatePreviewRequest::default()
         };
@@ -50,7 +50,7 @@ pub(crate) async fn create_preview(
         action.finish(created).await
     };
     match created.await {
-        Ok(created) => frame(&state, &session).render(&link_notice(&place, &created)),
+        Ok(created) => frame(&state, &session).render(&link_notice(&location, &created)),
         Err(fault) => failed_page(&state, &session, &fault),
     }
 }
@@ -61,20 +61,20 @@ pub(crate) async fn revoke_preview(
     Extension(session): Extension<ConsoleSession>,
     body: Body,
 ) -> Response {
-    let (place, preview_id) = match read_form(body, &session).await {
+    let (location, preview_id) = match read_form(body, &session).await {
         Ok(read) => read,
         Err(refused) => return refused,
     };
-    let Some(place) = place else {
+    let Some(location) = location else {
         return failed_page(&state, &session, &no_place());
     };
     let revoked = async {
-        let target = format!("preview {preview_id} of {}", place.sentence());
+        let target = format!("preview {preview_id} of {}", location.sentence());
         let action = state
             .begin_action(&session, begin(ConsoleAction::PreviewRevoke, target))
             .await?;
         let request = v1::RevokePreviewRequest {
-            sandbox: Some(place.reference()),
+            sandbox: Some(location.reference()),
             preview_id,
         };
         let revoked = state.act(&action.meta, &request).await;
@@ -83,7 +83,7 @@ pub(crate) async fn revoke_preview(
     match revoked.await {
         Ok(revoked) => frame(&state, &session).render(&html! {
             p #revoked.notice role="status" { "The preview " code { (revoked.preview_id) } " has ended." }
-            p { a href=(place.page_path()) { "Back to the directory" } }
+            p { a href=(location.page_path()) { "Back to the directory" } }
         }),
         Err(fault) => failed_page(&state, &session, &fault),
     }
@@ -92,10 +92,10 @@ pub(crate) async fn revoke_preview(
 async fn read_form(
     body: Body,
     session: &ConsoleSession,
-) -> Result<(Option<SandboxPlace>, String), Response> {
+) -> Result<(Option<SandboxLocation>, String), Response> {
     let fields = FormFields::of_action(body, session).await?;
     let preview_id = fields.get(PREVIEW_FIELD).to_owned();
-    Ok((SandboxPlace::of_fields(&fields), preview_id))
+    Ok((SandboxLocation::of_fields(&fields), preview_id))
 }
 
 fn begin(action: ConsoleAction, target: String) -> ActionRequest {
@@ -111,7 +111,7 @@ fn no_place() -> Fault {
     Fault::new(FaultCode::InvalidArgument, "The form names no sandbox.")
 }
 
-fn link_notice(place: &SandboxPlace, created: &v1::CreatedPreview) -> Markup {
+fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Markup {
     let preview = created.preview.clone().unwrap_or_default();
     // Only addresses of the web: what a service answers must not become a script of this page.
     let is_web = ["http://", "https://"]
@@ -128,7 +128,7 @@ fn link_notice(place: &SandboxPlace, created: &v1::CreatedPreview) -> Markup {
             }
             p { "Everybody who has the link can look at " code { (shown(&preview.directory)) } " without a login." }
         }
-        p { a href=(place.page_path()) { "Back to the directory" } }
+        p { a href=(location.page_path()) { "Back to the directory" } }
     }
 }
 
@@ -146,11 +146,11 @@ pub(crate) fn preview_button(session: &ConsoleSession, fields: &Markup, label: &
 pub(crate) async fn open_previews(
     state: &ConsoleState,
     session: &ConsoleSession,
-    place: &SandboxPlace,
+    location: &SandboxLocation,
     fields: &Markup,
 ) -> Markup {
     let request = v1::ListPreviewsRequest {
-        sandbox: Some(place.reference()),
+        sandbox: Some(location.reference()),
         ..v1::ListPreviewsRequest::default()
     };
     let previews = match state.ask(&request).await {

@@ -19,7 +19,7 @@ use multer::Field;
 use crate::audit::ActionRequest;
 use crate::form::{self, FormFields};
 use crate::respond::{as_download, set_header, with_type};
-use crate::sandboxes::{SandboxPlace, frame};
+use crate::sandboxes::{SandboxLocation, frame};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::shown;
@@ -43,10 +43,10 @@ pub(crate) async fn get_file(
         Ok(fields) => fields,
         Err(refused) => return refused,
     };
-    let Some(place) = SandboxPlace::of_fields(&fields) else {
+    let Some(location) = SandboxLocation::of_fields(&fields) else {
         return failed_page(&state, &session, &invalid_fault("The form names no file."));
     };
-    match copy_out(&state, &session, &place).await {
+    match copy_out(&state, &session, &location).await {
         Ok((claim, reader)) => download(&claim, reader),
         Err(fault) => failed_page(&state, &session, &fault),
     }
@@ -55,14 +55,14 @@ pub(crate) async fn get_file(
 async fn copy_out(
     state: &ConsoleState,
     session: &ConsoleSession,
-    place: &SandboxPlace,
+    location: &SandboxLocation,
 ) -> Result<(Claim, ArtifactReader), Fault> {
     let store = store_of(state)?;
-    let action = file_action(ConsoleAction::SandboxGet, place.sentence());
+    let action = file_action(ConsoleAction::SandboxGet, location.sentence());
     let action = state.begin_action(session, action).await?;
     let request = v1::GetSandboxFileRequest {
-        sandbox: Some(place.reference()),
-        path: place.path.clone().into_bytes(),
+        sandbox: Some(location.reference()),
+        path: location.path.clone().into_bytes(),
         max_bytes: 0,
     };
     let copied = state.act(&action.meta, &request).await;
@@ -119,14 +119,14 @@ pub(crate) async fn put_file(
         Err(fault) => Err(fault),
     };
     match placed {
-        Ok((place, placed)) => frame(&state, &session).render(&html! {
+        Ok((location, placed)) => frame(&state, &session).render(&html! {
             p #placed.notice role="status" {
                 strong { (shown(&placed.path)) } " is in the sandbox: " (placed.size) " bytes, "
                 code { "sha256:" (hex_digits(&placed.sha256)) }
                 @if placed.renamed { ", under another name because that one was taken" }
                 @if placed.existed { "; the same file was there already" } "."
             }
-            p { a href=(place.page_path()) { "Back to the directory" } }
+            p { a href=(location.page_path()) { "Back to the directory" } }
         }),
         Err(fault) => failed(&fault),
     }
@@ -134,7 +134,7 @@ pub(crate) async fn put_file(
 
 /// A form whose file begins.
 struct FileUpload {
-    place: SandboxPlace,
+    place: SandboxLocation,
     name: String,
     file: Field<'static>,
 }
@@ -145,8 +145,12 @@ impl FileUpload {
             .file
             .ok_or_else(|| invalid_fault("The form has no file."))?;
         let name = file.file_name().unwrap_or_default().to_owned();
-        match SandboxPlace::of_fields(&form.fields) {
-            Some(place) if !name.is_empty() => Ok(Self { place, name, file }),
+        match SandboxLocation::of_fields(&form.fields) {
+            Some(location) if !name.is_empty() => Ok(Self {
+                place: location,
+                name,
+                file,
+            }),
             _ => Err(invalid_fault(
                 "No file was chosen, or the form names no sandbox.",
             )),
@@ -158,12 +162,16 @@ impl FileUpload {
         self,
         state: &ConsoleState,
         session: &ConsoleSession,
-    ) -> Result<(SandboxPlace, v1::PlacedFile), Fault> {
+    ) -> Result<(SandboxLocation, v1::PlacedFile), Fault> {
         let store = store_of(state)?;
-        let Self { place, name, file } = self;
-        let target = SandboxPlace {
-            path: format!("{}/{name}", place.path.trim_end_matches('/')),
-            ..place.clone()
+        let Self {
+            place: location,
+            name,
+            file,
+        } = self;
+        let target = SandboxLocation {
+            path: format!("{}/{name}", location.path.trim_end_matches('/')),
+            ..location.clone()
         };
         let action = file_action(ConsoleAction::SandboxPut, target.sentence());
         let action = state.begin_action(session, action).await?;
@@ -174,9 +182,9 @@ impl FileUpload {
             let label = ArtifactLabel::new("application/octet-stream", &name);
             let claim = writer.finish(label).await?;
             let request = v1::PutSandboxFileRequest {
-                sandbox: Some(place.reference()),
+                sandbox: Some(location.reference()),
                 claim: Some(claim.into()),
-                directory: place.path.clone().into_bytes(),
+                directory: location.path.clone().into_bytes(),
                 name: name.clone().into_bytes(),
                 // A drop by mistake must not cost the agent its file.
                 collision: "rename".to_owned(),
@@ -185,7 +193,7 @@ impl FileUpload {
             state.act(&action.meta, &request).await
         };
         let placed = placed.await;
-        Ok((place, action.finish(placed).await?))
+        Ok((location, action.finish(placed).await?))
     }
 }
 

@@ -31,7 +31,7 @@ const MAX_PATH_BYTES: usize = 4096;
 
 /// A place in a sandbox, as forms and links name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SandboxPlace {
+pub(crate) struct SandboxLocation {
     /// Session whose sandbox it is; empty where `address` names one.
     pub(crate) session: String,
     /// A sandbox as a person writes it, `docker:web`.
@@ -40,7 +40,7 @@ pub(crate) struct SandboxPlace {
     pub(crate) path: String,
 }
 
-impl SandboxPlace {
+impl SandboxLocation {
     /// The place that fields name; `None` without a sandbox.
     pub(crate) fn of_fields(fields: &FormFields) -> Option<Self> {
         let [session, address, path] = ["session", "sandbox", "path"].map(|name| fields.get(name));
@@ -119,14 +119,14 @@ pub(crate) async fn browse_page(
     uri: Uri,
 ) -> Response {
     let query = FormFields::of_query(&uri);
-    let place = SandboxPlace::of_fields(&query);
+    let location = SandboxLocation::of_fields(&query);
     let content = html! {
         (open_form(&query))
-        @match &place {
+        @match &location {
             None => (session_list(&state)),
-            Some(place) => {
-                @if !place.session.is_empty() { (bindings(&state, &place.session).await) }
-                (directory(&state, &session, place).await)
+            Some(location) => {
+                @if !location.session.is_empty() { (bindings(&state, &location.session).await) }
+                (directory(&state, &session, location).await)
             }
         }
     };
@@ -199,29 +199,33 @@ async fn bindings(state: &ConsoleState, session: &str) -> Markup {
     }
 }
 
-async fn directory(state: &ConsoleState, session: &ConsoleSession, place: &SandboxPlace) -> Markup {
+async fn directory(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    location: &SandboxLocation,
+) -> Markup {
     let request = v1::ListSandboxRequest {
-        sandbox: Some(place.reference()),
-        path: place.path.clone().into_bytes(),
+        sandbox: Some(location.reference()),
+        path: location.path.clone().into_bytes(),
         // A level at a time: a directory with a million files below it opens as fast as an empty one.
         depth: 1,
         limit: MAX_ENTRIES,
     };
     let listing = state.ask(&request).await;
     html! {
-        h2 { "Directory " code { (shown(&place.path)) } }
-        @if let Some(parent) = place.parent() { p { a href=(place.path_to(&parent)) { "Up" } } }
+        h2 { "Directory " code { (shown(&location.path)) } }
+        @if let Some(parent) = location.parent() { p { a href=(location.path_to(&parent)) { "Up" } } }
         @match &listing {
             Err(fault) => (fault_notice("The directory cannot be listed.", &explain(fault))),
             Ok(listing) => {
                 @if session.can_act() {
-                    (preview_button(session, &place.hidden_fields(&place.path), "Preview this directory"))
+                    (preview_button(session, &location.hidden_fields(&location.path), "Preview this directory"))
                 }
-                (entry_table(session, place, listing))
+                (entry_table(session, location, listing))
                 @if session.can_act() {
-                    (open_previews(state, session, place, &place.hidden_fields(&place.path)).await)
+                    (open_previews(state, session, location, &location.hidden_fields(&location.path)).await)
                 }
-                @if session.can_act() && state.store.is_some() { (upload_form(session, place)) }
+                @if session.can_act() && state.store.is_some() { (upload_form(session, location)) }
             }
         }
     }
@@ -243,7 +247,7 @@ fn explain(fault: &Fault) -> Fault {
 
 fn entry_table(
     session: &ConsoleSession,
-    place: &SandboxPlace,
+    location: &SandboxLocation,
     listing: &v1::ListSandboxReply,
 ) -> Markup {
     html! {
@@ -254,14 +258,18 @@ fn entry_table(
                 thead { tr {
                     th scope="col" { "Name" } th scope="col" { "Kind" } th scope="col" { "Size" } th scope="col" { "Changed" }
                 } }
-                tbody { @for entry in &listing.entries { (entry_row(session, place, entry)) } }
+                tbody { @for entry in &listing.entries { (entry_row(session, location, entry)) } }
             }
         }
         @if listing.truncated { p.muted { "The directory has more entries than the " (MAX_ENTRIES) " that are shown." } }
     }
 }
 
-fn entry_row(session: &ConsoleSession, place: &SandboxPlace, entry: &v1::SandboxEntry) -> Markup {
+fn entry_row(
+    session: &ConsoleSession,
+    location: &SandboxLocation,
+    entry: &v1::SandboxEntry,
+) -> Markup {
     let kind = entry.entry_kind();
     let name = entry
         .path
@@ -278,14 +286,14 @@ fn entry_row(session: &ConsoleSession, place: &SandboxPlace, entry: &v1::Sandbox
         tr {
             td data-label="Name" {
                 @match (kind, path) {
-                    (SandboxEntryKind::Directory, Some(path)) => { a href=(place.path_to(path)) { (name) "/" } },
+                    (SandboxEntryKind::Directory, Some(path)) => { a href=(location.path_to(path)) { (name) "/" } },
                     (SandboxEntryKind::File, Some(path)) if session.can_act() => {
                         form.inline method="post" action="/sandboxes/file" {
-                            (token_field(session)) (place.hidden_fields(path))
+                            (token_field(session)) (location.hidden_fields(path))
                             button.link { (name) }
                         }
                         " "
-                        (preview_button(session, &place.hidden_fields(path), "Preview"))
+                        (preview_button(session, &location.hidden_fields(path), "Preview"))
                     },
                     _ => (name),
                 }
@@ -299,10 +307,10 @@ fn entry_row(session: &ConsoleSession, place: &SandboxPlace, entry: &v1::Sandbox
 }
 
 /// A form that takes a file by its button, and anywhere on it by drag and drop where the script runs.
-fn upload_form(session: &ConsoleSession, place: &SandboxPlace) -> Markup {
+fn upload_form(session: &ConsoleSession, location: &SandboxLocation) -> Markup {
     html! {
         form.drop method="post" action="/sandboxes/put" enctype="multipart/form-data" data-drop {
-            (token_field(session)) (place.hidden_fields(&place.path))
+            (token_field(session)) (location.hidden_fields(&location.path))
             label { "Put a file here. An existing file is not replaced."
                 input type="file" name="file" required; }
             button { "Put" }
@@ -315,26 +323,29 @@ fn upload_form(session: &ConsoleSession, place: &SandboxPlace) -> Markup {
 mod tests {
     use super::*;
 
-    fn place(query: &str) -> Option<SandboxPlace> {
+    fn location(query: &str) -> Option<SandboxLocation> {
         let uri: Uri = format!("/sandboxes?{query}").parse().unwrap();
-        SandboxPlace::of_fields(&FormFields::of_query(&uri))
+        SandboxLocation::of_fields(&FormFields::of_query(&uri))
     }
 
     #[test]
     fn a_place_survives_its_link() {
-        let place = place("session=chat%261&path=a%2Fb+c").unwrap();
-        assert_eq!(place.path, "a/b c");
-        let uri: Uri = place.page_path().parse().unwrap();
-        let again = SandboxPlace::of_fields(&FormFields::of_query(&uri));
-        assert_eq!(again, Some(place));
+        let location = location("session=chat%261&path=a%2Fb+c").unwrap();
+        assert_eq!(location.path, "a/b c");
+        let uri: Uri = location.page_path().parse().unwrap();
+        let again = SandboxLocation::of_fields(&FormFields::of_query(&uri));
+        assert_eq!(again, Some(location));
     }
 
     #[test]
     fn a_place_needs_a_sandbox_and_a_path_that_a_service_can_take() {
-        assert_eq!(place("path=a"), None);
-        assert_eq!(place("session=s&path=a%00b"), None);
-        assert_eq!(place(&format!("session=s&path={}", "a".repeat(5000))), None);
-        assert_eq!(place("sandbox=docker:web").unwrap().path, ".");
+        assert_eq!(location("path=a"), None);
+        assert_eq!(location("session=s&path=a%00b"), None);
+        assert_eq!(
+            location(&format!("session=s&path={}", "a".repeat(5000))),
+            None
+        );
+        assert_eq!(location("sandbox=docker:web").unwrap().path, ".");
     }
 
     #[test]
@@ -347,11 +358,11 @@ mod tests {
             ("/a", Some("/")),
             ("/a/b/", Some("/a")),
         ] {
-            let place = SandboxPlace {
+            let location = SandboxLocation {
                 path: path.to_owned(),
-                ..SandboxPlace::default()
+                ..SandboxLocation::default()
             };
-            assert_eq!(place.parent().as_deref(), parent, "{path}");
+            assert_eq!(location.parent().as_deref(), parent, "{path}");
         }
     }
 }

@@ -303,20 +303,20 @@ impl FileDownload {
     ///
     /// [`ErrorKind::TooLarge`] beyond the limit, [`ErrorKind::Broken`] and [`ErrorKind::Timeout`].
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        let Some(piece) = self.response.chunk().await? else {
+        let Some(chunk) = self.response.chunk().await? else {
             return Ok(None);
         };
-        self.read = self.read.saturating_add(piece.len() as u64);
+        self.read = self.read.saturating_add(chunk.len() as u64);
         // The end of the file is unknown, so the position of the first byte beyond the limit is reported.
         check_size(self.read.min(self.limit.saturating_add(1)), self.limit)?;
-        Ok(Some(piece))
+        Ok(Some(chunk))
     }
 
     /// The complete content.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         let mut all = Vec::new();
-        while let Some(piece) = self.next().await? {
-            all.extend_from_slice(&piece);
+        while let Some(chunk) = self.next().await? {
+            all.extend_from_slice(&chunk);
         }
         Ok(all.into())
     }
@@ -326,7 +326,7 @@ impl FileDownload {
         stream::unfold(Some(self), |state| async move {
             let mut download = state?;
             match download.next().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some(download))),
+                Ok(Some(chunk)) => Some((Ok(chunk), Some(download))),
                 Ok(None) => None,
                 // `None` ends the stream: the remainder of a broken body is not read.
                 Err(error) => Some((Err(Cause::from(error)), None)),

@@ -17,13 +17,13 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 impl RetryPolicy {
     /// Waits before the next attempt; `false` if no attempt is left. `made` counts attempts from 1; `asked` is
     /// `Retry-After`.
-    pub(crate) async fn again(self, made: u32, asked: Option<Duration>) -> bool {
+    pub(crate) async fn again(self, made: u32, requested: Option<Duration>) -> bool {
         if made > self.retries {
             return false;
         }
         let own = self.base.saturating_mul(2_u32.saturating_pow(made - 1));
         // The peer's delay is used, but it must not block a turn for minutes.
-        tokio::time::sleep(asked.unwrap_or(own).min(MAX_RETRY_AFTER)).await;
+        tokio::time::sleep(requested.unwrap_or(own).min(MAX_RETRY_AFTER)).await;
         true
     }
 }

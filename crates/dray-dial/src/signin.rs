@@ -86,10 +86,10 @@ impl DialClient {
             .json(&batch);
         let mut response = self.send(request).await?;
         let (mut decoder, mut read) = (SseDecoder::new(MAX_RESPONSE_BYTES), 0);
-        while let Some(piece) = response.chunk().await? {
-            read += piece.len();
+        while let Some(chunk) = response.chunk().await? {
+            read += chunk.len();
             let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
-            let events = decoder.push(&piece).map_err(malformed)?;
+            let events = decoder.push(&chunk).map_err(malformed)?;
             let mut data = events.into_iter().filter_map(|event| event.data);
             // The first event is the response (quickapps 28). Returning drops the connection, which the peer would keep
             // open.

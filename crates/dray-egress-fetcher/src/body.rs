@@ -18,7 +18,7 @@ use crate::sink::ByteSink;
 
 /// Decoded bytes that are kept to recognise the type of a file.
 const SNIFF_BYTES: usize = 4096;
-/// Size in bytes of the buffer for one piece of decoded output.
+/// Size in bytes of the buffer for one chunk of decoded output.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The bounds of one body.
@@ -26,7 +26,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub struct BodyLimits {
     /// Most bytes over the wire, and most bytes stored (B-2).
     pub limit: u64,
-    /// Longest wait for the next piece (B-8).
+    /// Longest wait for the next chunk (B-8).
     pub idle: Duration,
     /// Least bytes per second over the whole body, once the grace is over; 0 for none (B-8).
     pub floor: u64,
@@ -161,7 +161,7 @@ async fn decode_chunk<S: ByteSink>(
     counts: &mut BodyCounts,
 ) -> Result<(), FetchError> {
     loop {
-        // Even a piece without output is work.
+        // Even a chunk without output is work.
         tokio::task::coop::consume_budget().await;
         let progress = decoder.step(input, buffer).map_err(decode_failure)?;
         input = input.get(progress.read..).unwrap_or_default();
@@ -175,7 +175,7 @@ async fn decode_chunk<S: ByteSink>(
     }
 }
 
-/// The sink, with the bounds that every piece has to pass.
+/// The sink, with the bounds that every chunk has to pass.
 struct BoundedSink<'a, S> {
     sink: &'a mut S,
     budget: &'a TimeBudget,
@@ -238,7 +238,7 @@ impl SlowPeerWatch {
         chunk.map_err(|error| FetchError::new(error.code(), FetchPhase::Body).because(error))
     }
 
-    /// How long the next piece may take: the idle limit, or until the average falls below the floor.
+    /// How long the next chunk may take: the idle limit, or until the average falls below the floor.
     fn read_timeout(&self, received: u64) -> Duration {
         // A floor of 0 has no quotient: only the idle limit holds.
         match received.checked_div(self.floor) {

@@ -1,4 +1,4 @@
-//! Undoes one `Content-Encoding`, in pieces and within a work bound (egress-security B-4, B-5).
+//! Undoes one `Content-Encoding`, in chunks and within a work bound (egress-security B-4, B-5).
 //!
 //! Only `Content-Encoding` is undone, never the format of the file itself (B-6). The caller owns the buffers and the
 //! size limit; this module does no I/O. gzip is RFC 1952 with every member, checksum and length checked; deflate is

@@ -15,7 +15,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Where a credential stands in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CredentialPlace {
+pub enum CredentialLocation {
     /// A header field, which replaces one of the caller.
     Header(HeaderName),
     /// A parameter of the query, unless the caller's URL has one of this name.
@@ -32,7 +32,7 @@ pub struct Credential {
     /// The only port at which it is sent.
     pub port: u16,
     /// The place of the value in a request.
-    pub place: CredentialPlace,
+    pub place: CredentialLocation,
     /// The value, as it is sent.
     pub value: Secret,
     /// Whether it may be sent over plain http.
@@ -54,7 +54,7 @@ impl Credential {
     }
 
     fn has_parameter(&self, url: &CanonicalUrl) -> bool {
-        let CredentialPlace::Query(name) = &self.place else {
+        let CredentialLocation::Query(name) = &self.place else {
             return false;
         };
         let query = url.path_and_query().split_once('?');
@@ -67,7 +67,7 @@ impl Credential {
 
     /// The header field; `None` for a parameter.
     pub fn header(&self) -> Option<(HeaderName, HeaderValue)> {
-        let CredentialPlace::Header(name) = &self.place else {
+        let CredentialLocation::Header(name) = &self.place else {
             return None;
         };
         let mut value = HeaderValue::from_str(self.value.expose()).ok()?;
@@ -78,7 +78,7 @@ impl Credential {
     /// Path and query for the target.
     pub fn path_and_query<'a>(&self, url: &'a CanonicalUrl) -> Cow<'a, str> {
         let path = url.path_and_query();
-        let CredentialPlace::Query(name) = &self.place else {
+        let CredentialLocation::Query(name) = &self.place else {
             return path.into();
         };
         let value = utf8_percent_encode(self.value.expose(), NON_ALPHANUMERIC);
@@ -108,7 +108,7 @@ impl CredentialStore {
 mod tests {
     use super::*;
 
-    fn credential(place: CredentialPlace) -> Credential {
+    fn credential(place: CredentialLocation) -> Credential {
         Credential {
             name: "files".to_owned(),
             host: "files.example.org".to_owned(),
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_credential_is_for_its_host_port_scheme_and_tenants_alone() {
-        let header = CredentialPlace::Header(http::header::AUTHORIZATION);
+        let header = CredentialLocation::Header(http::header::AUTHORIZATION);
         let store = CredentialStore::new(vec![credential(header)]);
         assert!(
             store
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_parameter_is_encoded_and_does_not_repeat_one_of_the_caller() {
-        let query = credential(CredentialPlace::Query("key".to_owned()));
+        let query = credential(CredentialLocation::Query("key".to_owned()));
         for (text, expected) in [
             ("https://files.example.org/a", "/a?key=hunter2%20%26%3F"),
             (
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn no_form_of_a_credential_shows_its_value() {
-        let header = credential(CredentialPlace::Header(http::header::AUTHORIZATION));
+        let header = credential(CredentialLocation::Header(http::header::AUTHORIZATION));
         let (_, value) = header.header().unwrap();
         let store = CredentialStore::new(vec![header]);
         assert!(!format!("{store:?} {value:?}").contains("hunter2"));

@@ -237,7 +237,7 @@ fn drive_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
 }
 
 impl WireBody {
-    /// Returns the next piece, at most 64 KiB (B-1), or `None` at the verified end. Trailers are ignored.
+    /// Returns the next chunk, at most 64 KiB (B-1), or `None` at the verified end. Trailers are ignored.
     pub async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
         loop {
             match poll_fn(|cx| self.poll_frame(cx)).await {

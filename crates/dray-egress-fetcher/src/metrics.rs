@@ -18,14 +18,14 @@ use instruments::{CounterSet, GaugeSet, HistogramSet};
 
 /// A place of audit events beside log and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditPlace {
+pub enum AuditDestination {
     /// A rotated file of lines.
     File,
     /// A server that speaks RFC 5424.
     Syslog,
 }
 
-impl AuditPlace {
+impl AuditDestination {
     /// The name in logs.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -157,10 +157,10 @@ impl EgressMetrics {
     }
 
     /// Counts an event that did not reach a place beside log and stream.
-    pub fn audit_dropped(&self, place: AuditPlace, reason: &'static str) {
+    pub fn audit_dropped(&self, place: AuditDestination, reason: &'static str) {
         let counter = match place {
-            AuditPlace::File => &self.counters.audit_file,
-            AuditPlace::Syslog => &self.counters.audit_syslog,
+            AuditDestination::File => &self.counters.audit_file,
+            AuditDestination::Syslog => &self.counters.audit_syslog,
         };
         counter.add(1, &[KeyValue::new("reason", reason)]);
     }

@@ -352,15 +352,15 @@ impl QuestionStore {
                 self.metrics.questioned("too_many");
                 return Ok(HostAnswer::NotAsked);
             }
-            let asked = self.new_question(question, now_ms);
+            let new_record = self.new_question(question, now_ms);
             record.session.clone_from(session);
-            record.questions.push(asked.clone());
+            record.questions.push(new_record.clone());
             match self.write(&key, &record, revision).await {
                 Ok(()) => {
                     self.metrics.questioned("asked");
-                    self.report_asked(&tenant, &record.to_proto(&key, &asked))
+                    self.report_asked(&tenant, &record.to_proto(&key, &new_record))
                         .await;
-                    return Ok(HostAnswer::Waiting(key.id(&asked)));
+                    return Ok(HostAnswer::Waiting(key.id(&new_record)));
                 }
                 Err(KeyError::Stale | KeyError::Exists) => {}
                 Err(error) => return Err(error.into()),

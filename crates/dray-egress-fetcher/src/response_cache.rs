@@ -146,8 +146,8 @@ impl CacheStore {
         // Eight bytes are enough to spread URLs evenly over any number of places.
         let number = digest.as_bytes().iter().take(8);
         let number = number.fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
-        let place = number % u64::from(self.settings.max_entries.max(1));
-        format!("place.{}.{place}", tenant.token())
+        let slot = number % u64::from(self.settings.max_entries.max(1));
+        format!("place.{}.{slot}", tenant.token())
     }
 
     /// The record of a URL, and the revision of its place.

@@ -51,7 +51,7 @@ pub struct EgressFetcher {
     audit_required: bool,
     questions: QuestionStore,
     cache: Option<Arc<CacheStore>>,
-    audit_places: Vec<AuditQueue>,
+    audit_queues: Vec<AuditQueue>,
     proxy: Option<RunningProxy>,
 }
 
@@ -137,9 +137,9 @@ impl Service for EgressFetcher {
         if let Some(proxy) = &self.proxy {
             proxy.stop().await;
         }
-        for place in &self.audit_places {
+        for queue in &self.audit_queues {
             // A disk or server that does not answer keeps no process from its end.
-            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, place.flush()).await;
+            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, queue.flush()).await;
         }
     }
 }
@@ -172,8 +172,8 @@ impl EgressFetcher {
         let tls = tls_client(config).await?;
         let limits = FetchAdmission::new(compiled.sizes);
         let metrics = start_metrics(&compiled, &limits, cx);
-        let audit_places = open_audit_places(&compiled, &metrics)?;
-        let auditor = auditor_of(config, cx, &metrics, audit_places.clone());
+        let audit_queues = open_audit_queues(&compiled, &metrics)?;
+        let auditor = auditor_of(config, cx, &metrics, audit_queues.clone());
         let questions = QuestionStore::new(
             &cx.bus,
             cx.clock.clone(),
@@ -226,7 +226,7 @@ impl EgressFetcher {
             audit_required: config.audit_required,
             questions,
             cache,
-            audit_places,
+            audit_queues,
         })
     }
 
@@ -319,7 +319,7 @@ fn auditor_of(
     config: &Config,
     cx: &ServiceContext,
     metrics: &EgressMetrics,
-    places: Vec<AuditQueue>,
+    queues: Vec<AuditQueue>,
 ) -> Auditor {
     Auditor::new(
         cx.bus.clone(),
@@ -328,29 +328,29 @@ fn auditor_of(
         cx.tasks.clone(),
         audit_key(config),
         config.private_cidrs.clone(),
-        places,
+        queues,
     )
 }
 
 /// Opens the places of audit events beside log and stream.
-fn open_audit_places(
+fn open_audit_queues(
     compiled: &CompiledConfig,
     metrics: &EgressMetrics,
 ) -> Result<Vec<AuditQueue>, StartError> {
-    let mut places = Vec::new();
+    let mut queues = Vec::new();
     if let Some(settings) = &compiled.audit_file {
         let opened = AuditQueue::to_file(settings, metrics.clone()).map_err(|error| {
             StartError::with_source("egress-fetcher.audit_file.path cannot be written", error)
         })?;
-        places.push(opened);
+        queues.push(opened);
     }
     if let Some(settings) = &compiled.audit_syslog {
         let opened = AuditQueue::to_syslog(settings, metrics.clone()).map_err(|error| {
             StartError::with_source("egress-fetcher.audit_syslog cannot be started", error)
         })?;
-        places.push(opened);
+        queues.push(opened);
     }
-    Ok(places)
+    Ok(queues)
 }
 
 /// The credentials of the configuration, which was checked.

@@ -12,7 +12,7 @@ use crate::label::ResponseLabels;
 ///
 /// Exactly one of `finish` and `discard` follows the last `write`; a sink that is merely dropped discards what it has.
 pub trait ByteSink: Send {
-    /// Takes one piece, at most 64 KiB. Waits while the store behind it is slower than the peer.
+    /// Takes one chunk, at most 64 KiB. Waits while the store behind it is slower than the peer.
     fn write(&mut self, chunk: Bytes) -> impl Future<Output = Result<(), SinkError>> + Send;
 
     /// Makes the file final and returns its size and digest.

@@ -151,7 +151,7 @@ impl ByteSink for StagedFile {
     async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
         let large = chunk.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
         if large {
-            // What is held comes before this piece.
+            // What is held comes before this chunk.
             let writer = self.flush().await?;
             return writer.write(chunk).await.map_err(SinkError::new);
         }

@@ -70,11 +70,11 @@ impl FileCatalog {
     /// could claim, or that is a file's id, belongs to neither.
     pub fn new(entries: Vec<CatalogEntry>) -> Self {
         let mut kept: Vec<CatalogEntry> = Vec::new();
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut index_of_key: BTreeMap<String, usize> = BTreeMap::new();
         for entry in entries {
-            let known = places.get(&entry.file.id).copied();
+            let known = index_of_key.get(&entry.file.id).copied();
             let Some(earlier) = known.and_then(|at| kept.get_mut(at)) else {
-                places.insert(entry.file.id.clone(), kept.len());
+                index_of_key.insert(entry.file.id.clone(), kept.len());
                 kept.push(entry);
                 continue;
             };
@@ -95,7 +95,8 @@ impl FileCatalog {
                 *claims.entry(form.clone()).or_default() += 1;
             }
         }
-        let is_clear = |form: &String| claims.get(form) == Some(&1) && !places.contains_key(form);
+        let is_clear =
+            |form: &String| claims.get(form) == Some(&1) && !index_of_key.contains_key(form);
         for entry in &mut kept {
             entry.aliases.retain(is_clear);
             entry.positions.retain(is_clear);

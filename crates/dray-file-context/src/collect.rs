@@ -139,7 +139,7 @@ impl<'a> CollectRules<'a> {
                 kept.left_out.extend(left_out);
                 continue;
             }
-            let places = (index, strict);
+            let index_and_mode = (index, strict);
             // Counted before the type is known, so ids may have gaps (section 4, step 6).
             index += 1;
             strict += usize::from(!url.starts_with("data:"));
@@ -150,7 +150,7 @@ impl<'a> CollectRules<'a> {
                 continue;
             }
             let part = candidate.part.clone();
-            match self.found(candidate, places, (url.clone(), refusal), identity) {
+            match self.found(candidate, index_and_mode, (url.clone(), refusal), identity) {
                 Some(found) => kept.found.push(found),
                 None => kept
                     .left_out

@@ -58,9 +58,9 @@ pub fn file_name(url: &str) -> Option<String> {
     }
     let url = crate::address::without_fragment(url);
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let asked = url::form_urlencoded::parse(query.as_bytes())
+    let query_name = url::form_urlencoded::parse(query.as_bytes())
         .find(|(name, value)| name == "filename" && !value.is_empty());
-    if let Some((_, name)) = asked {
+    if let Some((_, name)) = query_name {
         // Already decoded; the peer decodes such a name twice (5.2).
         return Some(name.into_owned());
     }

@@ -12,7 +12,7 @@ use crate::renew::{RenewalRefusal, RenewedLinks};
 
 /// The place where a file was found; it determines the effect of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReferencePlace {
+pub enum ReferenceLocation {
     /// The current message: a failure fails the run.
     Current,
     /// An earlier message: a failure is a warning.
@@ -79,17 +79,19 @@ impl ReferenceTable {
     pub fn register(
         &mut self,
         part: &FilePart,
-        place: &ReferencePlace,
+        location: &ReferenceLocation,
     ) -> Result<Option<&FileReference>, UnregisteredReason> {
         match self.reference(part) {
             Ok(reference) => {
                 let at = self.keep(reference, part.url.as_deref());
                 Ok(self.kept.get(at))
             }
-            Err(refusal) => match place {
-                ReferencePlace::Current => Err(refusal.into()),
-                ReferencePlace::Source(source) => Err(UnregisteredReason::Source(source.clone())),
-                ReferencePlace::History => {
+            Err(refusal) => match location {
+                ReferenceLocation::Current => Err(refusal.into()),
+                ReferenceLocation::Source(source) => {
+                    Err(UnregisteredReason::Source(source.clone()))
+                }
+                ReferenceLocation::History => {
                     self.warnings.push((part.name.clone(), refusal));
                     Ok(None)
                 }
@@ -296,14 +298,14 @@ mod tests {
     #[test]
     fn r_15_old_and_new_urls_of_one_file_are_one_reference() {
         let mut run = references();
-        run.register(&private("x/a"), &ReferencePlace::Current)
+        run.register(&private("x/a"), &ReferenceLocation::Current)
             .unwrap();
-        run.register(&private("x/a"), &ReferencePlace::History)
+        run.register(&private("x/a"), &ReferenceLocation::History)
             .unwrap();
         // The old URL without its key.
         run.register(
             &external("https://s3.example/x/a?old#page"),
-            &ReferencePlace::Current,
+            &ReferenceLocation::Current,
         )
         .unwrap();
         assert_eq!(run.all().len(), 1);
@@ -328,7 +330,7 @@ mod tests {
     fn external_files_are_one_with_any_fragment() {
         let mut run = references();
         for url in ["https://ok.example/a#1", "https://ok.example/a#2"] {
-            run.register(&external(url), &ReferencePlace::Current)
+            run.register(&external(url), &ReferenceLocation::Current)
                 .unwrap();
         }
         assert_eq!(run.all().len(), 1);
@@ -338,26 +340,26 @@ mod tests {
     #[test]
     fn r_15_a_failure_means_what_its_place_says() {
         let mut run = references();
-        let mut said = |part: &FilePart, place: ReferencePlace| {
-            run.register(part, &place).unwrap_err().to_string()
+        let mut said = |part: &FilePart, location: ReferenceLocation| {
+            run.register(part, &location).unwrap_err().to_string()
         };
         assert_eq!(
-            said(&private("y/a"), ReferencePlace::Current),
+            said(&private("y/a"), ReferenceLocation::Current),
             "Workflow file key does not belong to the current workflow"
         );
         assert_eq!(
-            said(&external("/a.pdf"), ReferencePlace::Current),
+            said(&external("/a.pdf"), ReferenceLocation::Current),
             "Invalid workflow file URL"
         );
         assert_eq!(
             said(
                 &external("https://bad.example/a"),
-                ReferencePlace::Source("variable".into())
+                ReferenceLocation::Source("variable".into())
             ),
             "Invalid workflow variable file URL"
         );
         assert_eq!(
-            run.register(&private("y/a"), &ReferencePlace::History),
+            run.register(&private("y/a"), &ReferenceLocation::History),
             Ok(None)
         );
         assert_eq!(run.warnings(), [("y/a".to_owned(), RenewalRefusal::Scope)]);
@@ -367,7 +369,7 @@ mod tests {
     fn a_child_inherits_private_files_and_keeps_external_ones_to_itself() {
         let mut parent = references();
         parent
-            .register(&private("x/a"), &ReferencePlace::Current)
+            .register(&private("x/a"), &ReferenceLocation::Current)
             .unwrap();
         let message = [private("x/a"), external("https://ok.example/new")];
         let child = parent

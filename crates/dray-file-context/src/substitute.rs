@@ -70,10 +70,10 @@ fn replace_strings(
 /// object is ignored.
 pub fn merge_arguments(
     configured: &Map<String, Value>,
-    said: &Map<String, Value>,
+    given_arguments: &Map<String, Value>,
 ) -> Map<String, Value> {
     let mut merged = configured.clone();
-    for (key, value) in said {
+    for (key, value) in given_arguments {
         merged.insert(key.clone(), value.clone());
     }
     merged

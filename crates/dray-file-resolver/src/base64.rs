@@ -4,7 +4,7 @@
 
 use base64_simd::STANDARD;
 
-/// Encodes pieces of any size into the same text that one piece would give.
+/// Encodes chunks of any size into the same text that one chunk would give.
 #[derive(Debug, Default)]
 pub struct Base64Stream {
     carry: Vec<u8>,
@@ -26,7 +26,7 @@ impl Base64Stream {
             self.carry.clear();
         }
         let whole = rest.len() - rest.len() % 3;
-        // Only the end of the file may have padding, so incomplete groups wait for the next piece.
+        // Only the end of the file may have padding, so incomplete groups wait for the next chunk.
         let (groups, tail) = rest.split_at_checked(whole).unwrap_or((rest, &[]));
         STANDARD.encode_append(groups, out);
         self.carry.extend_from_slice(tail);

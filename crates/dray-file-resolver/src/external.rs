@@ -41,7 +41,7 @@ pub async fn fetch_external(
     };
     // The fetcher itself retries; a repeated call would multiply its attempts.
     match bus.call_once(&fetch.meta, &request).await {
-        Ok(answer) => Ok(check_reply(answer, fetch)?),
+        Ok(reply) => Ok(check_reply(reply, fetch)?),
         Err(error) => Err(load_error(error, url)),
     }
 }
@@ -72,11 +72,11 @@ fn failed(url: DisplayName, source: CallError) -> LoadError {
 }
 
 /// Checks the fetcher's reply against itself and against the request.
-fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
+fn check_reply(reply: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
     let broken = |what| ResolveError::EgressAnswer(what);
-    let sha256 = Sha256Digest::try_from(answer.sha256.as_slice())
+    let sha256 = Sha256Digest::try_from(reply.sha256.as_slice())
         .map_err(|_| broken("the digest is not 32 bytes"))?;
-    let content = answer.content.ok_or(broken("the reply has no content"))?;
+    let content = reply.content.ok_or(broken("the reply has no content"))?;
     let content =
         ContentSource::try_from(content).map_err(|_| broken("the content is not valid"))?;
     let (size, is_consistent) = match &content {
@@ -87,17 +87,17 @@ fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFi
         ),
         ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
     };
-    if !is_consistent || size != answer.size {
+    if !is_consistent || size != reply.size {
         return Err(broken("the content is not what the answer says"));
     }
     if size > fetch.limit.as_u64() {
         return Err(broken("the content is larger than requested"));
     }
     // The server's own label first; the sniffed one only fills a gap.
-    let media_type = if answer.media_type.is_empty() {
-        answer.sniffed_media_type
+    let media_type = if reply.media_type.is_empty() {
+        reply.sniffed_media_type
     } else {
-        answer.media_type
+        reply.media_type
     };
     Ok(LoadedFile {
         content,

@@ -2,7 +2,7 @@
 //! 30, 31).
 //!
 //! Arguments are processed one after another, and the first failure ends the call. Memory per call is bounded and
-//! does not grow with the files: the arguments themselves (`max_arguments`), the inline limit, one piece of a file,
+//! does not grow with the files: the arguments themselves (`max_arguments`), the inline limit, one chunk of a file,
 //! and 8 MiB in a store writer.
 
 mod fill;

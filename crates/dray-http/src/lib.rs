@@ -63,5 +63,5 @@ pub use sse::{EventTooLong, SseDecoder, SseEvent};
 /// Why a body or a destination failed; for the log, never for the peer.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The pieces of a body in order; readers stop at the first error.
+/// The chunks of a body in order; readers stop at the first error.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Cause>> + Send>>;

@@ -12,11 +12,11 @@ use crate::exactly::announced_length_stream;
 /// A form under construction. Parts are sent in the order in which they were added.
 pub struct MultipartForm {
     boundary: String,
-    pieces: Vec<FormPiece>,
+    parts: Vec<FormPart>,
     length: u64,
 }
 
-enum FormPiece {
+enum FormPart {
     Bytes(Bytes),
     Stream(u64, ByteStream),
 }
@@ -32,7 +32,7 @@ impl MultipartForm {
     pub fn new() -> Self {
         Self {
             boundary: format!("dray-{:032x}", rand::random::<u128>()),
-            pieces: Vec::new(),
+            parts: Vec::new(),
             length: 0,
         }
     }
@@ -72,7 +72,7 @@ impl MultipartForm {
         self.head(name, Some(file_name), Some(media_type));
         // The announced size; `finish` enforces it on the stream.
         self.length += size;
-        self.pieces.push(FormPiece::Stream(size, body));
+        self.parts.push(FormPart::Stream(size, body));
         self.bytes(Bytes::from_static(b"\r\n"));
         self
     }
@@ -116,7 +116,7 @@ impl MultipartForm {
 
     fn bytes(&mut self, bytes: Bytes) {
         self.length += bytes.len() as u64;
-        self.pieces.push(FormPiece::Bytes(bytes));
+        self.parts.push(FormPart::Bytes(bytes));
     }
 
     /// Content type with the boundary, exact length in bytes, and the body.
@@ -124,15 +124,15 @@ impl MultipartForm {
         let end = format!("--{}--\r\n", self.boundary);
         self.bytes(end.into());
         let media_type = format!("multipart/form-data; boundary={}", self.boundary);
-        let pieces = self.pieces.into_iter().map(|part| match part {
-            FormPiece::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
+        let parts = self.parts.into_iter().map(|part| match part {
+            FormPart::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
             // Each file by itself: otherwise a surplus in one could hide a shortage in another.
-            FormPiece::Stream(size, body) => announced_length_stream(size, body),
+            FormPart::Stream(size, body) => announced_length_stream(size, body),
         });
         (
             media_type,
             self.length,
-            stream::iter(pieces).flatten().boxed(),
+            stream::iter(parts).flatten().boxed(),
         )
     }
 }
@@ -185,8 +185,8 @@ mod tests {
             body,
         );
         let (media_type, length, body) = form.finish();
-        let pieces: Vec<_> = body.map(Result::unwrap).collect().await;
-        let text = String::from_utf8(pieces.concat()).unwrap();
+        let parts: Vec<_> = body.map(Result::unwrap).collect().await;
+        let text = String::from_utf8(parts.concat()).unwrap();
         assert_eq!(text.len() as u64, length);
         let boundary = media_type.split_once("boundary=").unwrap().1;
         assert!(text.starts_with(&format!("--{boundary}\r\n")));

@@ -1,4 +1,4 @@
-//! A response on its way in: its head at hand, its body read in pieces.
+//! A response on its way in: its head at hand, its body read in chunks.
 
 use std::fmt;
 use std::time::Duration;
@@ -55,14 +55,14 @@ impl HttpResponse {
         self.header("content-length")?.parse().ok()
     }
 
-    /// The next piece of the body, of any size; `None` at the end. Cancel safe: a chunk is either returned or stays
+    /// The next chunk of the body, of any size; `None` at the end. Cancel safe: a chunk is either returned or stays
     /// unread.
     ///
     /// # Errors
     ///
     /// [`FailureKind::Broken`] and [`FailureKind::Idle`].
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        // Per piece, not for the body: an honest large transfer may take long (sandbox-transfer 1.6).
+        // Per chunk, not for the body: an honest large transfer may take long (sandbox-transfer 1.6).
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             // `without_url`, here and below: some platforms carry their token in the path.

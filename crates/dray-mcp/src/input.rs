@@ -162,10 +162,10 @@ impl InputGate {
             requested_schema: question.schema,
         };
         if !is_stateless(context) {
-            let asked = context
+            let question_key = context
                 .peer
                 .create_elicitation_with_timeout(params, Some(ANSWER_TIMEOUT));
-            let result = asked.await.map_err(InputError::Failed)?;
+            let result = question_key.await.map_err(InputError::Failed)?;
             return Ok(answer(&result.action, result.content));
         }
         let binding = question.binding.as_deref();
@@ -178,8 +178,8 @@ impl InputGate {
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         let requests = InputRequests::from([(question.key.to_owned(), request)]);
         // A new nonce each time, so that a repeated answer can be distinguished from a new one.
-        let asked = format!("{}#{:016x}", question.key, rand::random::<u64>());
-        let state = binding.map(|binding| self.seal(&asked, binding));
+        let question_key = format!("{}#{:016x}", question.key, rand::random::<u64>());
+        let state = binding.map(|binding| self.seal(&question_key, binding));
         Ok(InputAnswer::Pending(InputRequiredResult::new(
             Some(requests),
             state,
@@ -197,9 +197,9 @@ impl InputGate {
             (None, _) => Ok(true),
             (Some(_), None) => Ok(false),
             (Some(binding), Some(state)) => {
-                let asked = self.open(state, binding)?;
+                let question_key = self.open(state, binding)?;
                 // The nonce is after `#`.
-                Ok(asked.split('#').next() == Some(key))
+                Ok(question_key.split('#').next() == Some(key))
             }
         }
     }

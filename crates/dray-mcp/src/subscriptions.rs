@@ -124,13 +124,13 @@ impl ResourceWatch {
 /// The places for watched resources of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchLimiter {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Default for WatchLimiter {
     fn default() -> Self {
         Self {
-            places: Arc::new(Semaphore::new(MAX_WATCHED)),
+            permits: Arc::new(Semaphore::new(MAX_WATCHED)),
         }
     }
 }
@@ -147,8 +147,8 @@ impl WatchLimiter {
         uri: &str,
     ) -> Result<ResourceWatch, Fault> {
         let resource = WatchedResource::parse(access, uri)?;
-        let place = self.places.clone().try_acquire_owned();
-        let place = place.map_err(|_| too_many("The server"))?;
+        let permit = self.permits.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| too_many("The server"))?;
         // A missing file may appear later; another failure would repeat forever.
         let (last, is_due) = match resource.fingerprint(access).await {
             // A delivery that ended while the subscription began: its client must not wait for ever.
@@ -162,7 +162,7 @@ impl WatchLimiter {
             resource,
             last,
             is_due,
-            _place: place,
+            _place: permit,
         })
     }
 }

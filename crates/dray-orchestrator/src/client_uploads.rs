@@ -387,11 +387,11 @@ fn named_parts(
 ) -> Result<Vec<UploadPart>, RequestFailure> {
     let mut parts: Vec<UploadPart> = Vec::with_capacity(part_ids.len());
     for (number, id) in part_ids.iter().enumerate() {
-        let place = format!("part_ids[{number}]");
+        let field = format!("part_ids[{number}]");
         let part = record.part(id);
-        let part = part.ok_or_else(|| wrong(&place, "The upload has no part with this id."))?;
+        let part = part.ok_or_else(|| wrong(&field, "The upload has no part with this id."))?;
         if parts.iter().any(|other| other.id == part.id) {
-            return Err(wrong(&place, "The part is named twice."));
+            return Err(wrong(&field, "The part is named twice."));
         }
         parts.push(part.clone());
     }

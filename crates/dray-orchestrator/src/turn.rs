@@ -163,11 +163,11 @@ pub(crate) struct AgentEngine {
 impl Agent for AgentEngine {
     async fn answer(
         &self,
-        asked: CheckedChatRequest,
+        request: CheckedChatRequest,
         sink: EventSink,
     ) -> Result<AnswerEnd, RequestFailure> {
         let begun = self.parts.metrics.begin();
-        let answered = self.turn(asked, &sink, None).await;
+        let answered = self.turn(request, &sink, None).await;
         begun.end(answered.as_ref().err());
         answered
     }
@@ -208,15 +208,15 @@ impl Agent for AgentEngine {
 impl AgentEngine {
     async fn turn(
         &self,
-        asked: CheckedChatRequest,
+        request: CheckedChatRequest,
         sink: &EventSink,
         lineage: Option<AgentLineage>,
     ) -> Result<AnswerEnd, RequestFailure> {
-        let telemetry = Arc::new(TurnTelemetry::new(&self.parts, &asked));
+        let telemetry = Arc::new(TurnTelemetry::new(&self.parts, &request));
         let span = telemetry.agent_span();
         // As a trait object: turns contain turns, of called agents.
         let running: BoxFuture<'_, _> =
-            Box::pin(self.run_turn(asked, sink, lineage, Arc::clone(&telemetry)));
+            Box::pin(self.run_turn(request, sink, lineage, Arc::clone(&telemetry)));
         let ended = running.instrument(span.clone()).await;
         telemetry.end_turn(&span, &ended);
         ended
@@ -224,12 +224,12 @@ impl AgentEngine {
 
     async fn run_turn(
         &self,
-        asked: CheckedChatRequest,
+        request: CheckedChatRequest,
         sink: &EventSink,
         lineage: Option<AgentLineage>,
         telemetry: Arc<TurnTelemetry>,
     ) -> Result<AnswerEnd, RequestFailure> {
-        if asked.is_dial && !asked.request.tools.is_empty() {
+        if request.is_dial && !request.request.tools.is_empty() {
             tracing::warn!(
                 "tools of a client of DIAL are not offered: only those of the manifest are"
             );
@@ -237,12 +237,12 @@ impl AgentEngine {
         let loaded = self
             .parts
             .loader
-            .load(&asked.caller, &asked.identity, &asked.manifest)
+            .load(&request.caller, &request.identity, &request.manifest)
             .await?;
         // Boxed: the futures of a turn are large, and they would make that of each caller as large.
         let opened = Box::pin(open::open_turn(
             &self.parts,
-            asked,
+            request,
             loaded,
             lineage,
             telemetry,

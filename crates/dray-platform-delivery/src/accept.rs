@@ -8,7 +8,7 @@ use dray_proto::v1;
 use dray_types::Deadline;
 
 use crate::cache::ClaimKeeper;
-use crate::chat_places::ChatPlaces;
+use crate::chat_positions::ChatPositions;
 use crate::error::DeliveryError;
 use crate::gather::{GatherRequest, RequestContext};
 use crate::records::{self, RecordError};
@@ -18,7 +18,7 @@ pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A chat, and the delivery that has a place in it.
 #[derive(Debug)]
-struct ChatPlace {
+struct QueuedDelivery {
     chat: String,
     delivery: String,
     is_new: bool,
@@ -29,7 +29,7 @@ struct ChatPlace {
 pub(crate) struct RequestIntake {
     pub(crate) context: RequestContext,
     pub(crate) claims: ClaimKeeper,
-    pub(crate) places: ChatPlaces,
+    pub(crate) places: ChatPositions,
 }
 
 impl RequestIntake {
@@ -45,17 +45,17 @@ impl RequestIntake {
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.claims.with_kept_claims(meta, work).await?;
         // Before the publication: the next request of the same caller gets a later place.
-        let place = self.take_place(meta, &work).await?;
+        let position = self.take_position(meta, &work).await?;
         let published = self.context.bus.publish_work(&envelope, &work).await;
         let is_repeated = published
             .as_ref()
             .is_ok_and(|published| published.duplicate);
-        if let Some(place) = place
-            && place.is_new
+        if let Some(position) = position
+            && position.is_new
             && (is_repeated || published.is_err())
         {
             self.places
-                .release_place(&place.chat, &place.delivery)
+                .release_place(&position.chat, &position.delivery)
                 .await;
         }
         let published = published?;
@@ -70,11 +70,11 @@ impl RequestIntake {
     ///
     /// # Errors
     /// The bus failed, so the order of the chat is unknown.
-    async fn take_place(
+    async fn take_position(
         &self,
         meta: &Meta,
         work: &v1::SendFileRequested,
-    ) -> Result<Option<ChatPlace>, DeliveryError> {
+    ) -> Result<Option<QueuedDelivery>, DeliveryError> {
         let order = GatherRequest {
             meta,
             work,
@@ -94,12 +94,12 @@ impl RequestIntake {
             return Ok(None);
         };
         let delivery = records::record_key(&meta.tenant, &meta.operation);
-        let place = self.places.order.take(&chat, &delivery).await;
-        let place = place.map_err(RecordError::Unreachable)?;
-        Ok(Some(ChatPlace {
+        let position = self.places.order.take(&chat, &delivery).await;
+        let position = position.map_err(RecordError::Unreachable)?;
+        Ok(Some(QueuedDelivery {
             chat,
             delivery,
-            is_new: place.is_new,
+            is_new: position.is_new,
         }))
     }
 }

@@ -76,7 +76,7 @@ impl AccountChecker {
     async fn check_one(&self, account: Arc<PlatformAccount>, until: Instant) -> v1::AccountCheck {
         let begun = Instant::now();
         let checked_at_ms = self.clock.now_ms();
-        let asked = async {
+        let reply = async {
             // Held during the request: callers who come meanwhile get its result instead of a request of their own.
             let mut last = account.last_check.lock().await;
             if let Some(check) = last.as_ref()
@@ -91,7 +91,7 @@ impl AccountChecker {
             *last = Some(check.clone());
             check
         };
-        match timeout_at(until, asked).await {
+        match timeout_at(until, reply).await {
             Ok(check) => check,
             Err(_elapsed) => {
                 let mut check = outline(&account);

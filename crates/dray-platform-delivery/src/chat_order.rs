@@ -38,7 +38,7 @@ pub struct ChatOrder {
 
 /// A place that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuePlace {
+pub struct QueuePosition {
     /// Its number: Unix milliseconds at which the delivery was requested, or a little more so that no two are equal.
     pub number: u64,
     /// Whether the delivery had no open place before.
@@ -50,11 +50,11 @@ pub struct QueuePlace {
 struct ChatQueueRecord {
     /// The largest number so far.
     last: u64,
-    open: Vec<OpenPlace>,
+    open: Vec<OpenPosition>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct OpenPlace {
+struct OpenPosition {
     /// Key of the delivery's record.
     delivery: String,
     number: u64,
@@ -62,13 +62,13 @@ struct OpenPlace {
 }
 
 impl ChatQueueRecord {
-    fn find(&mut self, delivery: &str) -> Option<&mut OpenPlace> {
+    fn find(&mut self, delivery: &str) -> Option<&mut OpenPosition> {
         self.open.iter_mut().find(|open| open.delivery == delivery)
     }
 
     fn add(&mut self, delivery: &str, number: u64, until_ms: u64) {
         if self.open.len() < MAX_PLACES {
-            self.open.push(OpenPlace {
+            self.open.push(OpenPosition {
                 delivery: delivery.to_owned(),
                 number,
                 until_ms,
@@ -95,13 +95,13 @@ impl ChatOrder {
     ///
     /// # Errors
     /// The bus.
-    pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePlace, KeyError> {
+    pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePosition, KeyError> {
         let (now_ms, until_ms) = self.times();
-        self.change(chat, |places| {
-            if let Some(open) = places.find(delivery) {
+        self.change(chat, |positions| {
+            if let Some(open) = positions.find(delivery) {
                 let number = open.number;
                 return (
-                    QueuePlace {
+                    QueuePosition {
                         number,
                         is_new: false,
                     },
@@ -110,11 +110,11 @@ impl ChatOrder {
             }
             // Clocks of replicas differ, and two requests may share a millisecond: a new place is always behind the
             // last one.
-            let number = now_ms.max(places.last + 1);
-            places.last = number;
-            places.add(delivery, number, until_ms);
+            let number = now_ms.max(positions.last + 1);
+            positions.last = number;
+            positions.add(delivery, number, until_ms);
             (
-                QueuePlace {
+                QueuePosition {
                     number,
                     is_new: true,
                 },
@@ -130,12 +130,12 @@ impl ChatOrder {
     /// The bus.
     pub async fn hold(&self, chat: &str, delivery: &str, number: u64) -> Result<(), KeyError> {
         let (_, until_ms) = self.times();
-        self.change(chat, |places| {
+        self.change(chat, |positions| {
             // The record may have been lost or trimmed since; a later place must still get a larger number.
-            places.last = places.last.max(number);
-            match places.find(delivery) {
+            positions.last = positions.last.max(number);
+            match positions.find(delivery) {
                 Some(open) => open.until_ms = until_ms,
-                None => places.add(delivery, number, until_ms),
+                None => positions.add(delivery, number, until_ms),
             }
             ((), true)
         })
@@ -147,11 +147,11 @@ impl ChatOrder {
     /// # Errors
     /// The bus. The place ends with its time.
     pub async fn release(&self, chat: &str, delivery: &str) -> Result<(), KeyError> {
-        self.change(chat, |places| {
-            let before = places.open.len();
-            places.open.retain(|open| open.delivery != delivery);
+        self.change(chat, |positions| {
+            let before = positions.open.len();
+            positions.open.retain(|open| open.delivery != delivery);
             // A place that has expired already is gone from the list, and then nothing is written.
-            ((), places.open.len() < before)
+            ((), positions.open.len() < before)
         })
         .await
     }
@@ -163,11 +163,11 @@ impl ChatOrder {
     pub async fn first(&self, chat: &str) -> Result<Option<u64>, KeyError> {
         let now_ms = self.clock.now_ms();
         let entry = self.keys.get(&chat_key(chat)).await?;
-        let places = entry
+        let positions = entry
             .map(|entry| decode_record(&entry.value))
             .unwrap_or_default();
         // An expired place stays in the record until the next change, but blocks no delivery.
-        let open = places.open.iter().filter(|open| open.until_ms > now_ms);
+        let open = positions.open.iter().filter(|open| open.until_ms > now_ms);
         Ok(open.map(|open| open.number).min())
     }
 
@@ -196,17 +196,17 @@ impl ChatOrder {
             let entry = self.keys.get(&key).await?;
             // JetStream counts revisions from 1, so 0 stands for "no entry yet".
             let revision = entry.as_ref().map_or(0, |entry| entry.revision);
-            let mut places = entry
+            let mut positions = entry
                 .map(|entry| decode_record(&entry.value))
                 .unwrap_or_default();
             let now_ms = self.clock.now_ms();
             // Here rather than in a sweep: each writer removes what expired, so the record stays small.
-            places.open.retain(|open| open.until_ms > now_ms);
-            let (result, is_changed) = change(&mut places);
+            positions.open.retain(|open| open.until_ms > now_ms);
+            let (result, is_changed) = change(&mut positions);
             if !is_changed {
                 return Ok(result);
             }
-            let value = Bytes::from(serde_json::to_vec(&places).unwrap_or_default());
+            let value = Bytes::from(serde_json::to_vec(&positions).unwrap_or_default());
             let written = match revision {
                 0 => self.keys.create(&key, value).await,
                 revision => self.keys.update(&key, value, revision).await,

@@ -12,7 +12,7 @@ use crate::accounts::AccountRegistry;
 use crate::answer::TextSender;
 use crate::cache::{CacheSweeper, ClaimKeeper, GatheringNotes};
 use crate::chat_order::ChatOrder;
-use crate::chat_places::ChatPlaces;
+use crate::chat_positions::ChatPositions;
 use crate::config::Config;
 use crate::deliver::{ChatTurns, SendContext, SendPace, Sender};
 use crate::delivery_log::DeliveryLog;
@@ -72,10 +72,10 @@ impl DeliveryService {
         let leases = LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone());
         let gatherings = GatheringNotes::new(keys, cx.clock.clone());
         let queue = ChatQueues::default();
-        let places = shared.places();
-        let intake = shared.intake(places.clone());
+        let positions = shared.places();
+        let intake = shared.intake(positions.clone());
         let turns = ChatTurns {
-            places: places.clone(),
+            places: positions.clone(),
             index: Arc::clone(&shared.log.index),
             queue: queue.clone(),
             leases: leases.clone(),
@@ -86,7 +86,7 @@ impl DeliveryService {
                 context: intake.context.clone(),
                 claims: intake.claims.clone(),
                 log: shared.log.clone(),
-                places: places.clone(),
+                places: positions.clone(),
                 gatherings: gatherings.clone(),
             },
             sender: shared.sender(turns, retry_unit),
@@ -107,7 +107,7 @@ impl DeliveryService {
                 bus: cx.bus.clone(),
                 clock: cx.clock.clone(),
                 log: shared.log.clone(),
-                places,
+                places: positions,
                 queue,
                 metrics: shared.metrics.clone(),
             }),
@@ -150,10 +150,10 @@ impl<'a> ServiceParts<'a> {
         }
     }
 
-    fn places(&self) -> ChatPlaces {
+    fn places(&self) -> ChatPositions {
         let keys = self.platform_cache.keys().clone();
         let clock = self.cx.clock.clone();
-        ChatPlaces {
+        ChatPositions {
             accounts: self.accounts.clone(),
             platform_cache: self.platform_cache.clone(),
             order: ChatOrder::new(keys, clock.clone(), self.config.order_timeout.as_duration()),
@@ -163,7 +163,7 @@ impl<'a> ServiceParts<'a> {
         }
     }
 
-    fn intake(&self, places: ChatPlaces) -> RequestIntake {
+    fn intake(&self, positions: ChatPositions) -> RequestIntake {
         RequestIntake {
             context: RequestContext {
                 bus: self.cx.bus.clone(),
@@ -174,7 +174,7 @@ impl<'a> ServiceParts<'a> {
                 store: self.cx.store.clone(),
                 clock: self.cx.clock.clone(),
             },
-            places,
+            places: positions,
         }
     }
 

@@ -15,7 +15,7 @@ use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{ClaimKeeper, GatheringNotes};
-use crate::chat_places::ChatPlaces;
+use crate::chat_positions::ChatPositions;
 use crate::deliver::conclude;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
@@ -94,7 +94,7 @@ pub(crate) struct Gatherer {
     pub(crate) context: RequestContext,
     pub(crate) claims: ClaimKeeper,
     pub(crate) log: DeliveryLog,
-    pub(crate) places: ChatPlaces,
+    pub(crate) places: ChatPositions,
     /// Protects copies that are in no record yet from sweeps of the cache.
     pub(crate) gatherings: GatheringNotes,
 }
@@ -179,9 +179,9 @@ impl Gatherer {
             .find(&order.meta.tenant, &target.platform, &target.account)?;
         let key = records::record_key(&order.meta.tenant, &order.meta.operation);
         // Before the files are copied: large files must not lose the place to later requests.
-        let place = self
+        let position = self
             .places
-            .place_of(&order.meta.tenant, &key, &target)
+            .position_of(&order.meta.tenant, &key, &target)
             .await?;
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
@@ -209,7 +209,7 @@ impl Gatherer {
             files,
             turn: work.turn.clone(),
         };
-        Ok((start, place))
+        Ok((start, position))
     }
 
     /// Whether the operator allows previews in place of files, and the request says whose sandbox they are of.
@@ -250,10 +250,10 @@ impl Gatherer {
         meta: &Meta,
         key: &str,
         start: DeliveryStart,
-        place: u64,
+        position: u64,
     ) -> Result<RevisionedRecord, DeliveryError> {
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
-        let record = DeliveryRecord::begin(meta, start, place, delivery_timeout);
+        let record = DeliveryRecord::begin(meta, start, position, delivery_timeout);
         // Revision 0 creates. When an attempt that was redelivered wrote the record first, both continue with that
         // one.
         match self.log.records.write(key, record, 0).await {

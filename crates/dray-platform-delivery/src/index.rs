@@ -10,7 +10,7 @@ use dray_proto::v1;
 use dray_types::Period;
 
 use crate::cache::{ObjectNeeds, Uses};
-use crate::chat_places::chat_of;
+use crate::chat_positions::chat_of;
 use crate::queue::Order;
 use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::{RecordStore, RevisionedRecord, decode_record};

@@ -10,7 +10,7 @@
 //!   other calls, each with the handles that it needs.
 //! - `accept`: from a request to work. [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files
 //!   to the platform's word. `status`: what a platform reports after that.
-//! - [`chat_order`], `chat_places`, [`rate_limit`], [`queue`], [`reconciler`]: who may send when, and what continues after
+//! - [`chat_order`], `chat_positions`, [`rate_limit`], [`queue`], [`reconciler`]: who may send when, and what continues after
 //!   a wait.
 //! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
@@ -40,7 +40,7 @@ pub mod accounts;
 pub mod answer;
 mod cache;
 pub mod chat_order;
-mod chat_places;
+mod chat_positions;
 pub mod cli;
 pub mod config;
 pub mod deliver;

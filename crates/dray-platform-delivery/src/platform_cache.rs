@@ -156,7 +156,7 @@ impl PlatformCache {
     ) -> Vec<String> {
         let key = format!("told.{}", key_token(&format!("{session}\0{turn}")));
         for _ in 0..MAX_WRITE_ATTEMPTS {
-            let (told, revision) = match self.keys.get(&key).await {
+            let (reported, revision) = match self.keys.get(&key).await {
                 Ok(Some(entry)) => (decode_value::<Vec<String>>(&entry.value), entry.revision),
                 Ok(None) => (None, 0),
                 Err(error) => {
@@ -165,17 +165,17 @@ impl PlatformCache {
                     return failures;
                 }
             };
-            let mut told = told.map(|until| until.value).unwrap_or_default();
+            let mut reported = reported.map(|until| until.value).unwrap_or_default();
             let fresh: Vec<String> = failures
                 .iter()
-                .filter(|failure| !told.contains(failure))
+                .filter(|failure| !reported.contains(failure))
                 .cloned()
                 .collect();
             if fresh.is_empty() {
                 return fresh;
             }
-            told.extend(fresh.iter().cloned());
-            match self.write(&key, &told, FILE_IDS, revision).await {
+            reported.extend(fresh.iter().cloned());
+            match self.write(&key, &reported, FILE_IDS, revision).await {
                 Ok(()) => return fresh,
                 Err(KeyError::Exists | KeyError::Stale) => {}
                 Err(error) => {
@@ -350,8 +350,8 @@ mod tests {
         let (bus, clock) = in_process().await;
         let memory = PlatformCache::new(&bus, clock);
         let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let told = memory.unreported("s", "t", failures(&["a", "b"])).await;
-        assert_eq!(told, ["a", "b"]);
+        let reported = memory.unreported("s", "t", failures(&["a", "b"])).await;
+        assert_eq!(reported, ["a", "b"]);
         assert_eq!(
             memory.unreported("s", "t", failures(&["b", "c"])).await,
             ["c"]

@@ -30,13 +30,13 @@ pub(crate) async fn add_openings(
             receipt.is_some_and(|receipt| !receipt.preview_ids.is_empty())
         })
     };
-    let asked: Vec<(String, String)> = reports
+    let wanted: Vec<(String, String)> = reports
         .iter()
         .filter(has_preview)
         .map(|report| (report.session.clone(), report.delivery_id.clone()))
         .take(MAX_ASKED)
         .collect();
-    let questions = asked.into_iter().map(|(session, delivery)| async move {
+    let questions = wanted.into_iter().map(|(session, delivery)| async move {
         let previews = list(bus, clock, meta, session, &delivery).await;
         (delivery, previews)
     });

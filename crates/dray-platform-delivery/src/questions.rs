@@ -64,7 +64,7 @@ pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<C
             problems.push(ConfigProblem::new(field, message));
         }
     };
-    let place = |chat: &QuestionChat| {
+    let chat_name = |chat: &QuestionChat| {
         let target = chat.chat.parse::<DeliveryTarget>().ok()?;
         Some((target.platform, target.account, target.chat))
     };
@@ -76,7 +76,7 @@ pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<C
             "must be 1 to 64 of a-z, 0-9, _ and -",
         );
         unless(
-            place(chat).is_some(),
+            chat_name(chat).is_some(),
             &format!("{field}.chat"),
             "must be written like telegram:12345",
         );
@@ -88,7 +88,7 @@ pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<C
         // A press shows its chat alone, so the chat must say who may answer.
         let is_only = chats
             .iter()
-            .all(|(other, given)| other == name || place(given) != place(chat));
+            .all(|(other, given)| other == name || chat_name(given) != chat_name(chat));
         unless(
             is_only,
             &format!("{field}.chat"),
@@ -140,8 +140,8 @@ impl QuestionService {
             return Err(busy(wait));
         }
         tokio::time::sleep(wait).await;
-        let asked = channel.ask(&target, &shown_question(request)).await;
-        let message_id = asked.map_err(|error| {
+        let sent = channel.ask(&target, &shown_question(request)).await;
+        let message_id = sent.map_err(|error| {
             tracing::warn!(
                 chat = request.chat,
                 question = request.question_id,

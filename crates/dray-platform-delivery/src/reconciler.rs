@@ -14,7 +14,7 @@ use dray_proto::v1;
 use dray_types::{Clock, Deadline, OperationId, SessionId, TraceContext};
 use tokio_util::sync::CancellationToken;
 
-use crate::chat_places::{ChatPlaces, chat_of};
+use crate::chat_positions::{ChatPositions, chat_of};
 use crate::deliver::{audit, conclude};
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
@@ -73,7 +73,7 @@ pub(crate) struct Reconciler {
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
     pub(crate) log: DeliveryLog,
-    pub(crate) places: ChatPlaces,
+    pub(crate) places: ChatPositions,
     pub(crate) queue: ChatQueues,
     pub(crate) metrics: DeliveryMetrics,
 }

@@ -153,7 +153,7 @@ impl UploadService {
             });
         }
         let placing = placing_of(&id);
-        let place = v1::PlaceUpload {
+        let place_request = v1::PlaceUpload {
             session: pending.session,
             claim: Some(claim.clone().into()),
             name: pending.name,
@@ -166,7 +166,7 @@ impl UploadService {
             .with_operation(placing.clone())
             .with_deadline(deadline);
         // Published again by a repeated call, too; the operation makes the repetition harmless.
-        self.bus.publish_work(&envelope, &place).await?;
+        self.bus.publish_work(&envelope, &place_request).await?;
         Ok(v1::FinishUploadReply {
             claim: Some(claim.into()),
             operation_id: placing.to_string(),

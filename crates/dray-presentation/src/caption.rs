@@ -1,4 +1,4 @@
-//! Words that go with files: whether they fit as a caption, and in which pieces they go when they do not
+//! Words that go with files: whether they fit as a caption, and in which parts they go when they do not
 //! (platform-delivery 6, 9).
 
 use crate::chars;
@@ -74,15 +74,15 @@ pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
 pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
     // A lower limit could not take one character of four bytes, and the loop below would never end.
     let limit = limit.max(4);
-    let mut pieces = Vec::new();
+    let mut parts = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let (piece, after) = rest
+        let (part, after) = rest
             .split_at_checked(next_cut(rest, limit, unit))
             .unwrap_or((rest, ""));
-        pieces.push(piece.trim_end().to_owned());
-        // Lines keep their indentation; a cut inside a line leaves no space at the start of the next piece.
-        let inside_line = !piece.ends_with('\n') && !after.starts_with('\n');
+        parts.push(part.trim_end().to_owned());
+        // Lines keep their indentation; a cut inside a line leaves no space at the start of the next part.
+        let inside_line = !part.ends_with('\n') && !after.starts_with('\n');
         rest = if inside_line {
             after.trim_start()
         } else {
@@ -90,11 +90,11 @@ pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
         };
     }
     // Only white space was between two cuts; an empty message is refused by every platform.
-    pieces.retain(|piece| !piece.is_empty());
-    pieces
+    parts.retain(|part| !part.is_empty());
+    parts
 }
 
-/// Where the next piece of `text` ends; never 0.
+/// Where the next part of `text` ends; never 0.
 fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     let (mut used, mut indicators) = (0, 0);
     let (mut paragraph, mut line, mut word, mut whole, mut any) = (0, 0, 0, 0, 0);

@@ -24,7 +24,7 @@ use crate::headers::{TEXT_POLICY, response, set};
 use crate::view::SandboxView;
 
 /// Chunks that may wait between the sandbox and the client.
-const QUEUED_PIECES: usize = 4;
+const QUEUED_CHUNKS: usize = 4;
 /// Longest time for which a client may take no bytes.
 const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -55,25 +55,25 @@ pub(crate) fn serve_archive(
 }
 
 fn archive_body(view: SandboxView, permit: OwnedSemaphorePermit) -> Body {
-    let (pieces, received) = mpsc::channel(QUEUED_PIECES);
+    let (chunks, received) = mpsc::channel(QUEUED_CHUNKS);
     let mut making = JoinSet::new();
     making.spawn(async move {
-        make_archive(&view, pieces).await;
+        make_archive(&view, chunks).await;
         drop(permit);
     });
     // Dropping the set with the response ends the reading in the sandbox.
     Body::from_stream(stream::unfold(
         (received, making),
         |(mut received, making)| async {
-            let piece = received.recv().await?;
-            Some((piece, (received, making)))
+            let chunk = received.recv().await?;
+            Some((chunk, (received, making)))
         },
     ))
 }
 
-async fn make_archive(view: &SandboxView, pieces: mpsc::Sender<Result<Bytes, Error>>) {
+async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Error>>) {
     let mut sink = ClientSink {
-        pieces: pieces.clone(),
+        chunks: chunks.clone(),
         metrics: view.metrics().clone(),
         sent: false,
     };
@@ -92,13 +92,13 @@ async fn make_archive(view: &SandboxView, pieces: mpsc::Sender<Result<Bytes, Err
         let preview = &view.found.preview.preview_id;
         tracing::warn!(error = %failed, preview, "an archive broke off");
         // An error in the stream breaks the connection; without one, half an archive would look complete.
-        let _ = timeout(CLIENT_STALL_TIMEOUT, pieces.send(Err(failed.error))).await;
+        let _ = timeout(CLIENT_STALL_TIMEOUT, chunks.send(Err(failed.error))).await;
     }
 }
 
 /// The client as the destination of an archive.
 struct ClientSink {
-    pieces: mpsc::Sender<Result<Bytes, Error>>,
+    chunks: mpsc::Sender<Result<Bytes, Error>>,
     metrics: crate::metrics::PreviewMetrics,
     sent: bool,
 }
@@ -114,11 +114,11 @@ impl Sink for ClientSink {
         Ok(())
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         self.sent = true;
-        let length = piece.len();
+        let length = chunk.len();
         let gone = |why: &str| Error::new(ErrorKind::Timeout, why);
-        match timeout(CLIENT_STALL_TIMEOUT, self.pieces.send(Ok(piece))).await {
+        match timeout(CLIENT_STALL_TIMEOUT, self.chunks.send(Ok(chunk))).await {
             Ok(Ok(())) => {
                 self.metrics.sent(length);
                 Ok(())

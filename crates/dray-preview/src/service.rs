@@ -129,17 +129,17 @@ impl PreviewService {
     pub async fn create(
         &self,
         meta: &Meta,
-        asked: NewPreview,
+        request: NewPreview,
     ) -> Result<v1::CreatedPreview, PreviewError> {
         let system = &self.inner.system;
-        let mut preview = self.describe(meta, &asked).await?;
+        let mut preview = self.describe(meta, &request).await?;
         let base = system.config.base_url(&preview.preview_id, system.address);
         let base = base.ok_or(PreviewError::NotConfigured)?;
-        let key = key_of(&meta.tenant, &asked.sandbox)?;
+        let key = key_of(&meta.tenant, &request.sandbox)?;
         let token = PreviewToken::mint(key);
         let now_ms = system.clock.now_ms();
         let most = system.config.max_lifetime.as_duration();
-        let lifetime = asked
+        let lifetime = request
             .lifetime
             .unwrap_or_else(|| system.config.lifetime.as_duration());
         preview.created_at_ms = now_ms;
@@ -158,7 +158,7 @@ impl PreviewService {
                 return Err(PreviewError::TooMany(max_open));
             }
             meta.tenant.as_str().clone_into(&mut records.tenant);
-            records.sandbox = Some(asked.sandbox.clone());
+            records.sandbox = Some(request.sandbox.clone());
             records.records.push(record.clone());
             Ok(())
         };
@@ -198,14 +198,18 @@ impl PreviewService {
     }
 
     /// The preview of a path as it is now, without times.
-    async fn describe(&self, meta: &Meta, asked: &NewPreview) -> Result<v1::Preview, PreviewError> {
+    async fn describe(
+        &self,
+        meta: &Meta,
+        request: &NewPreview,
+    ) -> Result<v1::Preview, PreviewError> {
         let source = &self.inner.system.source;
-        if asked.delivery_id.len() > MAX_DELIVERY_ID_BYTES {
+        if request.delivery_id.len() > MAX_DELIVERY_ID_BYTES {
             return Err(PreviewError::Invalid("the id of the delivery is too long"));
         }
-        let opened = source.open(&meta.tenant, &asked.sandbox).await;
+        let opened = source.open(&meta.tenant, &request.sandbox).await;
         let opened = opened.map_err(|fault| PreviewError::Opening(Box::new(fault)))?;
-        let path = expand(&asked.path, &opened.places)?;
+        let path = expand(&request.path, &opened.places)?;
         let found = opened.engine.pin(&opened.policy, &path).await?.metadata;
         let (directory, file) = match found.kind {
             FileKind::Directory => (found.real_path, Vec::new()),
@@ -217,7 +221,7 @@ impl PreviewService {
             }
         };
         let handle = opened.engine.handle();
-        let session = match &asked.sandbox.sandbox {
+        let session = match &request.sandbox.sandbox {
             Some(v1::sandbox_ref::Sandbox::Session(session)) => session.clone(),
             _ => String::new(),
         };
@@ -230,8 +234,8 @@ impl PreviewService {
             }),
             session,
             directory: directory.as_bytes().to_vec(),
-            only_file: asked.only_file && !file.is_empty(),
-            delivery_id: asked.delivery_id.clone(),
+            only_file: request.only_file && !file.is_empty(),
+            delivery_id: request.delivery_id.clone(),
             file,
             ..v1::Preview::default()
         })
@@ -280,16 +284,16 @@ impl PreviewService {
             let is_it = |record: &v1::PreviewRecord| {
                 open_preview(record, now_ms).is_some_and(|open| open.preview_id == preview_id)
             };
-            let place = records.records.iter().position(is_it);
-            let place = place.ok_or(PreviewError::Unknown)?;
-            let preview = records.records.get_mut(place);
+            let position = records.records.iter().position(is_it);
+            let position = position.ok_or(PreviewError::Unknown)?;
+            let preview = records.records.get_mut(position);
             let preview = preview.and_then(|record| record.preview.as_mut());
             let preview = preview.ok_or(PreviewError::Unknown)?;
             preview.revoked_at_ms = now_ms;
             let revoked = preview.clone();
             // The receipt of a delivery says that its link was revoked.
             if revoked.delivery_id.is_empty() {
-                records.records.remove(place);
+                records.records.remove(position);
             }
             Ok(revoked)
         };

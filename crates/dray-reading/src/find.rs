@@ -67,7 +67,7 @@ fn hits(line: &str, sought: &str) -> Vec<(String, String, String)> {
     }
     // Folded beside the original, character by character, so that places in one are places in the other.
     let mut folded = String::with_capacity(line.len());
-    let mut places = Vec::with_capacity(line.len());
+    let mut offsets = Vec::with_capacity(line.len());
     for (at, c) in line.char_indices() {
         let before = folded.len();
         if c.is_whitespace() {
@@ -75,16 +75,16 @@ fn hits(line: &str, sought: &str) -> Vec<(String, String, String)> {
         } else {
             folded.extend(c.to_lowercase());
         }
-        places.extend(std::iter::repeat_n(at, folded.len() - before));
+        offsets.extend(std::iter::repeat_n(at, folded.len() - before));
     }
-    places.push(line.len());
+    offsets.push(line.len());
     folded
         .match_indices(sought)
         .filter_map(|(at, matched)| {
             // A lower case of several characters (`İ`) has the same place for all of them, so a hit may end
             // where it begins.
-            let start = *places.get(at)?;
-            let end = *places.get(at + matched.len())?;
+            let start = *offsets.get(at)?;
+            let end = *offsets.get(at + matched.len())?;
             let end = line.ceil_char_boundary(end.max(start));
             Some((
                 tail(line.get(..start)?),

@@ -43,7 +43,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
         Error::new(ErrorKind::Unavailable, "instances cannot be listed").caused_by(error)
     };
     let running = exec.run(argv, None).await.map_err(unavailable)?;
-    let said = running
+    let output = running
         .stdout
         .read_all(MAX_LIST_BYTES)
         .await
@@ -59,7 +59,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
             ),
         ));
     }
-    let listed: InstanceList = serde_json::from_slice(&said)
+    let listed: InstanceList = serde_json::from_slice(&output)
         .map_err(|error| Error::new(ErrorKind::Protocol, "not a list").caused_by(error))?;
     Ok(listed.instances)
 }

@@ -122,13 +122,13 @@ fn failure(exit: &CommandExit) -> Option<Error> {
     if exit.status != 255 {
         return None;
     }
-    let said = exit
+    let message = exit
         .stderr
         .lines()
         // From the end: lines of the command may come before the message of the program itself.
         .rev()
         .find(|line| line.contains("FATAL"))?;
-    let lower = said.to_ascii_lowercase();
+    let lower = message.to_ascii_lowercase();
     let about_instance = lower.contains("instance") && !lower.contains("executable");
     let kind = if lower.contains("no instance found")
         || about_instance && (lower.contains("not found") || lower.contains("no such"))
@@ -137,13 +137,13 @@ fn failure(exit: &CommandExit) -> Option<Error> {
     } else if lower.contains("executable file not found") {
         ErrorKind::ToolMissing
     } else {
-        match kind_of_text(said) {
+        match kind_of_text(message) {
             // Other messages concern the host, such as a missing image file, and not the path.
             Some(ErrorKind::NoSpace) => ErrorKind::NoSpace,
             _ => ErrorKind::Unavailable,
         }
     };
-    Some(Error::new(kind, said.trim().to_owned()))
+    Some(Error::new(kind, message.trim().to_owned()))
 }
 
 #[cfg(test)]

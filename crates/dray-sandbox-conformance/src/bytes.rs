@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use futures_util::stream;
 
 use super::CaseContext;
-use super::context::{new_file, pieces, random};
+use super::context::{chunks, new_file, random};
 use super::expect::expect_error;
 
 async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), CaseEnd> {
@@ -21,7 +21,7 @@ async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), Ca
         let what = format!("{size} bytes by {}", writer.as_str());
         let path = context.path(format!("size-{size}-{}", writer.as_str()))?;
         let write = new_file(writer, &path, size as u64);
-        context.sandbox.write(write, pieces(&bytes)).await?;
+        context.sandbox.write(write, chunks(&bytes)).await?;
         let file = context.sandbox.stat(&path, Follow::Yes).await?;
         expect_equal(&what, file.size, size as u64)?;
         expect_equal(&what, file.kind, FileKind::File)?;
@@ -59,7 +59,7 @@ pub(super) async fn an_existing_file_is_never_written_to(
     let path = context.put("there", b"first").await?;
     for transport in context.sandbox.transports(&path) {
         let write = new_file(transport, &path, 6);
-        let second = context.sandbox.write(write, pieces(b"second")).await;
+        let second = context.sandbox.write(write, chunks(b"second")).await;
         expect_error(transport.as_str(), second, &[ErrorKind::Exists])?;
         expect_bytes(transport.as_str(), &context.read(&path).await?, b"first")?;
     }
@@ -85,7 +85,7 @@ pub(super) async fn nothing_is_written_through_a_link(
         for transport in context.sandbox.transports(&path) {
             let what = format!("{name} by {}", transport.as_str());
             let write = new_file(transport, &path, 3);
-            let written = context.sandbox.write(write, pieces(b"new")).await;
+            let written = context.sandbox.write(write, chunks(b"new")).await;
             expect_error(&what, written, &[ErrorKind::Exists])?;
         }
     }
@@ -133,12 +133,12 @@ async fn put_wrong_length(
 }
 
 pub(super) async fn a_short_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    put_wrong_length(context, 100_000, || pieces(&random(99_999))).await?;
+    put_wrong_length(context, 100_000, || chunks(&random(99_999))).await?;
     put_wrong_length(context, 1, || Body::from_bytes(Bytes::new())).await
 }
 
 pub(super) async fn a_long_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    put_wrong_length(context, 99_999, || pieces(&random(100_000))).await?;
+    put_wrong_length(context, 99_999, || chunks(&random(100_000))).await?;
     put_wrong_length(context, 0, || Body::from_bytes(&b"x"[..])).await
 }
 
@@ -168,7 +168,7 @@ pub(super) async fn written_files_have_the_mode_and_the_owner(
                 mode,
                 ..new_file(transport, &path, 1)
             };
-            context.sandbox.write(write, pieces(b"x")).await?;
+            context.sandbox.write(write, chunks(b"x")).await?;
             let file = context.sandbox.stat(&path, Follow::Yes).await?;
             expect_equal(&what, file.mode, mode)?;
             expect_equal(&what, file.uid.unwrap_or(probe.uid), probe.uid)?;
@@ -185,7 +185,7 @@ pub(super) async fn nothing_is_written_where_no_directory_is(
     for transport in context.sandbox.transports(&below) {
         let written = context
             .sandbox
-            .write(new_file(transport, &below, 1), pieces(b"x"))
+            .write(new_file(transport, &below, 1), chunks(b"x"))
             .await;
         expect_error(
             transport.as_str(),

@@ -20,7 +20,7 @@ const CHANGED_ERRORS: [ErrorKind; 3] = [
     ErrorKind::Corrupted,
 ];
 
-/// Reads a file by every transport; a script changes it after the first piece arrived.
+/// Reads a file by every transport; a script changes it after the first chunk arrived.
 async fn changed_while_read(
     context: &CaseContext<'_>,
     script: &str,
@@ -55,9 +55,9 @@ async fn read_across(
     let mut body = context.sandbox.read(read).await?;
     let mut found = Vec::new();
     let mut changed = false;
-    while let Some(piece) = body.next().await {
-        match piece {
-            Ok(piece) => found.extend_from_slice(&piece),
+    while let Some(chunk) = body.next().await {
+        match chunk {
+            Ok(chunk) => found.extend_from_slice(&chunk),
             Err(error) => return Ok(Err(error)),
         }
         if !changed {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::CaseContext;
-use super::context::{pieces, random};
+use super::context::{chunks, random};
 use super::expect::expect_error;
 
 /// Most bytes of standard error that the cases keep.
@@ -80,8 +80,8 @@ impl CaseContext<'_> {
 async fn finish(sandbox: Arc<dyn Sandbox>, request: CommandRequest) -> Result<Finished, Error> {
     let SandboxCommand { mut output, end } = sandbox.execute(request).await?;
     let mut all = Vec::new();
-    while let Some(piece) = output.next().await {
-        all.extend_from_slice(&piece?);
+    while let Some(chunk) = output.next().await {
+        all.extend_from_slice(&chunk?);
     }
     Ok(Finished {
         output: all,
@@ -92,7 +92,7 @@ async fn finish(sandbox: Arc<dyn Sandbox>, request: CommandRequest) -> Result<Fi
 fn input(bytes: &[u8]) -> CommandInput {
     CommandInput {
         size: bytes.len() as u64,
-        body: pieces(bytes),
+        body: chunks(bytes),
     }
 }
 
@@ -157,8 +157,8 @@ pub(super) async fn much_input_arrives_or_is_refused(
     request.input = Some(input(&bytes));
     match context.finish(request).await {
         Ok(ended) => {
-            let said = String::from_utf8_lossy(&ended.output).trim().to_owned();
-            expect_equal("bytes read", said.as_str(), "1048576")?;
+            let text = String::from_utf8_lossy(&ended.output).trim().to_owned();
+            expect_equal("bytes read", text.as_str(), "1048576")?;
         }
         Err(error) => expect_error("much input", Err::<(), _>(error), &[ErrorKind::TooLarge])?,
     }

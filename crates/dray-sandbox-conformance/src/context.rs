@@ -99,7 +99,7 @@ impl<'f> CaseContext<'f> {
     /// Writes a new file by the best transport.
     pub(super) async fn write(&self, path: &SandboxPath, bytes: &[u8]) -> Result<(), Error> {
         let write = new_file(self.best(path)?, path, bytes.len() as u64);
-        self.sandbox.write(write, pieces(bytes)).await
+        self.sandbox.write(write, chunks(bytes)).await
     }
 
     /// Follows a path and reads the file there by the best transport.
@@ -135,13 +135,13 @@ pub(super) const fn new_file(transport: Transport, path: &SandboxPath, size: u64
     }
 }
 
-/// A body of these bytes in pieces of 64 KiB.
-pub(super) fn pieces(bytes: &[u8]) -> Body {
-    let pieces: Vec<_> = bytes
+/// A body of these bytes in chunks of 64 KiB.
+pub(super) fn chunks(bytes: &[u8]) -> Body {
+    let chunks: Vec<_> = bytes
         .chunks(64 * 1024)
-        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
         .collect();
-    Body::new(stream::iter(pieces))
+    Body::new(stream::iter(chunks))
 }
 
 /// Bytes without a pattern, the same in every run. This is `SplitMix64`: a cryptographic generator without

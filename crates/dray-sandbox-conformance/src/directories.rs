@@ -192,8 +192,8 @@ pub(super) async fn directories_are_removed_only_on_request(
             Err(failed) => return Err(failed),
         }
     }
-    let told = context.sandbox.remove(&full, false).await;
-    expect_true(told.is_err(), "a full directory was removed unasked")?;
+    let removed = context.sandbox.remove(&full, false).await;
+    expect_true(removed.is_err(), "a full directory was removed unasked")?;
     expect_bytes("still there", &context.read(&file).await?, b"x")?;
     context.sandbox.remove(&full, true).await?;
     let gone = context.sandbox.stat(&full, Follow::No).await;

@@ -182,7 +182,7 @@ pub(super) async fn a_file_goes_in_with_its_proof(
     Ok(())
 }
 
-/// A source that breaks after its first piece, every time.
+/// A source that breaks after its first chunk, every time.
 struct BrokenSource(BytesSource);
 
 #[async_trait]
@@ -228,12 +228,12 @@ impl Sink for RewritingSink<'_> {
         self.sink.begin(file).await
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         if let Some(script) = self.script.take() {
             let failed = |stop| Error::new(ErrorKind::Protocol, format!("{stop:?}"));
             self.context.sh(script).await.map_err(failed)?;
         }
-        self.sink.write(piece).await
+        self.sink.write(chunk).await
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {

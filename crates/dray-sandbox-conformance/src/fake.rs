@@ -23,7 +23,7 @@ use dray_types::Sha256Digest;
 pub use nodes::Node;
 pub use programs::{FakePrograms, ProgramPhase};
 
-/// Length of one piece of a read, in bytes.
+/// Length of one chunk of a read, in bytes.
 pub const FAKE_CHUNK_BYTES: usize = 1024;
 
 /// A call that a fault can be scripted for.

@@ -6,7 +6,7 @@ use dray_sandbox::error::ErrorKind;
 use dray_sandbox::handle::Address;
 
 use super::CaseContext;
-use super::context::{new_file, pieces};
+use super::context::{chunks, new_file};
 use super::expect::expect_error;
 
 pub(super) async fn a_probe_says_what_is_there(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
@@ -63,7 +63,7 @@ pub(super) async fn a_replaced_sandbox_is_gone(context: &CaseContext<'_>) -> Res
         expect_error(transport.as_str(), read, &gone)?;
         let other = context.path("other")?;
         let written = old
-            .write(new_file(transport, &other, 1), pieces(b"x"))
+            .write(new_file(transport, &other, 1), chunks(b"x"))
             .await;
         expect_error(transport.as_str(), written, &gone)?;
     }

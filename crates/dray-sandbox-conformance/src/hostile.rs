@@ -7,7 +7,7 @@ use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::path::SandboxPath;
 
 use super::CaseContext;
-use super::context::{new_file, pieces};
+use super::context::{chunks, new_file};
 use super::expect::expect_error;
 
 /// Metadata of a regular file under another path, as an early check would have returned it.
@@ -29,13 +29,13 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
     context.needs(|traits| traits.fifo)?;
     context.sh("mkfifo pipe").await?;
     let path = context.path("pipe")?;
-    let said = context.sandbox.stat(&path, Follow::Yes).await?;
-    expect_equal("kind", said.kind, FileKind::Fifo)?;
+    let stat = context.sandbox.stat(&path, Follow::Yes).await?;
+    expect_equal("kind", stat.kind, FileKind::Fifo)?;
     let listing = context.sandbox.list(&context.directory, 1, 10).await?;
     let kinds: Vec<_> = listing.entries.iter().map(|entry| entry.kind).collect();
     expect_equal("listed", kinds, vec![FileKind::Fifo])?;
     for transport in context.sandbox.transports(&path) {
-        let read = context.read_by(transport, &said).await;
+        let read = context.read_by(transport, &stat).await;
         expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
         // The backend must check again itself; the caller's metadata are outdated.
         let mut early = stale(context, &path).await?;
@@ -47,7 +47,7 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
         )?;
         let written = context
             .sandbox
-            .write(new_file(transport, &path, 1), pieces(b"x"))
+            .write(new_file(transport, &path, 1), chunks(b"x"))
             .await;
         expect_error(
             "written to",
@@ -63,13 +63,13 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
 }
 
 pub(super) async fn a_directory_is_not_read(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    let said = context
+    let stat = context
         .sandbox
         .stat(&context.directory, Follow::Yes)
         .await?;
     let kinds = [ErrorKind::IsDirectory, ErrorKind::NotRegular];
-    for transport in context.sandbox.transports(&said.real_path) {
-        let read = context.read_by(transport, &said).await;
+    for transport in context.sandbox.transports(&stat.real_path) {
+        let read = context.read_by(transport, &stat).await;
         expect_error(transport.as_str(), read, &kinds)?;
     }
     if context.traits.fingerprint {
@@ -85,12 +85,12 @@ pub(super) async fn devices_and_pseudo_files_are_not_read(
     for path in ["/dev/zero", "/dev/null"] {
         let path = SandboxPath::new(path)?;
         // A backend may not see them at all; those that it sees must not count as files.
-        let Ok(said) = context.sandbox.stat(&path, Follow::Yes).await else {
+        let Ok(stat) = context.sandbox.stat(&path, Follow::Yes).await else {
             continue;
         };
-        expect_equal("kind", said.kind, FileKind::CharDevice)?;
+        expect_equal("kind", stat.kind, FileKind::CharDevice)?;
         for transport in context.sandbox.transports(&path) {
-            let read = context.read_by(transport, &said).await;
+            let read = context.read_by(transport, &stat).await;
             expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
             let early = stale(context, &path).await?;
             let read = context.read_by(transport, &early).await;
@@ -107,13 +107,13 @@ pub(super) async fn a_path_swapped_after_the_check_is_noticed(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let path = context.put("checked", b"first").await?;
-    let said = context.sandbox.stat(&path, Follow::Yes).await?;
+    let stat = context.sandbox.stat(&path, Follow::Yes).await?;
     // Both exist for a while, so that the second one cannot get the inode of the first one.
     context
         .sh("printf other > other; mv -f other checked")
         .await?;
     for transport in context.sandbox.transports(&path) {
-        match context.read_by(transport, &said).await {
+        match context.read_by(transport, &stat).await {
             Err(error) => expect_error(
                 transport.as_str(),
                 Err::<(), Error>(error),
@@ -136,12 +136,12 @@ pub(super) async fn a_link_put_in_place_after_the_check_is_not_followed(
 ) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.links && traits.identity)?;
     let path = context.put("checked", b"first").await?;
-    let said = context.sandbox.stat(&path, Follow::Yes).await?;
+    let stat = context.sandbox.stat(&path, Follow::Yes).await?;
     context
         .sh("printf other > secret; rm checked; ln -s secret checked")
         .await?;
     for transport in context.sandbox.transports(&path) {
-        let read = context.read_by(transport, &said).await;
+        let read = context.read_by(transport, &stat).await;
         expect_true(
             read.is_err(),
             format_args!("{}: the link was followed", transport.as_str()),
@@ -163,15 +163,15 @@ pub(super) async fn what_the_user_may_not_touch_is_refused(
         .await?;
     let denied = [ErrorKind::PermissionDenied];
     let closed = context.path("closed")?;
-    let said = context.sandbox.stat(&closed, Follow::Yes).await?;
+    let stat = context.sandbox.stat(&closed, Follow::Yes).await?;
     for transport in context.sandbox.transports(&closed) {
-        let read = context.read_by(transport, &said).await;
+        let read = context.read_by(transport, &stat).await;
         expect_error(transport.as_str(), read, &denied)?;
     }
     let inside = context.path("sealed")?.join("file")?;
     for transport in context.sandbox.transports(&inside) {
         let write = new_file(transport, &inside, 1);
-        let written = context.sandbox.write(write, pieces(b"x")).await;
+        let written = context.sandbox.write(write, chunks(b"x")).await;
         expect_error(transport.as_str(), written, &denied)?;
     }
     let made = context.sandbox.make_directory(&inside).await;

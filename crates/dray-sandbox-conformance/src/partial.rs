@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 
 use super::CaseContext;
-use super::context::{new_file, pieces, random};
+use super::context::{chunks, new_file, random};
 
 pub(super) async fn a_read_begins_at_the_given_offset(
     context: &CaseContext<'_>,
@@ -19,12 +19,12 @@ pub(super) async fn a_read_begins_at_the_given_offset(
     let bytes = random(300_000);
     let path = context.put("source", &bytes).await?;
     let file = context.sandbox.stat(&path, Follow::Yes).await?;
-    let mut asked = false;
+    let mut was_called = false;
     for transport in context.sandbox.transports(&file.real_path) {
         if !context.sandbox.resumes(transport) {
             continue;
         }
-        asked = true;
+        was_called = true;
         // At the end too: a copy may break off after its last byte.
         for offset in [0, 1, 65_536, 299_999, 300_000] {
             let read = Read {
@@ -43,7 +43,7 @@ pub(super) async fn a_read_begins_at_the_given_offset(
             )?;
         }
     }
-    if asked {
+    if was_called {
         Ok(())
     } else {
         Err(CaseEnd::Skip("no transport resumes"))
@@ -56,23 +56,23 @@ pub(super) async fn a_write_goes_on_where_it_was_cut(
     let bytes = random(200_000);
     let (head, tail) = bytes.split_at(70_001);
     let first = context.path("resumed")?;
-    let mut asked = false;
+    let mut was_called = false;
     for transport in context.sandbox.transports(&first) {
         if !context.sandbox.resumes(transport) {
             continue;
         }
-        asked = true;
+        was_called = true;
         let path = context.path(format!("resumed-{}", transport.as_str()))?;
         let begin = new_file(transport, &path, head.len() as u64);
-        context.sandbox.write(begin, pieces(head)).await?;
+        context.sandbox.write(begin, chunks(head)).await?;
         let rest = Write {
             offset: head.len() as u64,
             ..new_file(transport, &path, bytes.len() as u64)
         };
-        context.sandbox.write(rest, pieces(tail)).await?;
+        context.sandbox.write(rest, chunks(tail)).await?;
         expect_bytes(transport.as_str(), &context.read(&path).await?, &bytes)?;
     }
-    if asked {
+    if was_called {
         Ok(())
     } else {
         Err(CaseEnd::Skip("no transport resumes"))

@@ -51,11 +51,11 @@ pub(super) async fn links_are_distinguished_and_followed(
         expect_equal(name, link.kind, FileKind::Symlink)?;
         expect_equal(name, &link.real_path, &path)?;
         // Some backends return the resolved target of a link; both forms lead to the target.
-        let said = link.link_target.unwrap_or_default();
+        let link_target = link.link_target.unwrap_or_default();
         let resolved = context.path(text.rsplit(|byte| *byte == b'/').next().unwrap_or(text))?;
         expect_true(
-            said == text || said == resolved.as_bytes(),
-            format_args!("{name} leads to {}", said.escape_ascii()),
+            link_target == text || link_target == resolved.as_bytes(),
+            format_args!("{name} leads to {}", link_target.escape_ascii()),
         )?;
         let file = context.sandbox.stat(&path, Follow::Yes).await?;
         expect_equal(name, (file.kind, file.size), (FileKind::File, 6))?;

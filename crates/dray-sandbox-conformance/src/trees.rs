@@ -14,7 +14,7 @@ use dray_sandbox_tree::{self as tree, Kind, Limits, Members, Owner, Reader, Walk
 use futures_util::stream;
 
 use super::CaseContext;
-use super::context::{pieces, random};
+use super::context::{chunks, random};
 use super::expect::expect_error;
 
 /// Contents by the names of a tree; directories have none.
@@ -62,8 +62,8 @@ async fn collect(mut members: impl Members) -> Result<Files, CaseEnd> {
     let mut files = Files::new();
     while let Some(member) = members.next().await? {
         let mut content = Vec::new();
-        while let Some(piece) = members.next_chunk().await? {
-            content.extend_from_slice(&piece);
+        while let Some(chunk) = members.next_chunk().await? {
+            content.extend_from_slice(&chunk);
         }
         let content = (member.kind == Kind::File).then_some(content);
         let shown = member.name.escape_ascii().to_string();
@@ -175,7 +175,7 @@ pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Resu
     let written = context.sandbox.write_tree(&to, broken).await;
     expect_true(written.is_err(), "a tar that breaks was unpacked")?;
     // Cut in the middle of a file, without an error of the source.
-    let written = context.sandbox.write_tree(&to, pieces(half)).await;
+    let written = context.sandbox.write_tree(&to, chunks(half)).await;
     expect_true(written.is_err(), "half a tar was unpacked")?;
     let path = context.put("after", b"still here").await?;
     expect_bytes("afterwards", &context.read(&path).await?, b"still here")

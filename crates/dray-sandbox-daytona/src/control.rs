@@ -139,8 +139,8 @@ impl ControlClient {
 
     /// URL of a sandbox's toolbox, without a slash at the end.
     pub(crate) fn toolbox(&self, info: &SandboxInfo) -> Result<String, Error> {
-        let said = &info.toolbox_proxy_url;
-        let base = self.config.toolbox_url.as_ref().unwrap_or(said);
+        let url = &info.toolbox_proxy_url;
+        let base = self.config.toolbox_url.as_ref().unwrap_or(url);
         if !is_base_url(base) {
             return Err(Error::new(ErrorKind::Protocol, "no address of a toolbox"));
         }

@@ -68,12 +68,12 @@ impl Exec for Processes {
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
         let response = self.link.send(request).await?;
         // JSON may write one byte as six characters (`\u0000`).
-        let told = response.bytes(6 * MAX_OUTPUT_BYTES).await;
-        let told = match told.map_err(unanswered) {
-            Ok(told) => told,
+        let body = response.bytes(6 * MAX_OUTPUT_BYTES).await;
+        let body = match body.map_err(unanswered) {
+            Ok(body) => body,
             Err(error) => return Err(self.link.explained(error).await),
         };
-        let executed: ExecuteResponse = serde_json::from_slice(&told).map_err(|error| {
+        let executed: ExecuteResponse = serde_json::from_slice(&body).map_err(|error| {
             Error::new(ErrorKind::Protocol, "the response is malformed").caused_by(error)
         })?;
         let mut output = executed.result.into_bytes();

@@ -93,11 +93,11 @@ impl Client {
     /// The versions of the engine and of its API, requested now.
     pub(crate) async fn describe_engine(&self) -> Result<(String, String), Error> {
         let docker = self.docker().await?;
-        let asked = async {
+        let description = async {
             let version = docker.version().await;
             version.map_err(|error| fault::failed("asking the engine for its version", error))
         };
-        let version = self.head(asked).await?;
+        let version = self.head(description).await?;
         let text = |part: Option<String>| part.unwrap_or_else(|| "unknown".to_owned());
         Ok((text(version.version), text(version.api_version)))
     }
@@ -106,10 +106,10 @@ impl Client {
     /// future.
     pub(crate) async fn inspect(&self, name: &str) -> Result<Box<ContainerInspectResponse>, Error> {
         let docker = self.docker().await?;
-        let asked = docker.inspect_container(name, None::<InspectContainerOptions>);
+        let inspection = docker.inspect_container(name, None::<InspectContainerOptions>);
         let known = self
             .head(async {
-                asked
+                inspection
                     .await
                     .map_err(|error| fault::failed("looking at a container", error))
             })
@@ -143,9 +143,9 @@ impl Client {
                 &reply.message().await?,
             ));
         }
-        let told = reply.headers.get("api-version");
-        let told = told.and_then(|version| version.to_str().ok());
-        let version = told.and_then(parse).ok_or_else(|| {
+        let api_version = reply.headers.get("api-version");
+        let api_version = api_version.and_then(|version| version.to_str().ok());
+        let version = api_version.and_then(parse).ok_or_else(|| {
             Error::new(
                 ErrorKind::Protocol,
                 "the engine does not report its version",

@@ -145,13 +145,15 @@ async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
     let until = Instant::now() + client.response_timeout();
     let mut pause = FIRST_PAUSE;
     loop {
-        let told = async {
-            let told = docker.inspect_exec(id).await;
-            told.map_err(|error| fault::failed("asking how a command ended", error))
+        let exit_code = async {
+            let exit_code = docker.inspect_exec(id).await;
+            exit_code.map_err(|error| fault::failed("asking how a command ended", error))
         };
-        let told = client.head(told).await?;
-        if told.running == Some(false) {
-            let status = told.exit_code.and_then(|code| i32::try_from(code).ok());
+        let exit_code = client.head(exit_code).await?;
+        if exit_code.running == Some(false) {
+            let status = exit_code
+                .exit_code
+                .and_then(|code| i32::try_from(code).ok());
             let none = || Error::new(ErrorKind::Protocol, "a command without a status");
             return status.ok_or_else(none);
         }

@@ -38,7 +38,7 @@ pub(crate) async fn read(
     Ok(Body::new(stream::unfold(Some(reading), async |reading| {
         let mut reading = reading?;
         match reading.next().await {
-            Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
+            Ok(Some(chunk)) => Some((Ok(chunk), Some(reading))),
             Ok(None) => None,
             Err(error) => {
                 let ArchiveRead {
@@ -110,10 +110,10 @@ struct ArchiveRead {
 }
 
 impl ArchiveRead {
-    /// The next piece; `None` only after the archive ended as it must.
+    /// The next chunk; `None` only after the archive ended as it must.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        if let Some(piece) = self.reader.next_chunk().await? {
-            return Ok(Some(piece));
+        if let Some(chunk) = self.reader.next_chunk().await? {
+            return Ok(Some(chunk));
         }
         // The end blocks prove that the file is whole: a shrunken one ends the body cleanly.
         match self.reader.entry().await? {

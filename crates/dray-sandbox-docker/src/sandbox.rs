@@ -93,9 +93,9 @@ impl DockerSandbox {
 
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
     /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
-    async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn ask<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
-        if let Ok(answered) = timeout(self.shell_timeout, asked).await {
+        if let Ok(answered) = timeout(self.shell_timeout, call).await {
             self.noted(answered)
         } else {
             // Every following request would wait for the whole time limit as well.
@@ -282,10 +282,10 @@ impl Sandbox for DockerSandbox {
                 identity: None,
             }),
             ResolvedPath::Hidden(rest) => {
-                let told = self.ask(self.commands.stat(&rest, follow)).await?;
+                let reply = self.ask(self.commands.stat(&rest, follow)).await?;
                 Ok(Metadata {
                     path: path.clone(),
-                    ..told
+                    ..reply
                 })
             }
         }
@@ -482,16 +482,16 @@ fn begins_at_the_start(offset: u64) -> Result<(), Error> {
 
 /// The same entries under the requested path.
 fn under(
-    asked: &SandboxPath,
+    path: &SandboxPath,
     directory: &SandboxPath,
     mut listing: Listing,
 ) -> Result<Listing, Error> {
-    if asked == directory {
+    if path == directory {
         return Ok(listing);
     }
     for entry in &mut listing.entries {
         let rest = entry.path.as_bytes().strip_prefix(directory.as_bytes());
-        entry.path = SandboxPath::new([asked.as_bytes(), b"/", rest.unwrap_or_default()].concat())?;
+        entry.path = SandboxPath::new([path.as_bytes(), b"/", rest.unwrap_or_default()].concat())?;
     }
     Ok(listing)
 }

@@ -194,8 +194,8 @@ impl EngineResponse {
     pub(crate) async fn text(self) -> Result<(Vec<u8>, Connection), Error> {
         let mut all = Vec::new();
         let mut reply = self;
-        while let Some(piece) = poll_fn(|context| reply.poll_piece(context)).await {
-            all.extend_from_slice(&piece?);
+        while let Some(chunk) = poll_fn(|context| reply.poll_chunk(context)).await {
+            all.extend_from_slice(&chunk?);
             if all.len() > MAX_REFUSAL_BYTES {
                 return Err(Error::new(ErrorKind::Protocol, "an endless refusal"));
             }
@@ -207,15 +207,15 @@ impl EngineResponse {
     pub(crate) fn into_body(self) -> Body {
         Body::new(futures_util::stream::unfold(Some(self), async |state| {
             let mut reply = state?;
-            match poll_fn(|context| reply.poll_piece(context)).await? {
-                Ok(piece) => Some((Ok(piece), Some(reply))),
+            match poll_fn(|context| reply.poll_chunk(context)).await? {
+                Ok(chunk) => Some((Ok(chunk), Some(reply))),
                 Err(error) => Some((Err(error), None)),
             }
         }))
     }
 
     /// Collects the bytes that have arrived, up to the size of a chunk.
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let mut gathered = BytesMut::new();
         let mut driven = false;
         loop {
@@ -264,7 +264,7 @@ struct RefusalBody {
 
 /// The body of an upload. The head declares no length: a tar marks its own end.
 pub(crate) fn outgoing(body: Body) -> Sent {
-    UnsyncBoxBody::new(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
+    UnsyncBoxBody::new(StreamBody::new(body.map(|chunk| chunk.map(Frame::data))))
 }
 
 /// The body of a request without one.

@@ -51,12 +51,12 @@ pub(crate) async fn write(
     // A tar has blocks of 512 bytes and ends with two blocks of zeros.
     let mut tail = vec![0; usize::try_from(padding(write.size)).unwrap_or_default()];
     tail.extend_from_slice(&END_BLOCKS);
-    let pieces = stream::iter([Ok(Bytes::from(head))])
+    let chunks = stream::iter([Ok(Bytes::from(head))])
         // The head has promised this size; another one would shift the blocks after it.
         .chain(body.exactly(write.size))
         .chain(stream::iter([Ok(Bytes::from(tail))]));
     let parent = write.path.parent();
-    send(client, container, parent.as_bytes(), Body::new(pieces)).await
+    send(client, container, parent.as_bytes(), Body::new(chunks)).await
 }
 
 /// Uploads a tar. When its source fails, the tar is cut there and the engine's response is still awaited, so that no
@@ -70,9 +70,9 @@ pub(crate) async fn send(
     // The client library reports a broken body as its own error and loses the cause.
     let failure = Arc::new(Mutex::new(None));
     let kept = Arc::clone(&failure);
-    let cut = tar.scan(kept, |kept, piece| {
-        ready(match piece {
-            Ok(piece) => Some(Ok(piece)),
+    let cut = tar.scan(kept, |kept, chunk| {
+        ready(match chunk {
+            Ok(chunk) => Some(Ok(chunk)),
             Err(error) => {
                 *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 None

@@ -75,8 +75,8 @@ mod tests {
         for step in 1..whole.len() {
             let mut frames = Frames::default();
             let mut found = Vec::new();
-            for piece in whole.chunks(step) {
-                frames.feed(piece);
+            for chunk in whole.chunks(step) {
+                frames.feed(chunk);
                 while let Some(frame) = frames.next().unwrap() {
                     found.push(frame);
                 }

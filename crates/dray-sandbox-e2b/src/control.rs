@@ -151,12 +151,12 @@ impl ControlClient {
             return Ok(());
         }
         let longest = self.config.longest_life.as_duration();
-        let asked = needed.saturating_add(LIFETIME_MARGIN).min(longest);
+        let lifetime = needed.saturating_add(LIFETIME_MARGIN).min(longest);
         // The call sets the life and does not add to it, so a smaller value would shorten it.
-        if asked > left {
+        if lifetime > left {
             let id = checked(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
-            let seconds = asked.as_millis().div_ceil(1000);
+            let seconds = lifetime.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
             let response = self.send(request).await;
             // A plan that allows no more refuses. The life is read again below and decides.

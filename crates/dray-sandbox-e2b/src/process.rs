@@ -105,7 +105,7 @@ impl Exec for Processes {
                 envelope(0, start.to_string().as_bytes()),
             );
         let response = self.link.send(request).await?;
-        let (told, ended) = oneshot::channel();
+        let (process_id, ended) = oneshot::channel();
         let mut output = ProcessOutput {
             response,
             frames: Frames::default(),
@@ -114,13 +114,13 @@ impl Exec for Processes {
                 link: Arc::clone(&self.link),
                 pid: None,
             },
-            told: Some(told),
+            told: Some(process_id),
         };
         let mut first = None;
         // Read up to the process id: a command that cannot be started fails here and not in the middle of its output.
         while output.process.pid.is_none() && first.is_none() {
             match output.next().await {
-                Ok(Some(piece)) => first = Some(piece),
+                Ok(Some(chunk)) => first = Some(chunk),
                 Ok(None) => break,
                 Err(error) => return Err(self.link.explained(error).await),
             }
@@ -130,12 +130,12 @@ impl Exec for Processes {
                 match output.next().await? {
                     None => return Ok(None),
                     // An event without output: a keepalive, stderr, or the end of the command.
-                    Some(piece) if piece.is_empty() => {}
-                    Some(piece) => return Ok(Some((piece, output))),
+                    Some(chunk) if chunk.is_empty() => {}
+                    Some(chunk) => return Ok(Some((chunk, output))),
                 }
             }
         });
-        let first = stream::iter(first.filter(|piece| !piece.is_empty()).map(Ok));
+        let first = stream::iter(first.filter(|chunk| !chunk.is_empty()).map(Ok));
         Ok(RunningCommand {
             stdout: Body::new(futures_util::StreamExt::chain(first, rest)),
             end: Box::pin(async {
@@ -195,8 +195,8 @@ impl Drop for RunningProcess {
         let link = Arc::clone(&self.link);
         let kill = async move {
             let message = json!({ "process": { "pid": pid }, "signal": "SIGNAL_SIGKILL" });
-            let told = link.call("process.Process/SendSignal", &message).await;
-            if let Err(error) = told
+            let sent = link.call("process.Process/SendSignal", &message).await;
+            if let Err(error) = sent
                 // The command has ended in the meantime.
                 && error.kind() != ErrorKind::NotFound
             {
@@ -227,11 +227,11 @@ impl ProcessOutput {
                 };
             }
             // Without an end-of-stream message the end of the body is a cut (Connect protocol).
-            let Some(piece) = self.response.chunk().await.map_err(unanswered)? else {
+            let Some(chunk) = self.response.chunk().await.map_err(unanswered)? else {
                 let context = "the output ended in the middle";
                 return Err(Error::new(ErrorKind::Unavailable, context));
             };
-            self.frames.feed(&piece);
+            self.frames.feed(&chunk);
         }
     }
 

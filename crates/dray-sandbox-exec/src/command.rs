@@ -194,10 +194,10 @@ async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
         let context = "the incarnation cannot be asked";
         Error::new(ErrorKind::Unavailable, context).caused_by(error)
     })?;
-    let said = running.stdout.read_all(MAX_INCARNATION_BYTES).await?;
+    let output = running.stdout.read_all(MAX_INCARNATION_BYTES).await?;
     let exit = running.end.await?;
-    let said = String::from_utf8_lossy(&said).trim().to_owned();
-    if exit.status != 0 || said.is_empty() {
+    let output = String::from_utf8_lossy(&output).trim().to_owned();
+    if exit.status != 0 || output.is_empty() {
         return Err(Error::new(
             ErrorKind::SandboxGone,
             format!(
@@ -207,5 +207,5 @@ async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
             ),
         ));
     }
-    Ok(said)
+    Ok(output)
 }

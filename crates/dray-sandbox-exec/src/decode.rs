@@ -1,4 +1,4 @@
-//! Decodes text into bytes, piece by piece, in bounded memory.
+//! Decodes text into bytes, chunk by chunk, in bounded memory.
 
 use std::io::Write as _;
 
@@ -105,14 +105,14 @@ impl GzipExpander {
 
     /// Expands `compressed` into chunks of bounded size.
     pub(super) fn feed(&mut self, compressed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         for step in compressed.chunks(COMPRESSED_STEP_BYTES) {
             self.gzip
                 .write_all(step)
                 .map_err(|error| corrupted("not gzip").caused_by(error))?;
-            pieces.extend(self.take()?);
+            chunks.extend(self.take()?);
         }
-        Ok(pieces)
+        Ok(chunks)
     }
 
     /// The last chunk; checks length and CRC of the gzip stream.
@@ -124,11 +124,11 @@ impl GzipExpander {
     }
 
     fn take(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let piece = std::mem::take(self.gzip.get_mut());
+        let chunk = std::mem::take(self.gzip.get_mut());
         self.left = self
             .left
-            .checked_sub(piece.len() as u64)
+            .checked_sub(chunk.len() as u64)
             .ok_or_else(|| corrupted("the content expands to more bytes than announced"))?;
-        Ok((!piece.is_empty()).then_some(piece))
+        Ok((!chunk.is_empty()).then_some(chunk))
     }
 }

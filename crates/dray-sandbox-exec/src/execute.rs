@@ -35,8 +35,8 @@ impl<E: Exec + 'static> CommandControl for ChannelControl<E> {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {
         let argv = argv.into_iter().map(String::into_bytes).collect();
         let mut running = self.0.run(argv, None).await?;
-        while let Some(piece) = running.stdout.next().await {
-            piece?;
+        while let Some(chunk) = running.stdout.next().await {
+            chunk?;
         }
         Ok(running.end.await?.status)
     }
@@ -70,12 +70,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 command.set_over();
             }
         })?;
-        let (result, told) = oneshot::channel();
+        let (result, receiver) = oneshot::channel();
         let output = ProgramOutput::begin(running, nonce, limits, command, stderr, result).await?;
         Ok(SandboxCommand {
             output: output.into_body(),
             end: async move {
-                let end = told.await.map_err(|_| {
+                let end = receiver.await.map_err(|_| {
                     Error::new(ErrorKind::Unavailable, "the output was not read to its end")
                 });
                 // After the end nothing is left to kill, and the command has recorded that.

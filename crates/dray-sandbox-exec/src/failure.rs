@@ -67,11 +67,12 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     // The last line is the tool's final word; names with line breaks in them end up in earlier ones.
     text.lines().rev().find_map(|line| {
         let line = line.trim_end().to_ascii_lowercase();
-        let said = line.rsplit(": ").next().unwrap_or_default();
+        let message = line.rsplit(": ").next().unwrap_or_default();
         ERROR_TEXTS
             .iter()
             .find(|(known, _)| {
-                said.strip_suffix(known)
+                message
+                    .strip_suffix(known)
                     // Only after a space, a quote or a parenthesis: the name `/w/not found` must not match.
                     .is_some_and(|before| before.is_empty() || before.ends_with([' ', '\'', ')']))
             })
@@ -82,17 +83,17 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
 /// The error for a command that ended without a response. `begun` is whether the response had begun.
 pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], begun: bool) -> Error {
     let noise = String::from_utf8_lossy(noise);
-    let said = format!("{}\n{}", noise, exit.stderr);
+    let output = format!("{}\n{}", noise, exit.stderr);
     let kind = match (begun, exit.status) {
         // A response that began and has no end is truncated, however the command ended.
         (true, _) => ErrorKind::Truncated,
         (false, 126 | 127) => ErrorKind::ToolMissing,
         (false, 0) => ErrorKind::Protocol,
-        (false, _) => kind_of_text(&said).unwrap_or(ErrorKind::Unavailable),
+        (false, _) => kind_of_text(&output).unwrap_or(ErrorKind::Unavailable),
     };
     Error::new(
         kind,
-        format!("no answer, status {}: {}", exit.status, said.trim()),
+        format!("no answer, status {}: {}", exit.status, output.trim()),
     )
 }
 

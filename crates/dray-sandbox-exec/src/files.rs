@@ -174,13 +174,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
             None => "stat",
         };
         reply.check(spoken)?;
-        let said = reply.text(spoken);
+        let text = reply.text(spoken);
         let facts = match spoken {
-            "ls" => PathFacts::of_ls(&said),
-            _ => PathFacts::of_stat(&said),
+            "ls" => PathFacts::of_ls(&text),
+            _ => PathFacts::of_stat(&text),
         };
         let facts = facts
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {said}")))?;
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {text}")))?;
         described(path, follow, &facts, &reply)
     }
 
@@ -309,16 +309,16 @@ fn fingerprint_of(reply: &Reply) -> Result<Fingerprint, Error> {
     let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
     if reply.get("cksum").is_some() {
         reply.check("cksum")?;
-        let said = reply.text("cksum");
-        let mut words = said.split_whitespace();
+        let text = reply.text("cksum");
+        let mut words = text.split_whitespace();
         let sum = words.next().and_then(|sum| sum.parse().ok());
         let size = words.next().and_then(|size| size.parse().ok());
         let (sum, size) = sum.zip(size).ok_or_else(nonsense)?;
         return Ok(Fingerprint::Cksum(sum, size));
     }
     reply.check("sha256")?;
-    let said = reply.text("sha256");
-    let digest: Sha256Digest = said
+    let text = reply.text("sha256");
+    let digest: Sha256Digest = text
         .split_whitespace()
         .next()
         .unwrap_or_default()

@@ -37,7 +37,7 @@ impl WatchedInput {
         let body = stream::unfold(Some((body, watched)), |state| async move {
             let (mut body, watched) = state?;
             match body.next().await? {
-                Ok(piece) => Some((Ok(piece), Some((body, watched)))),
+                Ok(chunk) => Some((Ok(chunk), Some((body, watched)))),
                 Err(error) => {
                     let shown = Error::new(error.kind(), "the source failed");
                     *watched.slot() = Some(error);
@@ -52,11 +52,11 @@ impl WatchedInput {
     /// Awaits `asked`, but drops it and fails as soon as the source fails.
     pub(super) async fn guard<T>(
         &self,
-        asked: impl Future<Output = Result<T, Error>>,
+        call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let response = tokio::select! {
             () = self.failed.notified() => Err(Error::new(ErrorKind::Unavailable, "the source failed")),
-            response = asked => response,
+            response = call => response,
         };
         // Both branches check: the response may have been ready when the source failed.
         match self.slot().take() {
@@ -73,32 +73,32 @@ impl WatchedInput {
 /// Reads ahead until this many bytes are there, or the body ends; returns them with the whole body, which still begins
 /// with them.
 pub(super) async fn peek(mut body: Body, most: usize) -> Result<(Bytes, Body), Error> {
-    let mut pieces: VecDeque<Bytes> = VecDeque::new();
+    let mut chunks: VecDeque<Bytes> = VecDeque::new();
     let mut length = 0;
     let mut ended = false;
     while length < most && !ended {
-        if let Some(piece) = body.next().await {
-            let piece = piece?;
-            length += piece.len();
-            pieces.push_back(piece);
+        if let Some(chunk) = body.next().await {
+            let chunk = chunk?;
+            length += chunk.len();
+            chunks.push_back(chunk);
         } else {
             ended = true;
         }
     }
     let rest = (!ended).then_some(body);
     let mut sample = BytesMut::with_capacity(most);
-    for piece in &pieces {
+    for chunk in &chunks {
         let room = most - sample.len();
-        sample.extend_from_slice(piece.get(..room).unwrap_or(piece));
+        sample.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
     }
-    let whole = stream::unfold((pieces, rest), |(mut pieces, body)| async move {
-        if let Some(piece) = pieces.pop_front() {
-            return Some((Ok(piece), (pieces, body)));
+    let whole = stream::unfold((chunks, rest), |(mut chunks, body)| async move {
+        if let Some(chunk) = chunks.pop_front() {
+            return Some((Ok(chunk), (chunks, body)));
         }
         let mut body = body?;
-        let piece = body.next().await?;
-        let body = piece.is_ok().then_some(body);
-        Some((piece, (pieces, body)))
+        let chunk = body.next().await?;
+        let body = chunk.is_ok().then_some(body);
+        Some((chunk, (chunks, body)))
     });
     Ok((sample.freeze(), Body::new(whole)))
 }
@@ -134,10 +134,10 @@ pub(super) fn compressed(body: Body) -> Body {
                 return Ok(None);
             };
             let broken = |error| Error::new(ErrorKind::Protocol, "compression").caused_by(error);
-            while let Some(piece) = body.next().await {
-                encoder.write_all(&piece?).map_err(broken)?;
+            while let Some(chunk) = body.next().await {
+                encoder.write_all(&chunk?).map_err(broken)?;
                 let packed = std::mem::take(encoder.get_mut());
-                // The encoder holds bytes back, so a piece of input need not give a piece of output.
+                // The encoder holds bytes back, so a chunk of input need not give a chunk of output.
                 if !packed.is_empty() {
                     return Ok(Some((packed.into(), Some((body, encoder)))));
                 }
@@ -158,7 +158,7 @@ pub(super) fn base64_lines(body: Body) -> Body {
             };
             while waiting.len() < BASE64_LINE_BYTES {
                 match body.next().await {
-                    Some(piece) => waiting.extend_from_slice(&piece?),
+                    Some(chunk) => waiting.extend_from_slice(&chunk?),
                     None => return Ok(Some((lines(&waiting).into(), None))),
                 }
             }
@@ -208,9 +208,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_looked_at_is_still_part_of_the_body() {
-        let pieces = [b"abc".as_slice(), b"de", b"f"].map(Bytes::from_static);
+        let chunks = [b"abc".as_slice(), b"de", b"f"].map(Bytes::from_static);
         for (most, seen) in [(4, b"abcd".as_slice()), (9, b"abcdef")] {
-            let body = Body::new(stream::iter(pieces.clone().map(Ok))).exactly(6);
+            let body = Body::new(stream::iter(chunks.clone().map(Ok))).exactly(6);
             let (sample, body) = peek(body, most).await.unwrap();
             assert_eq!(sample, seen);
             assert_eq!(body.read_all(10).await.unwrap(), b"abcdef");
@@ -225,8 +225,8 @@ mod tests {
         ))]));
         let (input, mut body) = WatchedInput::watch(broken);
         let response = async {
-            while let Some(piece) = body.next().await {
-                piece?;
+            while let Some(chunk) = body.next().await {
+                chunk?;
             }
             Ok(())
         };

@@ -75,9 +75,10 @@ fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
             "e" => {
                 // The fields before the path contain no slash.
                 let slash = value.iter().position(|byte| *byte == b'/');
-                let (said, path) = value.split_at(slash.unwrap_or(value.len()));
-                let said = String::from_utf8_lossy(said);
-                let (Some(facts), Ok(path)) = (PathFacts::of_entry(&said), SandboxPath::new(path))
+                let (fields, path) = value.split_at(slash.unwrap_or(value.len()));
+                let fields = String::from_utf8_lossy(fields);
+                let (Some(facts), Ok(path)) =
+                    (PathFacts::of_entry(&fields), SandboxPath::new(path))
                 else {
                     return Err(Error::new(ErrorKind::Protocol, "not an entry"));
                 };

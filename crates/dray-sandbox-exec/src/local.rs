@@ -183,14 +183,14 @@ fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> B
                     killer.disarm();
                     return Ok(None);
                 }
-                let mut piece: Bytes = buffer.split().freeze();
+                let mut chunk: Bytes = buffer.split().freeze();
                 if let Some(left) = &mut left {
-                    piece.truncate(*left);
-                    *left -= piece.len();
+                    chunk.truncate(*left);
+                    *left -= chunk.len();
                 }
                 // Beyond the limit the output is read and dropped, so that the command does not block on a full pipe.
-                if !piece.is_empty() {
-                    return Ok(Some((piece, (stdout, killer, buffer, left))));
+                if !chunk.is_empty() {
+                    return Ok(Some((chunk, (stdout, killer, buffer, left))));
                 }
             }
         },

@@ -89,8 +89,8 @@ impl PersistentShell {
         repeat: RetrySafety,
     ) -> Result<Reply, Error> {
         if let Some(shell) = self.take() {
-            let asked = self.put(exec, shell, script, arguments, limit);
-            match ready_and(exec, repeat, asked).await {
+            let request = self.put(exec, shell, script, arguments, limit);
+            match ready_and(exec, repeat, request).await {
                 // No output suggests that the shell was gone before it read the line; even then a rename is not
                 // repeated.
                 Err(lost) if lost.silent && repeat != RetrySafety::Never => {}
@@ -99,8 +99,8 @@ impl PersistentShell {
             }
         }
         let shell = ShellProcess::start(exec).await?;
-        let asked = self.put(exec, shell, script, arguments, limit).await;
-        asked.map_err(|lost| lost.error)
+        let request = self.put(exec, shell, script, arguments, limit).await;
+        request.map_err(|lost| lost.error)
     }
 
     /// Lets the waiting shell, or a new one, run a script whose output is long. The shell waits for the next request
@@ -162,10 +162,10 @@ impl PersistentShell {
         let mut output = Vec::new();
         loop {
             match shell.running.stdout.next().await {
-                Some(Ok(piece)) => {
+                Some(Ok(chunk)) => {
                     // The last line may have begun in the previous chunk.
                     let before = output.len().saturating_sub(LAST_LINE);
-                    output.extend_from_slice(&piece);
+                    output.extend_from_slice(&chunk);
                     if let Some(status) = last_line(&output, before, &nonce) {
                         self.park(shell);
                         let exit = CommandExit {
@@ -354,7 +354,7 @@ impl LentShell {
         let (status, ended) = oneshot::channel();
         self.status = Some(status);
         let stdout = stream::try_unfold(self, |mut lent| async {
-            Ok(lent.next().await?.map(|piece| (piece, lent)))
+            Ok(lent.next().await?.map(|chunk| (chunk, lent)))
         });
         let end = async {
             let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
@@ -373,16 +373,16 @@ impl LentShell {
         let Some(shell) = &mut self.shell else {
             return Ok(None);
         };
-        let Some(piece) = shell.running.stdout.next().await else {
+        let Some(chunk) = shell.running.stdout.next().await else {
             self.shell = None;
             let ended = "the shell ended before its output did";
             return Err(Error::new(ErrorKind::Unavailable, ended));
         };
-        let piece = piece?;
-        let last = piece.len().saturating_sub(LAST_LINE);
+        let chunk = chunk?;
+        let last = chunk.len().saturating_sub(LAST_LINE);
         // Chunks may cut the line anywhere, so the end of the previous one is kept.
         self.tail
-            .extend_from_slice(piece.get(last..).unwrap_or_default());
+            .extend_from_slice(chunk.get(last..).unwrap_or_default());
         let surplus = self.tail.len().saturating_sub(LAST_LINE);
         self.tail.drain(..surplus);
         if let Some(status) = last_line(&self.tail, 0, &self.nonce)
@@ -390,12 +390,12 @@ impl LentShell {
         {
             // Before the status is sent, so that the caller's next request finds the shell waiting.
             self.persistent_shell.park(shell);
-            if let Some(told) = self.status.take() {
+            if let Some(sender) = self.status.take() {
                 // The receiver may be gone; the output does not depend on it.
-                let _ = told.send(status);
+                let _ = sender.send(status);
             }
         }
-        Ok(Some(piece))
+        Ok(Some(chunk))
     }
 }
 
@@ -403,7 +403,7 @@ impl LentShell {
 async fn ready_and<E: Exec>(
     exec: &E,
     repeat: RetrySafety,
-    asked: impl Future<Output = Result<Reply, LostReply>>,
+    call: impl Future<Output = Result<Reply, LostReply>>,
 ) -> Result<Reply, LostReply> {
     let unready = |error| LostReply {
         error,
@@ -411,12 +411,12 @@ async fn ready_and<E: Exec>(
     };
     if repeat != RetrySafety::Harmless || !exec.asks_beside_ready() {
         exec.ready().await.map_err(unready)?;
-        return asked.await;
+        return call.await;
     }
     // A request that changes nothing is sent without waiting for `ready`, which saves a round trip.
-    match select(pin!(asked), pin!(exec.ready())).await {
+    match select(pin!(call), pin!(exec.ready())).await {
         Either::Left((answered, _)) => answered,
-        Either::Right((Ok(()), asked)) => asked.await,
+        Either::Right((Ok(()), call)) => call.await,
         Either::Right((Err(error), _)) => Err(unready(error)),
     }
 }

@@ -137,8 +137,8 @@ impl ProcessPipes {
 
 /// Writes the input to stdin. Fails only when the source does: a process may close its stdin at any time.
 async fn feed(mut stdin: ChildStdin, mut input: Body, close: bool) -> Result<(), Error> {
-    while let Some(piece) = input.next().await {
-        if stdin.write_all(&piece?).await.is_err() {
+    while let Some(chunk) = input.next().await {
+        if stdin.write_all(&chunk?).await.is_err() {
             return Ok(());
         }
     }
@@ -150,13 +150,13 @@ async fn feed(mut stdin: ChildStdin, mut input: Body, close: bool) -> Result<(),
 }
 
 async fn listen(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
-    let mut piece = vec![0; STDERR_TAIL_BYTES];
-    while let Ok(read) = stderr.read(&mut piece).await {
+    let mut chunk = vec![0; STDERR_TAIL_BYTES];
+    while let Ok(read) = stderr.read(&mut chunk).await {
         if read == 0 {
             return;
         }
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(piece.get(..read).unwrap_or_default());
+        kept.extend_from_slice(chunk.get(..read).unwrap_or_default());
         let surplus = kept.len().saturating_sub(STDERR_TAIL_BYTES);
         kept.drain(..surplus);
     }

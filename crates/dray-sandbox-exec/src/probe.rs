@@ -65,8 +65,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
 }
 
 fn tools(reply: &Reply) -> Vec<String> {
-    let said = reply.text("tools");
-    said.split_whitespace().map(str::to_owned).collect()
+    let text = reply.text("tools");
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Bytes free, from `df -Pk`: the number before the percentage in the last line.

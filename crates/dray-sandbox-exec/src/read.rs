@@ -77,9 +77,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`dray_sandbox::Sandbox::read_with_digest`].
     pub async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
-        let (digest, told) = oneshot::channel();
+        let (digest, receiver) = oneshot::channel();
         let wanted = self.reads_with_digest(&read).then_some(digest);
-        Ok((self.read_and(read, wanted).await?, told))
+        Ok((self.read_and(read, wanted).await?, receiver))
     }
 
     async fn read_and(
@@ -223,9 +223,9 @@ impl<E: Exec> ScriptRead<E> {
                     let last = run.stream.want > run.remaining;
                     let sha256 = trailer.digest.as_deref().map(str::parse);
                     close(run, trailer)?;
-                    if let (Some(told), Some(Ok(sha256))) = (self.digest.take(), sha256) {
+                    if let (Some(sender), Some(Ok(sha256))) = (self.digest.take(), sha256) {
                         // The receiver may be gone; the copy does not depend on it.
-                        let _ = told.send(Fingerprint::Sha256(sha256, self.size));
+                        let _ = sender.send(Fingerprint::Sha256(sha256, self.size));
                     }
                     if last {
                         return Ok(None);

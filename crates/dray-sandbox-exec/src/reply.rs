@@ -117,7 +117,7 @@ impl Reply {
         let mut output = Vec::new();
         let broken = loop {
             match running.stdout.next().await {
-                Some(Ok(piece)) => output.extend_from_slice(&piece),
+                Some(Ok(chunk)) => output.extend_from_slice(&chunk),
                 Some(Err(error)) => break Some(error),
                 None => break None,
             }
@@ -233,15 +233,15 @@ impl Reply {
         let words = self.text(spoken);
         // The refusal is checked first: it has no status, and the script itself has chosen its kind.
         if self.get("refused").is_some() {
-            let said = self.text("refused");
+            let refusal = self.text("refused");
             let kind = ErrorKind::ALL
                 .into_iter()
-                .find(|kind| kind.as_str() == said);
+                .find(|kind| kind.as_str() == refusal);
             let text = self.text("text");
             let kind = kind
                 .or_else(|| kind_of_text(&text))
                 .unwrap_or(ErrorKind::NotFound);
-            return Err(Error::new(kind, format!("refused: {said} {text}")));
+            return Err(Error::new(kind, format!("refused: {refusal} {text}")));
         }
         match self.text("status").as_str() {
             "0" => Ok(()),

@@ -27,7 +27,7 @@ enum ContentCoding {
 
 /// The next part of a response.
 pub(super) enum StreamEvent {
-    /// A piece of the content.
+    /// A chunk of the content.
     Bytes(Bytes),
     /// The end of the content; the command has ended.
     End(StreamTrailer),
@@ -118,7 +118,7 @@ impl Stream {
                 return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
             }
             match self.stdout.next().await {
-                Some(piece) => noise.extend_from_slice(&piece?),
+                Some(chunk) => noise.extend_from_slice(&chunk?),
                 None => return Err(self.refusal(&noise).await?),
             }
         }
@@ -165,7 +165,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The next piece of content, or the end.
+    /// The next chunk of content, or the end.
     pub(super) async fn next(&mut self) -> Result<StreamEvent, Error> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -176,19 +176,19 @@ impl Stream {
             }
             if !self.incoming.is_empty() {
                 let step = match self.coding {
-                    // One step may expand a thousandfold, so the pieces in memory stay limited.
+                    // One step may expand a thousandfold, so the chunks in memory stay limited.
                     ContentCoding::Squeezed(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
                     ContentCoding::Raw | ContentCoding::Text(_) => self.incoming.len(),
                 };
-                let piece = self.incoming.split_to(step);
-                self.take(piece)?;
+                let chunk = self.incoming.split_to(step);
+                self.take(chunk)?;
                 continue;
             }
             if self.ended {
                 return self.finish().await;
             }
-            if let Some(piece) = self.stdout.next().await {
-                self.incoming = piece?;
+            if let Some(chunk) = self.stdout.next().await {
+                self.incoming = chunk?;
             } else {
                 self.ended = true;
                 self.trailer = self.close()?;
@@ -196,23 +196,23 @@ impl Stream {
         }
     }
 
-    fn take(&mut self, piece: Bytes) -> Result<(), Error> {
+    fn take(&mut self, chunk: Bytes) -> Result<(), Error> {
         if matches!(self.coding, ContentCoding::Raw) {
-            self.hold(piece);
+            self.hold(chunk);
             return Ok(());
         }
         // `contains` is a quick check, and most chunks have no mark. `@` is in no text encoding, so content cannot
         // contain it (sandbox-transfer 11.4).
-        self.trailing |= piece.contains(&b'@');
+        self.trailing |= chunk.contains(&b'@');
         let content = if self.held.is_empty() && self.trailing {
-            let at = piece.iter().position(|byte| *byte == b'@');
-            at.unwrap_or(piece.len())
+            let at = chunk.iter().position(|byte| *byte == b'@');
+            at.unwrap_or(chunk.len())
         } else if self.trailing {
             0
         } else {
-            piece.len()
+            chunk.len()
         };
-        let (content, after) = (piece.slice(..content), piece.slice(content..));
+        let (content, after) = (chunk.slice(..content), chunk.slice(content..));
         self.held.extend_from_slice(&after);
         if self.held.len() > MAX_RESPONSE_BYTES {
             return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
@@ -222,23 +222,23 @@ impl Stream {
             ContentCoding::Text(decoder) => self.ready.push_back(decoder.feed(&content)?.into()),
             ContentCoding::Squeezed(decoder, expander) => {
                 let squeezed = decoder.feed(&content)?;
-                let pieces = expander.feed(&squeezed)?;
-                self.ready.extend(pieces.into_iter().map(Bytes::from));
+                let chunks = expander.feed(&squeezed)?;
+                self.ready.extend(chunks.into_iter().map(Bytes::from));
             }
         }
         Ok(())
     }
 
     /// Passes on all but the last bytes, which may be the trailer.
-    fn hold(&mut self, mut piece: Bytes) {
-        if piece.len() >= MAX_TRAILER_BYTES {
+    fn hold(&mut self, mut chunk: Bytes) {
+        if chunk.len() >= MAX_TRAILER_BYTES {
             // Raw bytes may look like a mark, so only the end of the stream decides where the trailer begins.
-            let tail = piece.split_off(piece.len() - MAX_TRAILER_BYTES);
+            let tail = chunk.split_off(chunk.len() - MAX_TRAILER_BYTES);
             self.ready.push_back(self.held.split().freeze());
-            self.ready.push_back(piece);
+            self.ready.push_back(chunk);
             self.held.extend_from_slice(&tail);
         } else {
-            self.held.extend_from_slice(&piece);
+            self.held.extend_from_slice(&chunk);
             if self.held.len() > MAX_TRAILER_BYTES {
                 let sure = self.held.split_to(self.held.len() - MAX_TRAILER_BYTES);
                 self.ready.push_back(sure.freeze());
@@ -295,9 +295,9 @@ impl Stream {
         let failed =
             status != "0" || self.broken || text.contains(&broken) || exit.stderr.contains(&broken);
         let failure = failed.then(|| {
-            let said = exit.stderr.replace(&broken, "");
-            let kind = kind_of_text(&said).unwrap_or(ErrorKind::Unavailable);
-            Error::new(kind, format!("status {status}: {}", said.trim()))
+            let stderr = exit.stderr.replace(&broken, "");
+            let kind = kind_of_text(&stderr).unwrap_or(ErrorKind::Unavailable);
+            Error::new(kind, format!("status {status}: {}", stderr.trim()))
         });
         StreamTrailer {
             digest,

@@ -53,8 +53,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         };
         let script = include_str!("script/tar_in.sh");
         let arguments = [path.as_bytes(), coding];
-        let asked = self.ask(script, &arguments, Some(body));
-        input.guard(asked).await?.check("text")
+        let reply = self.ask(script, &arguments, Some(body));
+        input.guard(reply).await?.check("text")
     }
 }
 

@@ -121,8 +121,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let length = if ends { 0 } else { length };
         // A digest beside the write would not cover the bytes before `offset`.
         let digest = digest && write.offset == 0;
-        let asked = self.put(write, coding, (length, digest), Some(body));
-        let reply = input.guard(asked).await?;
+        let request = self.put(write, coding, (length, digest), Some(body));
+        let reply = input.guard(request).await?;
         arrived(&reply, write.size)?;
         let sha256 = reply.text("sha256").parse().ok();
         Ok(sha256.map(|sha256| Fingerprint::Sha256(sha256, write.size)))
@@ -145,7 +145,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &length.to_string().into_bytes(),
             yes_or_no(digest),
         ];
-        let asked = match (self.lends(), stdin) {
+        let request = match (self.lends(), stdin) {
             (Some(persistent_shell), Some(stdin)) if coding == WriteCoding::Raw => {
                 let exec = self.exec.as_ref();
                 persistent_shell
@@ -154,7 +154,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             }
             (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
         };
-        match asked {
+        match request {
             Err(error) => Err(self.reason(&write, error).await),
             reply => reply,
         }
@@ -193,8 +193,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
         let mut offset = write.offset;
         let mut waiting = BytesMut::new();
-        while let Some(piece) = body.next().await {
-            waiting.extend_from_slice(&piece?);
+        while let Some(part) = body.next().await {
+            waiting.extend_from_slice(&part?);
             while waiting.len() >= most {
                 let chunk = waiting.split_to(most).freeze();
                 offset = self.append(&write, offset, chunk, squeeze).await?;

@@ -130,8 +130,8 @@ pub async fn write_upload(
         _ => usize::MAX,
     };
     let mut reader = request.into_reader();
-    while let Some(piece) = reader.next_chunk().await? {
-        let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
+    while let Some(chunk) = reader.next_chunk().await? {
+        let kept = chunk.get(..left.min(chunk.len())).unwrap_or_default();
         left -= kept.len();
         file.write_all(kept).map_err(|_| ConnectionClosed)?;
         if fault == Some(ProviderFault::DieDuringUpload) {

@@ -27,17 +27,17 @@ pub(crate) async fn download<P: Provider>(
     let response = provider.send(request).await?;
     check_range(&response, read.offset, read.file.size)?;
     let provider = Arc::clone(provider);
-    let pieces = response.into_stream().then(move |piece| {
+    let chunks = response.into_stream().then(move |chunk| {
         let provider = Arc::clone(&provider);
         async move {
-            match piece {
-                Ok(piece) => Ok(piece),
+            match chunk {
+                Ok(chunk) => Ok(chunk),
                 // A stream that breaks may mean that the sandbox has ended.
                 Err(cause) => Err(provider.explained(broken(cause)).await),
             }
         }
     });
-    Ok(Body::new(pieces).exactly(left))
+    Ok(Body::new(chunks).exactly(left))
 }
 
 /// Fails unless the response is the requested part of the file that `stat` described.

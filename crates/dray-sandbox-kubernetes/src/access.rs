@@ -31,18 +31,18 @@ pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Erro
                 "namespace": namespace, "verb": verb, "resource": kind, "subresource": part,
             });
             if !cluster.is_allowed(&right).await? {
-                let place = place_name(namespace);
-                let missing = format!("the right to `{verb}` {resource} in {place} is missing");
+                let scope = place_name(namespace);
+                let missing = format!("the right to `{verb}` {resource} in {scope} is missing");
                 return Ok(BackendCheck::Refused(missing));
             }
         }
     }
-    let places: Vec<String> = namespaces
+    let scopes: Vec<String> = namespaces
         .iter()
         .take(MAX_NAMESPACES)
         .map(|namespace| place_name(namespace))
         .collect();
-    let ready = format!("the rights on pods are there in {}", places.join(", "));
+    let ready = format!("the rights on pods are there in {}", scopes.join(", "));
     Ok(BackendCheck::Ready(ready))
 }
 

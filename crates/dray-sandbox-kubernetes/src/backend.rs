@@ -82,16 +82,16 @@ impl Backend for KubernetesBackend {
             return Err(Error::new(ErrorKind::SandboxGone, other));
         }
         // The pod may have been replaced between the two requests; only this incarnation is opened.
-        let place = Arc::new(PodContainer {
+        let container_ref = Arc::new(PodContainer {
             cluster: Arc::clone(&self.cluster),
             target,
             container: container.name.clone(),
             incarnation: handle.incarnation.clone(),
         });
-        match PodExec::open(Arc::clone(&place), &place.container).await {
+        match PodExec::open(Arc::clone(&container_ref), &container_ref.container).await {
             Ok(exec) => {
                 // Each request still asks for the pod; the shell saves the stream of a command and its supervision.
-                let exec = GuardedExec::new(exec, place);
+                let exec = GuardedExec::new(exec, container_ref);
                 let sandbox = ExecSandbox::new(handle.clone(), exec).with_request_shell();
                 Ok(Arc::new(sandbox))
             }
@@ -101,9 +101,9 @@ impl Backend for KubernetesBackend {
                     let none = "the container has no shell, and no image for an ephemeral container is configured";
                     return Err(Error::new(ErrorKind::ToolMissing, none).caused_by(error));
                 };
-                let name = ephemeral::ensure(&place, &pod, container, image).await?;
-                let exec = PodExec::open(Arc::clone(&place), &name).await?;
-                let exec = GuardedExec::new(exec, place);
+                let name = ephemeral::ensure(&container_ref, &pod, container, image).await?;
+                let exec = PodExec::open(Arc::clone(&container_ref), &name).await?;
+                let exec = GuardedExec::new(exec, container_ref);
                 let root = SandboxPath::new(PROCESS_ROOT)?;
                 Ok(Arc::new(RootedSandbox::new(handle.clone(), exec, root)))
             }

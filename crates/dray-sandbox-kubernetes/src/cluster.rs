@@ -207,14 +207,14 @@ impl Cluster {
         // The kind of the error depends only on the status, so an incomplete body is ignored.
         let body = self.read(ask.doing, response).await.unwrap_or_default();
         // A proxy may send an HTML page instead of a `Status` object.
-        let said = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
+        let status_body = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
             message: String::from_utf8_lossy(&body).into_owned(),
             ..StatusBody::default()
         });
         Err(fault::refused(
             ask.doing,
             status.as_u16(),
-            &said,
+            &status_body,
             retry_after,
         ))
     }
@@ -359,17 +359,17 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
         // A proxy that does not forward upgrades responds with 200 or 400 here.
         return wrong("the server did not open a stream");
     }
-    let said = |name| {
+    let header_value = |name| {
         let value = response.headers().get(name);
         value
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
     };
-    let accepted = said(header::SEC_WEBSOCKET_ACCEPT) == derive_accept_key(key.as_bytes());
-    if !accepted || !said(header::UPGRADE).eq_ignore_ascii_case("websocket") {
+    let accepted = header_value(header::SEC_WEBSOCKET_ACCEPT) == derive_accept_key(key.as_bytes());
+    if !accepted || !header_value(header::UPGRADE).eq_ignore_ascii_case("websocket") {
         return wrong("the server did not open a WebSocket");
     }
-    match said(header::SEC_WEBSOCKET_PROTOCOL) {
+    match header_value(header::SEC_WEBSOCKET_PROTOCOL) {
         "v5.channel.k8s.io" => Ok(true),
         // v5 added a close signal for each stream (Kubernetes 1.30). In v4 the end of stdin cannot be sent.
         "v4.channel.k8s.io" => Ok(false),

@@ -26,7 +26,7 @@ const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 /// [`ErrorKind::ToolMissing`] where there cannot be one, [`ErrorKind::Auth`] without the right to
 /// `pods/ephemeralcontainers`, [`ErrorKind::Timeout`] when it does not start in time.
 pub(crate) async fn ensure(
-    place: &PodContainer,
+    container_ref: &PodContainer,
     pod: &Pod,
     container: &Container,
     image: &str,
@@ -40,14 +40,18 @@ pub(crate) async fn ensure(
     // Ephemeral containers cannot be removed, so a running one is reused.
     let name = match pod.helper(&container.name, image) {
         Some(name) => name.to_owned(),
-        None => add(place, container, image).await?,
+        None => add(container_ref, container, image).await?,
     };
-    let patience = place.cluster.config().ephemeral_timeout.as_duration();
+    let patience = container_ref
+        .cluster
+        .config()
+        .ephemeral_timeout
+        .as_duration();
     let until = Instant::now() + patience;
     loop {
-        let pod = place.cluster.pod(&place.target).await?;
+        let pod = container_ref.cluster.pod(&container_ref.target).await?;
         // The pod may be replaced while its helper starts; the new one has another incarnation.
-        if pod.incarnation(&place.container)? != place.incarnation {
+        if pod.incarnation(&container_ref.container)? != container_ref.incarnation {
             return Err(Error::new(
                 ErrorKind::SandboxGone,
                 "another container runs now",
@@ -64,7 +68,11 @@ pub(crate) async fn ensure(
     }
 }
 
-async fn add(place: &PodContainer, container: &Container, image: &str) -> Result<String, Error> {
+async fn add(
+    container_ref: &PodContainer,
+    container: &Container,
+    image: &str,
+) -> Result<String, Error> {
     // Names must be unique in the pod, ended ephemeral containers included.
     let name = format!("dray-{:08x}", rand::rng().random::<u32>());
     let same = COPIED_SETTINGS.iter().filter_map(|key| {
@@ -80,9 +88,9 @@ async fn add(place: &PodContainer, container: &Container, image: &str) -> Result
         "targetContainerName": container.name,
         "securityContext": security,
     }]}});
-    place
+    container_ref
         .cluster
-        .patch(&place.target, "ephemeralcontainers", &patch)
+        .patch(&container_ref.target, "ephemeralcontainers", &patch)
         .await?;
     Ok(name)
 }

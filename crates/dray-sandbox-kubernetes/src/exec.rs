@@ -56,7 +56,7 @@ impl IncarnationGuard for PodContainer {
 /// Runs commands in one container of the pod: that of the sandbox, or an ephemeral one beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct PodExec {
-    place: Arc<PodContainer>,
+    container_ref: Arc<PodContainer>,
     container: String,
     /// Whether the end of stdin can be signalled.
     half_close: Arc<AtomicBool>,
@@ -69,17 +69,20 @@ impl PodExec {
     /// # Errors
     ///
     /// [`ErrorKind::ToolMissing`] for a container without a shell.
-    pub(crate) async fn open(place: Arc<PodContainer>, container: &str) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        container_ref: Arc<PodContainer>,
+        container: &str,
+    ) -> Result<Self, Error> {
         let exec = Self {
-            supervisor: Supervisor::new(place.cluster.tasks().clone()),
-            place,
+            supervisor: Supervisor::new(container_ref.cluster.tasks().clone()),
+            container_ref,
             container: container.to_owned(),
             half_close: Arc::new(AtomicBool::new(true)),
         };
         let argv: [&[u8]; 3] = [b"sh", b"-c", b":"];
         let mut running = exec.run(argv.map(<[u8]>::to_vec).to_vec(), None).await?;
-        while let Some(piece) = running.stdout.next().await {
-            piece?;
+        while let Some(chunk) = running.stdout.next().await {
+            chunk?;
         }
         match running.end.await?.status {
             0 => Ok(exec),
@@ -95,10 +98,10 @@ impl PodExec {
         argv: &[String],
         stdin: bool,
     ) -> Result<streams::StreamConnection, Error> {
-        let place = &self.place;
-        let cluster = &place.cluster;
+        let container_ref = &self.container_ref;
+        let cluster = &container_ref.cluster;
         let accepted = cluster
-            .exec(&place.target, &self.container, argv, stdin)
+            .exec(&container_ref.target, &self.container, argv, stdin)
             .await?;
         let idle = cluster.config().idle_timeout.as_duration();
         Ok(streams::StreamConnection { accepted, idle })
@@ -146,10 +149,10 @@ impl Exec for PodExec {
         let streams = CommandStreams::new(connection, stdin, Arc::clone(&command));
         let stderr = streams.stderr();
         let stdout = body(streams, command.guard());
-        let place = Arc::clone(&self.place);
+        let container_ref = Arc::clone(&self.container_ref);
         Ok(RunningCommand {
             stdout,
-            end: Box::pin(ended(place, command, guard, stderr)),
+            end: Box::pin(ended(container_ref, command, guard, stderr)),
         })
     }
 }
@@ -168,7 +171,7 @@ fn body(streams: CommandStreams, guard: KillGuard) -> Body {
         Some((streams, guard)),
         async |state| match state {
             Some((mut streams, guard)) => match streams.next().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some((streams, guard)))),
+                Ok(Some(chunk)) => Some((Ok(chunk), Some((streams, guard)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(error), None)),
             },
@@ -179,14 +182,14 @@ fn body(streams: CommandStreams, guard: KillGuard) -> Body {
 
 /// The result of a command whose output was read. A killed command may have died with its container.
 async fn ended(
-    place: Arc<PodContainer>,
+    container_ref: Arc<PodContainer>,
     command: Arc<SupervisedCommand>,
     _guard: KillGuard,
     stderr: StderrTail,
 ) -> Result<CommandExit, Error> {
     let status = command.status()?;
     if status == KILLED_STATUS {
-        place.check().await?;
+        container_ref.check().await?;
     }
     Ok(CommandExit {
         status,

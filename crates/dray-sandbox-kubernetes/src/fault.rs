@@ -72,10 +72,10 @@ fn kind_of(text: &str) -> Option<ErrorKind> {
 pub(crate) fn refused(
     doing: &str,
     code: u16,
-    said: &StatusBody,
+    status: &StatusBody,
     retry_after: Option<Duration>,
 ) -> Error {
-    let text: String = said.message.chars().take(MAX_MESSAGE_BYTES).collect();
+    let text: String = status.message.chars().take(MAX_MESSAGE_BYTES).collect();
     let known = kind_of(&text);
     let kind = match code {
         401 | 403 => ErrorKind::Auth,
@@ -102,13 +102,15 @@ pub(crate) fn refused(
         None => format!("{doing}: status {code}: {}", text.escape_debug()),
     };
     let error = Error::new(kind, context);
-    let told = said
+    let message = status
         .details
         .as_ref()
         .map(|details| details.retry_after_seconds);
-    let told = told.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    let message = message
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs);
     // The header comes from the hop that answered, the Status perhaps from a server behind it.
-    match retry_after.or(told) {
+    match retry_after.or(message) {
         Some(delay) if matches!(kind, ErrorKind::RateLimited | ErrorKind::Unavailable) => {
             error.with_retry_after(delay)
         }
@@ -117,15 +119,15 @@ pub(crate) fn refused(
 }
 
 /// Makes the error of a command that failed without an exit status, from the last message of its stream.
-pub(crate) fn not_run(said: &StatusBody) -> Error {
-    match said.code {
+pub(crate) fn not_run(status: &StatusBody) -> Error {
+    match status.code {
         // The kubelet reports its own failures as 500, or without a code.
         0 | 500 => {
-            let text: String = said.message.chars().take(MAX_MESSAGE_BYTES).collect();
+            let text: String = status.message.chars().take(MAX_MESSAGE_BYTES).collect();
             let kind = kind_of(&text).unwrap_or(ErrorKind::Unavailable);
             Error::new(kind, format!("running a command: {}", text.escape_debug()))
         }
-        code => refused("running a command", code, said, None),
+        code => refused("running a command", code, status, None),
     }
 }
 
@@ -168,11 +170,11 @@ mod tests {
     use super::*;
 
     fn kind(code: u16, message: &str) -> ErrorKind {
-        let said = StatusBody {
+        let status = StatusBody {
             message: message.into(),
             ..StatusBody::default()
         };
-        refused("asking", code, &said, None).kind()
+        refused("asking", code, &status, None).kind()
     }
 
     #[test]
@@ -230,11 +232,11 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_missing_right() {
-        let said = StatusBody {
+        let status = StatusBody {
             message: "pods \"p\" is forbidden: User \"u\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"n\"".into(),
             ..StatusBody::default()
         };
-        let error = refused("starting a command", 403, &said, None);
+        let error = refused("starting a command", 403, &status, None);
         assert!(
             error.context().contains("create pods/exec is missing"),
             "{error}"
@@ -243,12 +245,12 @@ mod tests {
 
     #[test]
     fn a_limit_says_when_to_come_back() {
-        let said: StatusBody =
+        let status: StatusBody =
             serde_json::from_str(r#"{"details": {"retryAfterSeconds": 7}}"#).unwrap();
-        let delay = |said, header| refused("asking", 429, said, header).retry_after();
-        assert_eq!(delay(&said, None), Some(Duration::from_secs(7)));
+        let delay = |status, header| refused("asking", 429, status, header).retry_after();
+        assert_eq!(delay(&status, None), Some(Duration::from_secs(7)));
         let header = Some(Duration::from_secs(3));
-        assert_eq!(delay(&said, header), header);
+        assert_eq!(delay(&status, header), header);
         assert_eq!(delay(&StatusBody::default(), None), None);
     }
 
@@ -268,13 +270,13 @@ mod tests {
             ("error dialing backend: EOF", ErrorKind::Unavailable),
             ("something new", ErrorKind::Unavailable),
         ] {
-            let said = StatusBody {
+            let status = StatusBody {
                 reason: "InternalError".into(),
                 message: message.into(),
                 code: 500,
                 ..StatusBody::default()
             };
-            assert_eq!(not_run(&said).kind(), expected, "{message}");
+            assert_eq!(not_run(&status).kind(), expected, "{message}");
         }
     }
 }

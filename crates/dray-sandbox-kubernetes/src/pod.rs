@@ -198,7 +198,7 @@ impl Pod {
 impl ContainerState {
     /// The error for a container that does not run; `None` for one that does.
     fn stands(&self) -> Option<Error> {
-        let said = |kind, why: &StateReason, text| {
+        let failure = |kind, why: &StateReason, text| {
             let reason = why.reason.escape_debug();
             Some(Error::new(kind, format!("the container {text}: {reason}")))
         };
@@ -206,17 +206,17 @@ impl ContainerState {
             Self {
                 terminated: Some(why),
                 ..
-            } if why.reason == "OOMKilled" => said(ErrorKind::SandboxGone, why, "was killed"),
+            } if why.reason == "OOMKilled" => failure(ErrorKind::SandboxGone, why, "was killed"),
             Self {
                 terminated: Some(why),
                 ..
-            } => said(ErrorKind::SandboxStopped, why, "has ended"),
+            } => failure(ErrorKind::SandboxStopped, why, "has ended"),
             Self {
                 running: Some(_), ..
             } => None,
             Self { waiting, .. } => {
                 let why = waiting.clone().unwrap_or_default();
-                said(ErrorKind::SandboxStopped, &why, "waits")
+                failure(ErrorKind::SandboxStopped, &why, "waits")
             }
         }
     }

@@ -81,14 +81,14 @@ impl LocalBackend {
 
     /// Finds the directory of an address, if it is one that the operator allows.
     fn find(&self, address: &Address) -> Result<Root, Error> {
-        let said = Path::new(&address.name);
-        if !said.is_absolute() {
+        let given = Path::new(&address.name);
+        if !given.is_absolute() {
             let why = "the directory of a local sandbox is absolute";
             return Err(Error::new(ErrorKind::InvalidName, why));
         }
         let outside = || Error::new(ErrorKind::OutsideRoot, "not beneath an allowed directory");
         // The text is checked first, so that a caller cannot probe what else exists on this host.
-        if has_parent_parts(said) {
+        if has_parent_parts(given) {
             return Err(outside());
         }
         let allowed = |path: &Path| {
@@ -100,17 +100,17 @@ impl LocalBackend {
                     || std::fs::canonicalize(root).is_ok_and(|root| path.starts_with(root))
             })
         };
-        if !allowed(said) {
+        if !allowed(given) {
             return Err(outside());
         }
-        let real = std::fs::canonicalize(said).map_err(|error| {
+        let real = std::fs::canonicalize(given).map_err(|error| {
             Error::new(ErrorKind::SandboxGone, "the directory cannot be found").caused_by(error)
         })?;
         // The allowed name may be a link that leads out.
         if !allowed(&real) {
             return Err(outside());
         }
-        Root::hold(&real, said, self.kernel)
+        Root::hold(&real, given, self.kernel)
     }
 }
 

@@ -119,10 +119,10 @@ impl OpenFile {
     fn next_chunk(&self, offset: u64) -> Result<Vec<u8>, Error> {
         let left = usize::try_from(self.seen.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = left.min(CHUNK_BYTES);
-        let mut piece = Vec::with_capacity(wanted);
-        while piece.len() < wanted {
-            let at = offset + piece.len() as u64;
-            let spare = rustix::buffer::spare_capacity(&mut piece);
+        let mut chunk = Vec::with_capacity(wanted);
+        while chunk.len() < wanted {
+            let at = offset + chunk.len() as u64;
+            let spare = rustix::buffer::spare_capacity(&mut chunk);
             match rustix::io::pread(&self.descriptor, spare, at) {
                 Ok(0) => {
                     // A writer that truncates the file first must cause the same error as one that does not.
@@ -134,8 +134,8 @@ impl OpenFile {
                 Err(error) => return Err(failed("read a file")(error)),
             }
         }
-        piece.truncate(wanted);
-        Ok(piece)
+        chunk.truncate(wanted);
+        Ok(chunk)
     }
 
     /// Fails when size or time differ from those at opening.
@@ -148,7 +148,7 @@ impl OpenFile {
         Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
     }
 
-    /// The bytes from `offset`. The next piece is read while the last one is in use.
+    /// The bytes from `offset`. The next chunk is read while the last one is in use.
     pub(super) fn into_body(self, offset: u64) -> Body {
         let state = FileRead {
             source: Arc::new(self),
@@ -158,8 +158,8 @@ impl OpenFile {
         Body::new(stream::unfold(Some(state), |state| async move {
             let mut state = state?;
             match state.next_chunk().await {
-                Ok(piece) if piece.is_empty() => None,
-                Ok(piece) => Some((Ok(Bytes::from(piece)), Some(state))),
+                Ok(chunk) if chunk.is_empty() => None,
+                Ok(chunk) => Some((Ok(Bytes::from(chunk)), Some(state))),
                 Err(error) => Some((Err(error), None)),
             }
         }))
@@ -171,12 +171,12 @@ impl OpenFile {
         let mut offset = 0;
         loop {
             abandoned.check()?;
-            let piece = self.next_chunk(offset)?;
-            if piece.is_empty() {
+            let chunk = self.next_chunk(offset)?;
+            if chunk.is_empty() {
                 break;
             }
-            offset += piece.len() as u64;
-            digest.update(&piece);
+            offset += chunk.len() as u64;
+            digest.update(&chunk);
         }
         self.unchanged()?;
         let digest = Sha256Digest::from_bytes(digest.finalize().into());
@@ -184,7 +184,7 @@ impl OpenFile {
     }
 }
 
-/// A file that is being read: the position, and the piece that is read ahead.
+/// A file that is being read: the position, and the chunk that is read ahead.
 struct FileRead {
     source: Arc<OpenFile>,
     offset: u64,
@@ -192,31 +192,31 @@ struct FileRead {
 }
 
 impl FileRead {
-    /// The next piece; empty at the end.
+    /// The next chunk; empty at the end.
     async fn next_chunk(&mut self) -> Result<Vec<u8>, Error> {
         let reading = match self.next.take() {
             Some(reading) => reading,
             None => self.ahead(),
         };
-        let piece = reading.await.unwrap_or_else(|error| {
+        let chunk = reading.await.unwrap_or_else(|error| {
             Err(Error::new(ErrorKind::Unavailable, "a thread failed").caused_by(error))
         })?;
-        self.offset += piece.len() as u64;
-        if !piece.is_empty() {
+        self.offset += chunk.len() as u64;
+        if !chunk.is_empty() {
             self.next = Some(self.ahead());
         }
-        Ok(piece)
+        Ok(chunk)
     }
 
     fn ahead(&self) -> JoinHandle<Result<Vec<u8>, Error>> {
         let (source, offset) = (Arc::clone(&self.source), self.offset);
         tokio::task::spawn_blocking(move || {
-            let piece = source.next_chunk(offset)?;
+            let chunk = source.next_chunk(offset)?;
             // At the end only: a change before it shows in size or time there too.
-            if piece.is_empty() {
+            if chunk.is_empty() {
                 source.unchanged()?;
             }
-            Ok(piece)
+            Ok(chunk)
         })
     }
 }

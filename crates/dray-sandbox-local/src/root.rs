@@ -28,9 +28,9 @@ pub(super) struct Root {
 
 impl Root {
     /// Opens the directory `real`, known to the agent as `said`.
-    pub(super) fn hold(real: &Path, said: &Path, kernel: Kernel) -> Result<Self, Error> {
+    pub(super) fn hold(real: &Path, given: &Path, kernel: Kernel) -> Result<Self, Error> {
         let path = SandboxPath::new(real.as_os_str().as_bytes())?;
-        let said = SandboxPath::new(said.as_os_str().as_bytes())?;
+        let given = SandboxPath::new(given.as_os_str().as_bytes())?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let gone = |errno| Error::new(ErrorKind::SandboxGone, "no such directory").caused_by(errno);
         // `real` was checked a moment ago. Opening it from `/` without following links makes sure that it is still that
@@ -43,7 +43,7 @@ impl Root {
         Ok(Self {
             descriptor,
             real: path,
-            said,
+            said: given,
             seen,
             kernel,
         })

@@ -171,9 +171,9 @@ impl PartialFile {
         let mut held = Vec::with_capacity(CHUNK_BYTES);
         let mut offset = offset;
         loop {
-            let piece = body.next().await.transpose()?;
-            let ended = piece.is_none();
-            held.extend_from_slice(&piece.unwrap_or_default());
+            let chunk = body.next().await.transpose()?;
+            let ended = chunk.is_none();
+            held.extend_from_slice(&chunk.unwrap_or_default());
             if held.len() < CHUNK_BYTES && !ended {
                 continue;
             }
@@ -195,9 +195,9 @@ impl PartialFile {
         .await
     }
 
-    fn begin(self: &Arc<Self>, piece: Vec<u8>, offset: u64) -> JoinHandle<Result<(), Error>> {
+    fn begin(self: &Arc<Self>, chunk: Vec<u8>, offset: u64) -> JoinHandle<Result<(), Error>> {
         let target = Arc::clone(self);
-        tokio::task::spawn_blocking(move || write_all(&target.file, &piece, offset))
+        tokio::task::spawn_blocking(move || write_all(&target.file, &chunk, offset))
     }
 
     fn finish(&self, mode: u32) -> Result<(), Error> {

@@ -179,7 +179,7 @@ impl ControlClient {
             metadata.insert(name, MetadataValue::from_static(value));
         }
         let now = self.clock.now_ms();
-        let said = [
+        let fields = [
             (
                 "x-modal-timestamp",
                 format!("{}.{:03}", now / 1000, now % 1000),
@@ -187,7 +187,7 @@ impl ControlClient {
             ("x-idempotency-key", key.to_owned()),
             ("x-throttle-retry-attempt", retry.throttles().to_string()),
         ];
-        for (name, value) in said {
+        for (name, value) in fields {
             let value = value
                 .parse()
                 .map_err(|_| Status::data_loss("not a header"))?;

@@ -160,13 +160,13 @@ fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) ->
     let state = Some((stdout, reading, broken));
     Body::new(stream::unfold(state, async |state| {
         let (mut stdout, mut reading, broken) = state?;
-        let piece = tokio::select! {
+        let chunk = tokio::select! {
             biased;
             () = broken.recorded.cancelled() => Err(input_broke(&broken)),
-            piece = stdout.next() => piece,
+            chunk = stdout.next() => chunk,
         };
-        match piece {
-            Ok(Some(piece)) => Some((Ok(piece), Some((stdout, reading, broken)))),
+        match chunk {
+            Ok(Some(chunk)) => Some((Ok(chunk), Some((stdout, reading, broken)))),
             Ok(None) => {
                 reading.disarm();
                 None
@@ -207,16 +207,16 @@ async fn ended(
         let status = loop {
             tokio::select! {
                 () = broken.recorded.cancelled() => return Err(input_broke(&broken)),
-                said = &mut listening, if heard.is_none() => heard = Some(said),
+                listened = &mut listening, if heard.is_none() => heard = Some(listened),
                 status = &mut waiting => break status?,
             }
         };
         match heard {
-            Some(said) => said?,
+            Some(listened) => listened?,
             // Not awaited any longer: another process may hold it open.
             None => {
-                if let Ok(said) = tokio::time::timeout(STDERR_LINGER, listening).await {
-                    said?;
+                if let Ok(listened) = tokio::time::timeout(STDERR_LINGER, listening).await {
+                    listened?;
                 }
             }
         }
@@ -235,8 +235,8 @@ async fn ended(
 
 /// Keeps the last of standard error.
 async fn listen(stderr: &mut CommandOutput, tail: &StderrTail) -> Result<(), Error> {
-    while let Some(piece) = stderr.next().await? {
-        tail.push(&piece);
+    while let Some(chunk) = stderr.next().await? {
+        tail.push(&chunk);
     }
     Ok(())
 }

@@ -86,8 +86,8 @@ pub(crate) fn wait(status: &Status) -> Option<Duration> {
     if status.code() != Code::ResourceExhausted {
         return None;
     }
-    let said = RpcStatus::decode(status.details()).ok()?;
-    let policy = said
+    let rpc_status = RpcStatus::decode(status.details()).ok()?;
+    let policy = rpc_status
         .details
         .iter()
         .find(|detail| detail.type_url.ends_with("/modal.client.RPCRetryPolicy"))?;
@@ -174,10 +174,10 @@ mod tests {
     fn the_words_of_the_provider_are_cut_and_escaped() {
         let long = format!("a\nb{}", "x".repeat(5000));
         let error = failed("testing", &Status::unknown(long));
-        let said = error.source().unwrap().to_string();
+        let rpc_status = error.source().unwrap().to_string();
         assert!(
-            said.starts_with("Unknown: a\\nbx") && said.len() < 1100,
-            "{said}"
+            rpc_status.starts_with("Unknown: a\\nbx") && rpc_status.len() < 1100,
+            "{rpc_status}"
         );
         assert_eq!(error.context(), "testing");
     }

@@ -16,7 +16,7 @@ use crate::control::{ControlClient, Task};
 use crate::fault;
 use crate::retry::RequestRetries;
 use crate::rpc;
-use crate::wire::{EmptyMessage, ExecRequest, ExecWaitResponse, StdinPiece, StdioPiece, StdioRead};
+use crate::wire::{EmptyMessage, ExecRequest, ExecWaitResponse, StdinChunk, StdioChunk, StdioRead};
 
 /// How long one request for the end of a command stays open.
 const LONG_POLL: Duration = Duration::from_mins(1);
@@ -152,7 +152,7 @@ impl Router {
         access: &RouterAccess,
         message: StdioRead,
         throttles: u32,
-    ) -> Result<Streaming<StdioPiece>, Status> {
+    ) -> Result<Streaming<StdioChunk>, Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdioRead";
         let request = access.request(message, throttles);
         let opened = rpc::server_stream(&access.channel, path, request);
@@ -165,11 +165,11 @@ impl Router {
     /// Writes a stream of input. It is not repeated here either.
     pub(crate) async fn input(
         access: &RouterAccess,
-        pieces: impl futures_util::Stream<Item = StdinPiece> + Send + 'static,
+        chunks: impl futures_util::Stream<Item = StdinChunk> + Send + 'static,
         throttles: u32,
     ) -> Result<(), Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinWriteStream";
-        let request = access.request(pieces, throttles);
+        let request = access.request(chunks, throttles);
         let EmptyMessage {} = rpc::client_stream(&access.channel, path, request).await?;
         Ok(())
     }

@@ -63,13 +63,13 @@ where
     Q: Message + 'static,
     A: Message + Default + 'static,
 {
-    let asked = async {
+    let exchange = async {
         let mut grpc = ready(channel).await?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
         let response = grpc.unary(request, PathAndQuery::from_static(path), codec);
         Ok(response.await?.into_inner())
     };
-    match tokio::time::timeout(patience, Box::pin(asked)).await {
+    match tokio::time::timeout(patience, Box::pin(exchange)).await {
         Ok(response) => response,
         Err(_) => Err(Status::deadline_exceeded("no response in time")),
     }

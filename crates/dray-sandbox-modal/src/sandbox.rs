@@ -85,7 +85,7 @@ impl ModalSandbox {
         Ok(Body::new(stream::unfold(state, async |state| {
             let (mut body, sandbox, before) = state?;
             match body.next().await {
-                Some(Ok(piece)) => Some((Ok(piece), Some((body, sandbox, before)))),
+                Some(Ok(chunk)) => Some((Ok(chunk), Some((body, sandbox, before)))),
                 Some(Err(error)) => Some((Err(error), None)),
                 // After the last byte: only then can a replacement during the read show.
                 None => {
@@ -166,8 +166,8 @@ impl ModalSandbox {
 }
 
 /// Whether the shell is missing, or lacks a program.
-fn missing<T>(asked: &Result<T, Error>) -> bool {
-    asked
+fn missing<T>(result: &Result<T, Error>) -> bool {
+    result
         .as_ref()
         .is_err_and(|error| error.kind() == ErrorKind::ToolMissing)
 }

@@ -79,7 +79,7 @@ impl<E: Exec + 'static> Tools<E> {
         let body = Body::new(stream::unfold(state, async |state| {
             let (mut running, path) = state?;
             match running.stdout.next().await {
-                Some(Ok(piece)) => Some((Ok(piece), Some((running, path)))),
+                Some(Ok(chunk)) => Some((Ok(chunk), Some((running, path)))),
                 Some(Err(error)) => Some((Err(error), None)),
                 // The end of the output does not prove success: a tool that fails also stops.
                 None => {
@@ -175,8 +175,8 @@ impl<E: Exec + 'static> Tools<E> {
         regular(&file)?;
         let mut body = self.read(&file.real_path, file.size).await?;
         let mut digest = Sha256::new();
-        while let Some(piece) = body.next().await {
-            digest.update(&piece?);
+        while let Some(chunk) = body.next().await {
+            digest.update(&chunk?);
         }
         let digest = Sha256Digest::from_bytes(digest.finalize().into());
         Ok(Fingerprint::Sha256(digest, file.size))

@@ -158,9 +158,9 @@ pub(crate) const STDOUT: i32 = 0;
 /// The value of `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDERR`.
 pub(crate) const STDERR: i32 = 1;
 
-/// `TaskExecStdioReadResponse`: the next piece of the output.
+/// `TaskExecStdioReadResponse`: the next chunk of the output.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct StdioPiece {
+pub(crate) struct StdioChunk {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) data: Bytes,
 }
@@ -182,7 +182,7 @@ pub(crate) struct StdinWrite {
 
 /// `TaskExecStdinWriteStreamRequest`: one message of a stream of input.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct StdinPiece {
+pub(crate) struct StdinChunk {
     #[prost(oneof = "StreamPayload", tags = "1, 2, 3")]
     pub(crate) payload: Option<StreamPayload>,
 }

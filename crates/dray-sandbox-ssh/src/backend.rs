@@ -107,7 +107,7 @@ async fn client_version(program: &Path) -> Result<String, Error> {
     if !output.status.success() {
         return Err(Error::new(ErrorKind::ToolMissing, "`ssh -V` failed"));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let line = said.lines().next().unwrap_or_default();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next().unwrap_or_default();
     Ok(line.chars().take(80).collect())
 }

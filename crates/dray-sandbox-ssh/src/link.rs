@@ -54,11 +54,11 @@ struct LinkConnection {
 impl HostLink {
     /// Prepares the connections; the first channel makes one.
     pub(crate) async fn new(client: Client) -> Result<Self, Error> {
-        let place = client.place().await?;
+        let socket_directory = client.place().await?;
         let directory = &client.settings().control;
         let lines = (0..client.settings().config.connections)
             .map(|index| LinkConnection {
-                master: Master::new(directory, &name(&place, index)),
+                master: Master::new(directory, &name(&socket_directory, index)),
                 known: Mutex::new(None),
             })
             .collect();
@@ -215,11 +215,12 @@ impl HostLink {
 }
 
 /// The first connection has the name of the place; the others have names derived from it.
-fn name(place: &str, index: usize) -> String {
+fn name(socket_directory: &str, index: usize) -> String {
     if index == 0 {
-        return place.to_owned();
+        return socket_directory.to_owned();
     }
-    let mut digits = dray_types::Sha256Digest::of(format!("{place}#{index}").as_bytes()).to_hex();
+    let mut digits =
+        dray_types::Sha256Digest::of(format!("{socket_directory}#{index}").as_bytes()).to_hex();
     digits.truncate(16);
     digits
 }

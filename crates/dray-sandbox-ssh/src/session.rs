@@ -80,9 +80,9 @@ impl Session {
 /// Reads to the end and keeps the last of it.
 async fn tail(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
-    let mut piece = [0; STDERR_TAIL_BYTES];
-    while let Ok(count @ 1..) = stderr.read(&mut piece).await {
-        kept.extend_from_slice(piece.get(..count).unwrap_or_default());
+    let mut chunk = [0; STDERR_TAIL_BYTES];
+    while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
+        kept.extend_from_slice(chunk.get(..count).unwrap_or_default());
         let surplus = kept.len().saturating_sub(STDERR_TAIL_BYTES);
         kept.drain(..surplus);
     }

@@ -21,19 +21,19 @@ impl Target {
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
         let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
         // The first slash, since neither users nor hosts contain one.
-        let (place, directory) = match name.find('/') {
+        let (authority, directory) = match name.find('/') {
             Some(slash) => {
-                let (place, directory) = name.split_at(slash);
-                (place, Some(SandboxPath::new(directory)?))
+                let (authority, directory) = name.split_at(slash);
+                (authority, Some(SandboxPath::new(directory)?))
             }
             None => (name, None),
         };
         // The last `@`, as `ssh` does; a user with `@` in it is refused below.
-        let (user, place) = match place.rsplit_once('@') {
-            Some((user, place)) => (Some(user.to_owned()), place),
-            None => (None, place),
+        let (user, authority) = match authority.rsplit_once('@') {
+            Some((user, authority)) => (Some(user.to_owned()), authority),
+            None => (None, authority),
         };
-        let (host, port) = split_port(place).ok_or_else(|| invalid("not a host and a port"))?;
+        let (host, port) = split_port(authority).ok_or_else(|| invalid("not a host and a port"))?;
         if user.as_deref().is_some_and(|user| !is_word(user, "._-+")) {
             return Err(invalid("not a user name"));
         }
@@ -50,19 +50,19 @@ impl Target {
 }
 
 /// `host`, `host:port`, `[v6]` or `[v6]:port`; a bare IPv6 address has more than one colon and no port.
-fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
-    if let Some(rest) = place.strip_prefix('[') {
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
         return match after {
             "" => Some((host, None)),
             port => Some((host, Some(parse_port(port.strip_prefix(':')?)?))),
         };
     }
-    match place.split_once(':') {
+    match authority.split_once(':') {
         // A bare IPv6 address: it is unclear which of its colons would begin a port.
-        Some((_, rest)) if rest.contains(':') => Some((place, None)),
+        Some((_, rest)) if rest.contains(':') => Some((authority, None)),
         Some((host, port)) => Some((host, Some(parse_port(port)?))),
-        None => Some((place, None)),
+        None => Some((authority, None)),
     }
 }
 

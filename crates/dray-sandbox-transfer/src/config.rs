@@ -221,11 +221,15 @@ impl Config {
     }
 
     /// Limits for a directory: at most `asked` bytes of it, unless that is 0.
-    pub fn tree(&self, asked: u64) -> tree::Limits {
+    pub fn tree(&self, requested: u64) -> tree::Limits {
         let most = self.max_tree.as_u64();
         tree::Limits {
             entries: self.max_tree_entries,
-            total: if asked == 0 { most } else { asked.min(most) },
+            total: if requested == 0 {
+                most
+            } else {
+                requested.min(most)
+            },
             file: self.max_tree_file.as_u64(),
             ..tree::Limits::default()
         }

@@ -82,14 +82,14 @@ impl Sink for StoreSink<'_> {
         Ok(())
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         let room = kind::HEAD_BYTES
             .saturating_sub(self.head.len())
-            .min(piece.len());
+            .min(chunk.len());
         self.head
-            .extend_from_slice(piece.get(..room).unwrap_or_default());
+            .extend_from_slice(chunk.get(..room).unwrap_or_default());
         match &mut self.writer {
-            Some(writer) => writer.write(piece).await.map_err(put_failed),
+            Some(writer) => writer.write(chunk).await.map_err(put_failed),
             None => Err(Error::new(ErrorKind::Protocol, "nothing was begun")),
         }
     }
@@ -177,17 +177,17 @@ impl Source for StoreSource {
             .read(&self.tenant, &self.claim, self.deadline)
             .await
             .map_err(read_failed)?;
-        let pieces = futures_util::stream::unfold(Some((reader, offset)), |state| async move {
+        let chunks = futures_util::stream::unfold(Some((reader, offset)), |state| async move {
             let (mut reader, mut skip) = state?;
             loop {
                 match reader.next().await {
                     Ok(None) => return None,
                     Err(error) => return Some((Err(read_failed(error)), None)),
-                    Ok(Some(mut piece)) => {
+                    Ok(Some(mut chunk)) => {
                         // The store reads from the beginning; what is before the offset is skipped here.
-                        let past = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
+                        let past = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
                         skip -= past as u64;
-                        let rest = piece.split_off(past);
+                        let rest = chunk.split_off(past);
                         if !rest.is_empty() {
                             return Some((Ok(rest), Some((reader, skip))));
                         }
@@ -195,7 +195,7 @@ impl Source for StoreSource {
                 }
             }
         });
-        Ok(Body::new(pieces))
+        Ok(Body::new(chunks))
     }
 }
 

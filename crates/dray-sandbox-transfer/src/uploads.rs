@@ -106,8 +106,8 @@ impl Uploads {
             }
             if uploads.len() >= MAX_UPLOADS {
                 // An upload that was not reported to the agent must stay, or the agent would never learn of it.
-                let told = uploads.iter().position(|known| known.told);
-                uploads.remove(told.ok_or(Error::TooManyUploads)?);
+                let notified = uploads.iter().position(|known| known.told);
+                uploads.remove(notified.ok_or(Error::TooManyUploads)?);
             }
             uploads.push(upload.clone());
             Ok(())
@@ -365,7 +365,7 @@ fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
         let artifact = upload.claim.as_ref()?.artifact.as_ref()?;
         Some(artifact.sha256.clone())
     };
-    let place = |upload: &v1::Upload| {
+    let location = |upload: &v1::Upload| {
         upload.chat.as_ref().map(|chat| {
             (
                 chat.platform.clone(),
@@ -374,7 +374,7 @@ fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
             )
         })
     };
-    digest(one).is_some() && digest(one) == digest(other) && place(one) == place(other)
+    digest(one).is_some() && digest(one) == digest(other) && location(one) == location(other)
 }
 
 /// Whether another sandbox, or the same one later, may accept the upload.

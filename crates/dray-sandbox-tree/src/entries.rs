@@ -103,9 +103,9 @@ impl TarEntries {
             return Ok(None);
         }
         // Never more than the rest of this entry: the same chunk of the stream may hold the next header.
-        let piece = self.input.some(self.left).await?.ok_or_else(short)?;
-        self.left -= piece.len() as u64;
-        Ok(Some(piece))
+        let chunk = self.input.some(self.left).await?.ok_or_else(short)?;
+        self.left -= chunk.len() as u64;
+        Ok(Some(chunk))
     }
 
     /// Bytes after the end of the archive.

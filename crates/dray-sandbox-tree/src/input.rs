@@ -25,7 +25,7 @@ impl HeldInput {
         // A body may yield empty chunks; those are not its end.
         while self.held.is_empty() {
             match self.body.next().await {
-                Some(piece) => self.held = piece?,
+                Some(chunk) => self.held = chunk?,
                 None => return Ok(None),
             }
         }
@@ -40,9 +40,9 @@ impl HeldInput {
         let mut filled = 0;
         while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.some(rest.len() as u64).await? {
-                Some(piece) => {
-                    filled += piece.len();
-                    for (to, from) in rest.iter_mut().zip(&piece) {
+                Some(chunk) => {
+                    filled += chunk.len();
+                    for (to, from) in rest.iter_mut().zip(&chunk) {
                         *to = *from;
                     }
                 }
@@ -61,9 +61,9 @@ impl HeldInput {
         let mut bytes = Vec::new();
         let mut left = size;
         while left > 0 {
-            let piece = self.some(left).await?.ok_or_else(short)?;
-            left -= piece.len() as u64;
-            bytes.extend_from_slice(&piece);
+            let chunk = self.some(left).await?.ok_or_else(short)?;
+            left -= chunk.len() as u64;
+            bytes.extend_from_slice(&chunk);
         }
         self.pass(padding(size)).await?;
         Ok(bytes)

@@ -207,10 +207,10 @@ impl Reader {
     async fn end(&mut self) -> Result<(), Error> {
         let mut zeros = true;
         let mut seen = 0;
-        while let Some(piece) = self.tar.after_end().await? {
+        while let Some(chunk) = self.tar.after_end().await? {
             // GNU tar pads its last record of 10 KiB with zeros; any other bytes were hidden after the end.
-            zeros &= piece.iter().all(|byte| *byte == 0);
-            seen += piece.len() as u64;
+            zeros &= chunk.iter().all(|byte| *byte == 0);
+            seen += chunk.len() as u64;
             if seen > MAX_END_BYTES {
                 zeros = false;
                 break;
@@ -250,11 +250,11 @@ impl Members for Reader {
 
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         self.check()?;
-        let piece = self.tar.next_chunk().await;
-        if piece.is_err() {
+        let chunk = self.tar.next_chunk().await;
+        if chunk.is_err() {
             self.state = ReaderState::Failed;
         }
-        piece
+        chunk
     }
 
     fn report(&self) -> Report {

@@ -91,10 +91,10 @@ impl ScriptedTar {
 }
 
 /// A body in chunks of this size.
-pub(super) fn body(bytes: &[u8], piece: usize) -> Body {
+pub(super) fn body(bytes: &[u8], chunk: usize) -> Body {
     let pieces: Vec<_> = bytes
-        .chunks(piece)
-        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .chunks(chunk)
+        .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
         .collect();
     Body::new(stream::iter(pieces))
 }
@@ -106,8 +106,8 @@ pub(super) async fn all(members: &mut dyn Members) -> Result<Found, Error> {
     let mut found = Vec::new();
     while let Some(member) = members.next().await? {
         let mut content = Vec::new();
-        while let Some(piece) = members.next_chunk().await? {
-            content.extend_from_slice(&piece);
+        while let Some(chunk) = members.next_chunk().await? {
+            content.extend_from_slice(&chunk);
         }
         assert_eq!(content.len() as u64, member.size);
         let mut name = member.name.escape_ascii().to_string();
@@ -122,8 +122,8 @@ pub(super) async fn all(members: &mut dyn Members) -> Result<Found, Error> {
 /// Reads a tar with default limits, in chunks of several sizes.
 pub(super) async fn read(tar: &[u8]) -> Result<(Found, Report), Error> {
     let mut last = None;
-    for piece in [7, 512, 100_000] {
-        let mut reader = Reader::new(body(tar, piece), Limits::default());
+    for chunk in [7, 512, 100_000] {
+        let mut reader = Reader::new(body(tar, chunk), Limits::default());
         let found = all(&mut reader)
             .await
             .map_err(|error| (error.kind(), error));
@@ -133,11 +133,11 @@ pub(super) async fn read(tar: &[u8]) -> Result<(Found, Report), Error> {
                 Ok(found) => Ok(found.clone()),
                 Err((kind, _)) => Err(*kind),
             };
-            assert_eq!(kinds(before), kinds(&found), "pieces of {piece}");
-            assert_eq!(*skipped, report.skipped(), "pieces of {piece}");
+            assert_eq!(kinds(before), kinds(&found), "pieces of {chunk}");
+            assert_eq!(*skipped, report.skipped(), "pieces of {chunk}");
         }
         last = Some((found, report.skipped()));
-        if piece == 100_000 {
+        if chunk == 100_000 {
             let (found, _) = last.unwrap();
             return found
                 .map(|found| (found, report))
@@ -191,8 +191,8 @@ impl Members for GivenMembers {
 
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let rest = self.content.split_off(self.content.len().min(50_000));
-        let piece = std::mem::replace(&mut self.content, rest);
-        Ok((!piece.is_empty()).then(|| piece.into()))
+        let chunk = std::mem::replace(&mut self.content, rest);
+        Ok((!chunk.is_empty()).then(|| chunk.into()))
     }
 
     fn report(&self) -> Report {

@@ -203,11 +203,11 @@ impl Members for Walk {
         let Some(body) = &mut self.body else {
             return Ok(None);
         };
-        let piece = body.next().await.transpose();
-        if !matches!(piece, Ok(Some(_))) {
+        let chunk = body.next().await.transpose();
+        if !matches!(chunk, Ok(Some(_))) {
             self.body = None;
         }
-        piece
+        chunk
     }
 
     fn report(&self) -> Report {

@@ -39,11 +39,11 @@ impl<M: Members> TarWrite<M> {
     /// Some bytes; `None` after the last member.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if let Some((left, padding)) = &mut self.left {
-            if let Some(piece) = self.members.next_chunk().await? {
-                *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
+            if let Some(chunk) = self.members.next_chunk().await? {
+                *left = left.checked_sub(chunk.len() as u64).ok_or_else(|| {
                     Error::new(ErrorKind::ChangedDuringTransfer, "more than announced")
                 })?;
-                return Ok(Some(piece));
+                return Ok(Some(chunk));
             }
             if *left > 0 {
                 return Err(Error::new(ErrorKind::Truncated, "less than announced"));

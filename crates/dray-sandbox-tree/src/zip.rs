@@ -46,8 +46,8 @@ pub(super) fn zip_with(members: impl Members + 'static, large: u64) -> Body {
             return Ok(None);
         };
         let more = writing.fill().await?;
-        let piece = Bytes::from(writing.take());
-        Ok(Some((piece, more.then_some(writing))))
+        let chunk = Bytes::from(writing.take());
+        Ok(Some((chunk, more.then_some(writing))))
     }))
 }
 
@@ -94,8 +94,8 @@ impl<M: Members> ZipWrite<M> {
         while self.out.len() < CHUNK_BYTES {
             if let Some(mut current) = self.current.take() {
                 match self.members.next_chunk().await? {
-                    Some(piece) => {
-                        current.feed(&piece, &mut self.out)?;
+                    Some(chunk) => {
+                        current.feed(&chunk, &mut self.out)?;
                         self.current = Some(current);
                     }
                     None => self.close(current)?,
@@ -191,20 +191,20 @@ impl<M: Members> ZipWrite<M> {
 }
 
 impl OpenMember {
-    fn feed(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    fn feed(&mut self, chunk: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.left = self
             .left
-            .checked_sub(piece.len() as u64)
+            .checked_sub(chunk.len() as u64)
             .ok_or_else(|| Error::new(ErrorKind::ChangedDuringTransfer, "more than announced"))?;
         match &mut self.content {
             MemberContent::Sample(sample) => {
-                sample.extend_from_slice(piece);
+                sample.extend_from_slice(chunk);
                 if sample.len() >= SAMPLE_BYTES {
                     let sample = MemberContent::Sample(std::mem::take(sample));
                     self.content = MemberContent::Deflate(Box::new(sample.decided(out)));
                 }
             }
-            MemberContent::Deflate(deflate) => deflate.feed(piece, out),
+            MemberContent::Deflate(deflate) => deflate.feed(chunk, out),
         }
         Ok(())
     }

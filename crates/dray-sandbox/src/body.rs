@@ -19,12 +19,12 @@ impl Body {
         Self(Box::pin(stream))
     }
 
-    /// Makes a body of one piece from bytes in memory.
+    /// Makes a body of one chunk from bytes in memory.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
         Self::new(stream::iter([Ok(bytes.into())]))
     }
 
-    /// The next piece, of any length; `None` after the last. Cancellation safe: a dropped call loses no piece.
+    /// The next chunk, of any length; `None` after the last. Cancellation safe: a dropped call loses no chunk.
     pub async fn next(&mut self) -> Option<Result<Bytes, Error>> {
         self.0.next().await
     }
@@ -36,8 +36,8 @@ impl Body {
     /// [`ErrorKind::TooLarge`] beyond the limit, and every failure of the stream.
     pub async fn read_all(mut self, limit: usize) -> Result<Vec<u8>, Error> {
         let mut all = Vec::new();
-        while let Some(piece) = self.next().await {
-            all.extend_from_slice(&piece?);
+        while let Some(chunk) = self.next().await {
+            all.extend_from_slice(&chunk?);
             if all.len() > limit {
                 return Err(Error::too_large(all.len() as u64, limit as u64));
             }
@@ -54,9 +54,9 @@ impl Body {
             move |state| async move {
                 let (mut body, seen) = state?;
                 match body.next().await {
-                    Some(Ok(piece)) => {
-                        let seen = seen + piece.len() as u64;
-                        // Counted before the piece is passed on: the caller never receives a byte beyond the size.
+                    Some(Ok(chunk)) => {
+                        let seen = seen + chunk.len() as u64;
+                        // Counted before the chunk is passed on: the caller never receives a byte beyond the size.
                         if seen > size {
                             let error = Error::new(
                                 ErrorKind::ChangedDuringTransfer,
@@ -66,7 +66,7 @@ impl Body {
                             // error.
                             return Some((Err(error), None));
                         }
-                        Some((Ok(piece), Some((body, seen))))
+                        Some((Ok(chunk), Some((body, seen))))
                     }
                     Some(Err(error)) => Some((Err(error), None)),
                     None if seen < size => {
@@ -104,7 +104,7 @@ mod tests {
     async fn exactly(pieces: &[&'static [u8]], size: u64) -> Result<Vec<u8>, ErrorKind> {
         let pieces: Vec<_> = pieces
             .iter()
-            .map(|piece| Ok(Bytes::from_static(piece)))
+            .map(|chunk| Ok(Bytes::from_static(chunk)))
             .collect();
         Body::new(stream::iter(pieces))
             .exactly(size)

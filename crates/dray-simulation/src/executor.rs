@@ -117,14 +117,14 @@ impl<C> VirtualExecutor<C> {
             u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
         });
         let mut id = TaskId::default();
-        if let Some(place) = slots.get_mut(slot as usize) {
-            place.generation = place.generation.wrapping_add(1);
-            place.owner = owner;
-            place.future = Some(future);
-            place.is_used = true;
+        if let Some(entry) = slots.get_mut(slot as usize) {
+            entry.generation = entry.generation.wrapping_add(1);
+            entry.owner = owner;
+            entry.future = Some(future);
+            entry.is_used = true;
             id = TaskId {
                 slot,
-                generation: place.generation,
+                generation: entry.generation,
             };
         }
         drop(slots);

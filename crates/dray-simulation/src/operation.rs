@@ -247,10 +247,10 @@ pub(crate) fn describe_trace(operation: &SimulatedOperation) -> Vec<String> {
         .iter()
         .map(|step| {
             let at = Duration::from_micros(step.at).as_secs_f64();
-            let place = step
+            let step_name = step
                 .replica
                 .map_or_else(|| "-".to_owned(), |replica| format!("replica {replica}"));
-            format!("{at:>12.6} s  {place:<13} {} {}", step.what, step.value)
+            format!("{at:>12.6} s  {step_name:<13} {} {}", step.what, step.value)
         })
         .collect()
 }

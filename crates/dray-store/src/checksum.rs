@@ -26,14 +26,14 @@ pub(crate) enum ObjectChecksum {
 
 impl Crc64 {
     /// The checksum of these chunks in order.
-    pub(crate) fn of(pieces: &[Bytes]) -> Self {
+    pub(crate) fn of(chunks: &[Bytes]) -> Self {
         let mut digest = crc_fast::Digest::new(Crc64Nvme);
-        for chunk in pieces {
+        for chunk in chunks {
             digest.update(chunk);
         }
         Self {
             value: digest.finalize(),
-            length: pieces.iter().map(|chunk| chunk.len() as u64).sum(),
+            length: chunks.iter().map(|chunk| chunk.len() as u64).sum(),
         }
     }
 

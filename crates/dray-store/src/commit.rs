@@ -10,9 +10,9 @@ use futures_util::future::BoxFuture;
 
 use crate::cache::{ArtifactLocation, ObjectArea};
 use crate::checksum::{Crc64, ObjectChecksum};
+use crate::chunks;
 use crate::error::PutError;
 use crate::object::{self, ObjectCopy, ObjectHead};
-use crate::pieces;
 use crate::request::RequestError;
 use crate::store::{ArtifactLabel, StoreInner};
 use crate::upload::copy::copy_any_size;
@@ -28,7 +28,7 @@ pub(crate) async fn put_known(
     bytes: Bytes,
     label: ArtifactLabel,
 ) -> Result<Claim, PutError> {
-    let (digest, bytes) = pieces::digest_one(bytes).await;
+    let (digest, bytes) = chunks::digest_one(bytes).await;
     let artifact = new_artifact(tenant, digest, bytes.len() as u64, label);
     create_object(
         inner,
@@ -66,11 +66,11 @@ pub(crate) fn create_object(
         let key = home.key();
         let sum = ObjectChecksum::Sha256(home.artifact.sha256);
         // A cheap clone that shares the bytes; they are needed again only if the object exists.
-        let pieces = body.clone();
+        let chunks = body.clone();
         match object::put_object(inner, &key, body, sum, deadline).await {
             Ok(version) => Ok(fresh_claim(inner, home, version)),
             Err(RequestError::Exists) => {
-                adopt_existing(inner, home, Some(Crc64::of(&pieces)), deadline).await
+                adopt_existing(inner, home, Some(Crc64::of(&chunks)), deadline).await
             }
             Err(error) => Err(error.into()),
         }

@@ -30,6 +30,7 @@
 
 mod cache;
 mod checksum;
+mod chunks;
 mod client;
 mod commit;
 pub mod embedded;
@@ -39,7 +40,6 @@ mod link;
 mod object;
 mod options;
 mod origin;
-mod pieces;
 mod policy;
 mod reader;
 mod request;

@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::{Crc64, ObjectChecksum, sha256_from_header};
+use crate::chunks;
 use crate::client::{self, IDLE_TIMEOUT, SERVER_WORK_TIMEOUT};
-use crate::pieces;
 use crate::request::{ErrorSource, RequestError};
 use crate::store::StoreInner;
 
@@ -56,10 +56,10 @@ pub(crate) fn put_object<'a>(
             // Only conditional creation is used (K-7): it behaves in the same way in all stores that pass the
             // self-test.
             .if_none_match(ANY_ETAG)
-            .content_length(pieces::body_length(&body))
+            .content_length(chunks::body_length(&body))
             .set_checksum_sha256(sum.sha256())
             .set_checksum_crc64_nvme(sum.crc64())
-            .body(ByteStream::new(pieces::retryable_body(body)))
+            .body(ByteStream::new(chunks::retryable_body(body)))
             .customize()
             .disable_payload_signing();
         let answer = inner.request(deadline, Box::pin(request.send())).await?;

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use dray_types::{Deadline, OperationId, Sha256Digest};
 
 use crate::checksum::ObjectChecksum;
+use crate::chunks;
 use crate::error::{PutError, ReadError};
 use crate::object;
-use crate::pieces;
 use crate::reader::ArtifactReader;
 use crate::request::RequestError;
 use crate::store::Store;
@@ -48,7 +48,7 @@ impl Store {
             });
         }
         let size = bytes.len() as u64;
-        let (sha256, bytes) = pieces::digest_one(bytes).await;
+        let (sha256, bytes) = chunks::digest_one(bytes).await;
         // A new name for every attempt: two writers of one operation never write to one key (K-3).
         let name = uuid::Uuid::new_v4().into_bytes();
         let key = segment_key(operation, name);

@@ -13,9 +13,9 @@ use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 
 use crate::cache::{ArtifactLocation, ObjectArea};
+use crate::chunks::ChunkBuffer;
 use crate::commit::{self, StagedArtifact};
 use crate::error::PutError;
-use crate::pieces::ChunkBuffer;
 use crate::store::{ArtifactLabel, StoreInner};
 use crate::upload::parts::MultipartUpload;
 use crate::{MAX_OBJECT, MAX_TRANSFER_BYTES, PART_BYTES};

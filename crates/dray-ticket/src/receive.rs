@@ -210,7 +210,7 @@ impl BodyReceiver<'_> {
     }
 
     /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its old
-    /// and its new memory are both in use, and pieces of the old sizes stay with the allocator.
+    /// and its new memory are both in use, and chunks of the old sizes stay with the allocator.
     fn segment_capacity(&self) -> usize {
         let record = &self.ticket.record;
         let length = record.length().unwrap_or(record.max_bytes);

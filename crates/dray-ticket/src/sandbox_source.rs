@@ -121,14 +121,14 @@ impl TicketService {
         principal: &Principal,
         path: &str,
     ) -> Result<v1::SandboxEntry, Fault> {
-        let asked = v1::StatSandboxRequest {
+        let request = v1::StatSandboxRequest {
             sandbox: Some(session_sandbox(&principal.session)),
             path: path.as_bytes().to_vec(),
             follow: true,
             with_change_marker: true,
         };
         let meta = self.sandbox_meta(principal, STAT_TIMEOUT);
-        Ok(bus.call(&meta, &asked).await?)
+        Ok(bus.call(&meta, &request).await?)
     }
 
     async fn copy_from_sandbox(
@@ -137,13 +137,13 @@ impl TicketService {
         principal: &Principal,
         path: &str,
     ) -> Result<Claim, Fault> {
-        let asked = v1::GetSandboxFileRequest {
+        let request = v1::GetSandboxFileRequest {
             sandbox: Some(session_sandbox(&principal.session)),
             path: path.as_bytes().to_vec(),
             max_bytes: 0,
         };
         let meta = self.sandbox_meta(principal, GET_TIMEOUT);
-        let file = bus.call_once(&meta, &asked).await?;
+        let file = bus.call_once(&meta, &request).await?;
         let claim = file.claim.ok_or_else(Fault::internal)?;
         let claim = Claim::try_from(claim).map_err(|_| Fault::internal())?;
         self.keep_content(principal, claim).await

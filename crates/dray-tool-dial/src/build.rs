@@ -80,12 +80,12 @@ async fn build_deployment(
         // Disabled ones, and predefined ones, which were resolved before.
         _ => return None,
     };
-    let told = match described {
+    let description = match described {
         Some(described) => described.open_ai_tool.function.name.clone(),
         None => generated::function_name(id),
     };
     let issue = |message: String| SetupIssue {
-        tool: Some(told),
+        tool: Some(description),
         toolset: Some(set.name.clone()),
         message,
         details: Vec::new(),

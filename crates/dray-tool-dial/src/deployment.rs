@@ -39,8 +39,8 @@ impl Tool for DialDeploymentTool {
         let (body, has_files) = self.body(&call, turn).await?;
         let id = &self.target.deployment_id;
         let headers = self.propagate_headers.as_deref();
-        let asked = self.dial.chat(&turn.caller, id, headers, &body).await;
-        let outcome = match asked {
+        let response = self.dial.chat(&turn.caller, id, headers, &body).await;
+        let outcome = match response {
             Ok(chunks) => response::read_answer(chunks, id, &call.stage).await,
             Err(refused) => Err(deployment_failure(refused)),
         };

@@ -13,14 +13,14 @@ pub(crate) fn deployment_failure(error: Error) -> ToolFailure {
     if error.kind == ErrorKind::Timeout {
         return ToolFailure::TimedOut;
     }
-    let said = error.peer_message().map(str::to_owned);
+    let message = error.peer_message().map(str::to_owned);
     let failed = match error.status {
         Some(status) => {
-            let text = said.unwrap_or_else(|| format!("The deployment answered HTTP {status}."));
+            let text = message.unwrap_or_else(|| format!("The deployment answered HTTP {status}."));
             let shown = format!("> #### Error:\n{text}\n> #### Status Code:\n{status}\n");
             HandledFailure::new(text).status(status).shown(shown)
         }
-        None => HandledFailure::new(said.unwrap_or_else(|| {
+        None => HandledFailure::new(message.unwrap_or_else(|| {
             "The connection to the deployment failed before its answer was complete.".to_owned()
         }))
         .shown(GENERAL_MESSAGE),

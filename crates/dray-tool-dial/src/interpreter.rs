@@ -149,8 +149,8 @@ impl InterpreterTool {
         action: InterpreterAction,
         body: &Value,
     ) -> Result<Value, InterpreterFailure> {
-        let asked = self.dial.interpreter(&turn.caller, action, body).await;
-        asked.map_err(to_interpreter_failure)
+        let response = self.dial.interpreter(&turn.caller, action, body).await;
+        response.map_err(to_interpreter_failure)
     }
 }
 
@@ -160,8 +160,8 @@ const SESSION_CLOSED_MESSAGE: &str = "Python Code Interpreter session has been c
 
 fn to_interpreter_failure(refused: Error) -> InterpreterFailure {
     let details = |start: &str| {
-        let said = refused.peer_message().unwrap_or("none");
-        InterpreterFailure::Said(format!("{start} Details: {said}"))
+        let message = refused.peer_message().unwrap_or("none");
+        InterpreterFailure::Said(format!("{start} Details: {message}"))
     };
     match refused.status {
         _ if refused.kind == ErrorKind::Timeout => {

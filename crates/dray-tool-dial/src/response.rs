@@ -25,8 +25,8 @@ pub(crate) async fn read_answer(
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(deployment_failure)?;
         if let Some(text) = response.take(&chunk)? {
-            let told = stage.content(text).await;
-            told.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
+            let shown = stage.content(text).await;
+            shown.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
     }
     // Without a finish reason the response was cut; it must not look complete.

@@ -26,11 +26,11 @@ pub(crate) fn required_settings(root: &Value) -> impl Iterator<Item = &str> {
 
 /// The description of a setting, otherwise its title.
 pub(crate) fn setting_description<'a>(root: &'a Value, property: &'a Value) -> Option<&'a str> {
-    let said = |value: &'a Value| {
-        let said = value.get("description").or_else(|| value.get("title"));
-        said.and_then(Value::as_str)
+    let text = |value: &'a Value| {
+        let text = value.get("description").or_else(|| value.get("title"));
+        text.and_then(Value::as_str)
     };
-    said(property).or_else(|| said(follow_ref(root, property)))
+    text(property).or_else(|| text(follow_ref(root, property)))
 }
 
 /// The values that a setting can have, when they are listed; `null` is not among them.

@@ -197,7 +197,7 @@ impl Tool for DialFileTool {
             }
         };
         match tokio::time::timeout(left, Box::pin(done)).await {
-            Ok(told) => told.map(|text| ToolOutput::text(text, "text/plain")),
+            Ok(result) => result.map(|text| ToolOutput::text(text, "text/plain")),
             Err(_elapsed) => Err(ToolFailure::TimedOut),
         }
     }

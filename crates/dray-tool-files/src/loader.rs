@@ -153,9 +153,9 @@ impl FileLoader {
         let time = services.config.transfer_timeout.as_duration();
         let writer = services.store.writer(&services.tenant, &operation, 0);
         let mut writer = writer.deadline(services.deadline(time));
-        while let Some(piece) = bytes.next().await {
-            let piece = match piece {
-                Ok(piece) => piece,
+        while let Some(chunk) = bytes.next().await {
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
                 Err(cause) => {
                     writer.abort().await;
                     return Err(failed(DriveError::of_download(cause, limit)));
@@ -164,12 +164,12 @@ impl FileLoader {
             // A wrong announced length does not bypass the limit (R3).
             let size = writer
                 .size()
-                .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+                .saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
             if size > limit {
                 writer.abort().await;
                 return Err(failed(DriveError::TooLarge { size, limit }));
             }
-            writer.write(piece).await.map_err(CallFailure::store)?;
+            writer.write(chunk).await.map_err(CallFailure::store)?;
         }
         let media_type = item.content_type.unwrap_or_default();
         let label = dray_store::ArtifactLabel::new(media_type, item.name.as_str());

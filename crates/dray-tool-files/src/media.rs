@@ -53,10 +53,10 @@ impl MediaTagFilter {
     }
 
     /// Adds the next chunk and returns the text that can be shown.
-    pub async fn push(&mut self, piece: &str) -> String {
-        self.hold.feed(piece);
+    pub async fn push(&mut self, chunk: &str) -> String {
+        self.hold.feed(chunk);
         // A path may continue until the end of its line; an earlier look-up would use only a part of it.
-        if piece.contains('\n') {
+        if chunk.contains('\n') {
             let paths = self.hold.undecided();
             self.look_up_paths(paths).await;
         }

@@ -112,13 +112,13 @@ impl ResultOffloader<'_> {
         );
         let bytes = Bytes::copy_from_slice(transcript.as_bytes());
         let attachment = self.storage.keep_same(&file, "text/plain", bytes).await?;
-        let place = if self.scope.reads_drive() {
+        let location = if self.scope.reads_drive() {
             file
         } else {
             self.named(&file, &attachment)
         };
         Ok(format!(
-            "All of them are kept as {place}; read parts of it with {}.",
+            "All of them are kept as {location}; read parts of it with {}.",
             self.reader()
         ))
     }
@@ -132,8 +132,8 @@ impl ResultOffloader<'_> {
     }
 
     fn is_excluded(&self, tool: &str) -> bool {
-        let said = self.manifest_settings();
-        let said = said.and_then(|offload| offload.excluded_tools.as_ref());
+        let settings = self.manifest_settings();
+        let settings = settings.and_then(|offload| offload.excluded_tools.as_ref());
         READ_BACK.contains(&tool)
             || tool.starts_with("internal_file_")
             || self
@@ -143,11 +143,11 @@ impl ResultOffloader<'_> {
                 .offload_excluded
                 .iter()
                 .any(|name| name == tool)
-            || said.is_some_and(|names| names.iter().any(|name| name == tool))
+            || settings.is_some_and(|names| names.iter().any(|name| name == tool))
     }
 
     /// The reference to the file for the model, in the form that the reading tool expects.
-    fn named(&self, asked: &str, attachment: &Attachment) -> String {
+    fn named(&self, requested: &str, attachment: &Attachment) -> String {
         if let Some(key) = attachment
             .rest
             .get(STORED_NAME_FIELD)
@@ -161,7 +161,10 @@ impl ResultOffloader<'_> {
             .and_then(|title| title.rsplit('/').next());
         match (self.scope.reads_drive(), title) {
             (true, Some(title)) => format!("{OFFLOAD_DIRECTORY}/{title}"),
-            _ => attachment.url.clone().unwrap_or_else(|| asked.to_owned()),
+            _ => attachment
+                .url
+                .clone()
+                .unwrap_or_else(|| requested.to_owned()),
         }
     }
 

@@ -149,8 +149,8 @@ impl FileDelivery {
                 wait_ms: u64::try_from(wait.as_millis()).unwrap_or(0),
             };
             let meta = self.scope.meta((wait + RESPONSE_GRACE).min(left()));
-            let asked = services.ask(PeerService::Delivery, &meta, &request);
-            match asked.await {
+            let reply = services.ask(PeerService::Delivery, &meta, &request);
+            match reply.await {
                 Ok(report) if report.finished => return self.reported(&report),
                 Ok(_) if left() > RESPONSE_GRACE => {}
                 // An unknown outcome is not a failure: the work is in the stream and continues.
@@ -273,7 +273,7 @@ impl FileDelivery {
 /// Adds the outcome of one file.
 fn collect_outcome(
     outcome: Result<(Attachment, Value), ToolFailure>,
-    asked: &[u8],
+    request: &[u8],
     sent: &mut SendOutcome,
     lines: &mut Vec<Value>,
     lost: &mut Vec<String>,
@@ -284,9 +284,9 @@ fn collect_outcome(
             lines.push(line);
         }
         Err(failure) => {
-            let name = dray_presentation::name::shown_name(asked);
+            let name = dray_presentation::name::shown_name(request);
             lines.push(json!({
-                "path": String::from_utf8_lossy(asked),
+                "path": String::from_utf8_lossy(request),
                 "name": name,
                 "state": FileState::Failed.name(),
                 "error": {"message": failure.to_string()},

@@ -293,7 +293,13 @@ impl TurnStorage {
                 )
                 .await;
             match put {
-                Ok(item) if item.content_length.is_none_or(|told| told == size) => return Ok(item),
+                Ok(item)
+                    if item
+                        .content_length
+                        .is_none_or(|stored_size| stored_size == size) =>
+                {
+                    return Ok(item);
+                }
                 Ok(_) => {
                     return Err(HandledFailure::new(
                         "The file storage has not kept the whole file; try again later.",

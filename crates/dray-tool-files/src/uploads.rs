@@ -124,7 +124,7 @@ impl UploadPlacer<'_> {
         let config = &self.scope.services.config;
         let end = Instant::now() + config.upload_wait.as_duration();
         let session = self.scope.session_text();
-        let (mut told, mut pause) = (Vec::new(), POLL_DELAYS.0);
+        let (mut outcomes, mut pause) = (Vec::new(), POLL_DELAYS.0);
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let request = v1::SettleUploadsRequest {
@@ -142,7 +142,7 @@ impl UploadPlacer<'_> {
                         // Not only those of this message: files that arrived through the session's chat are settled
                         // here too.
                         pending.remove(&upload.operation_id);
-                        told.push((upload.position, upload.context_line));
+                        outcomes.push((upload.position, upload.context_line));
                     }
                 }
                 Err(error) => {
@@ -160,8 +160,8 @@ impl UploadPlacer<'_> {
             pause = (pause * 2).min(POLL_DELAYS.1);
         }
         // In the order of the message, not in the order of arrival.
-        told.sort_by_key(|(position, _)| *position);
-        let mut lines: Vec<_> = told.into_iter().map(|(_, line)| line).collect();
+        outcomes.sort_by_key(|(position, _)| *position);
+        let mut lines: Vec<_> = outcomes.into_iter().map(|(_, line)| line).collect();
         let late = pending.into_values();
         lines.extend(
             late.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),

@@ -93,8 +93,8 @@ impl McpSession {
                         .await;
                 }
                 CallToolResponse::InputRequired(wanted) => {
-                    let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
-                    if asked.is_empty() {
+                    let wanted_answers = wanted_questions(&wanted).map_err(SessionError::Odd)?;
+                    if wanted_answers.is_empty() {
                         // The server only wants more time (SEP-2322): the request is sent again with the state alone.
                         tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
                         // The answers were sent with the last request; if they were sent again, they would answer a new
@@ -103,10 +103,10 @@ impl McpSession {
                         params.request_state = wanted.request_state;
                         continue;
                     }
-                    let Some(answers) = questions.ask_all(&asked).await else {
-                        return Ok(pending_round(tool, wanted, asked, questions));
+                    let Some(answers) = questions.ask_all(&wanted_answers).await else {
+                        return Ok(pending_round(tool, wanted, wanted_answers, questions));
                     };
-                    params.input_responses = Some(input_responses(&asked, answers));
+                    params.input_responses = Some(input_responses(&wanted_answers, answers));
                     params.request_state = wanted.request_state;
                 }
                 _ => return Err(SessionError::Odd("its response is not a tool result")),
@@ -163,17 +163,17 @@ impl McpSession {
                     // A server may return a question until it has processed the answer (SEP-2663).
                     let open = wanted.input_requests.get_or_insert_default();
                     open.retain(|key, _| !answered.contains(key));
-                    let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
-                    if !asked.is_empty() {
-                        let Some(answers) = questions.ask_all(&asked).await else {
+                    let wanted_answers = wanted_questions(&wanted).map_err(SessionError::Odd)?;
+                    if !wanted_answers.is_empty() {
+                        let Some(answers) = questions.ask_all(&wanted_answers).await else {
                             // The task continues with the answers, in a later call.
                             guard.is_over = true;
                             let resume = ResumePoint::Task { id: id.to_owned() };
-                            let pending = questions.pending(tool, asked, resume);
+                            let pending = questions.pending(tool, wanted_answers, resume);
                             return Ok(CallEnd::Pending(pending, None));
                         };
-                        answered.extend(asked.keys().cloned());
-                        let responses = input_responses(&asked, answers);
+                        answered.extend(wanted_answers.keys().cloned());
+                        let responses = input_responses(&wanted_answers, answers);
                         let update = UpdateTaskParams::new(id, responses);
                         let updated = self.peer().update_task(update).await;
                         updated.map_err(|error| self.failure(error))?;
@@ -220,13 +220,13 @@ fn completed(
 fn pending_round(
     tool: &str,
     wanted: InputRequiredResult,
-    asked: QuestionMap,
+    wanted_answers: QuestionMap,
     questions: &CallQuestions,
 ) -> CallEnd {
     let resume = ResumePoint::Repeat {
         state: wanted.request_state,
     };
-    CallEnd::Pending(questions.pending(tool, asked, resume), None)
+    CallEnd::Pending(questions.pending(tool, wanted_answers, resume), None)
 }
 
 fn task_failure(error: &JsonObject) -> SessionError {

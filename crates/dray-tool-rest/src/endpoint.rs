@@ -1,7 +1,7 @@
 //! An endpoint as the manifest describes it, checked once.
 
 use dray_agent::manifest::tool::{
-    Method, ParameterKind, ParameterPlace, RestEndpoint, RestParameter,
+    Method, ParameterKind, ParameterLocation, RestEndpoint, RestParameter,
 };
 use dray_tool::ToolDeclaration;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ pub(crate) struct ArgumentSlot {
     /// Name of the argument.
     pub(crate) argument: String,
     /// The part of the request.
-    pub(crate) place: ParameterPlace,
+    pub(crate) place: ParameterLocation,
     /// Name of the parameter, header or member there.
     pub(crate) key: String,
     /// A value that the model cannot change.
@@ -157,7 +157,7 @@ fn check_url(text: &str) -> Result<(), String> {
 }
 
 fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
-    if slot.place != ParameterPlace::Header {
+    if slot.place != ParameterLocation::Header {
         return Ok(());
     }
     if !is_settable(&slot.key) {

@@ -1,6 +1,6 @@
 //! A request made of arguments (quickapps 23.1).
 
-use dray_agent::manifest::tool::ParameterPlace;
+use dray_agent::manifest::tool::ParameterLocation;
 use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::Secret;
 use serde_json::{Map, Value};
@@ -47,7 +47,7 @@ impl PreparedRequest {
                     .remove(&slot.argument)
                     .or_else(|| slot.default.clone()),
             };
-            if slot.place == ParameterPlace::Url {
+            if slot.place == ParameterLocation::Url {
                 let text = value_sent.as_ref().map(place::value_text);
                 // An empty value would change the path: `/a//b`.
                 path.push((slot, text.filter(|text| !text.is_empty())));
@@ -61,14 +61,14 @@ impl PreparedRequest {
 
     fn put(&mut self, slot: &ArgumentSlot, value: Value) -> Result<(), ToolFailure> {
         match slot.place {
-            ParameterPlace::Body => {
+            ParameterLocation::Body => {
                 // `null` too: it is a value in JSON, whereas a query or a header leaves it out.
                 self.body.insert(slot.key.clone(), value);
             }
-            ParameterPlace::Query if !value.is_null() => {
+            ParameterLocation::Query if !value.is_null() => {
                 self.set_query(&slot.key, &place::value_text(&value));
             }
-            ParameterPlace::Header if !value.is_null() => {
+            ParameterLocation::Header if !value.is_null() => {
                 let text = place::value_text(&value);
                 if !place::is_header_value(&text) {
                     let why = "it must not hold line breaks or control characters";
@@ -76,7 +76,7 @@ impl PreparedRequest {
                 }
                 self.set_header(&slot.key, &text);
             }
-            ParameterPlace::Query | ParameterPlace::Header | ParameterPlace::Url => {}
+            ParameterLocation::Query | ParameterLocation::Header | ParameterLocation::Url => {}
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ mod tests {
     fn a_value_adds_no_dots_to_a_path_that_has_some() {
         let slot = ArgumentSlot {
             argument: "name".to_owned(),
-            place: ParameterPlace::Url,
+            place: ParameterLocation::Url,
             key: "name".to_owned(),
             constant: None,
             default: None,

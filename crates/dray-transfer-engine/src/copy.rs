@@ -55,16 +55,16 @@ impl CopiedBytes {
         }
     }
 
-    pub(super) fn update(&mut self, piece: &[u8]) {
+    pub(super) fn update(&mut self, chunk: &[u8]) {
         if let DigestSource::Ours(sha256) = &mut self.sha256 {
-            sha256.update(piece);
+            sha256.update(chunk);
         }
-        self.cksum.update(piece);
-        self.bytes += piece.len() as u64;
+        self.cksum.update(chunk);
+        self.bytes += chunk.len() as u64;
         let missing = Policy::KEY_FILE_HEAD_BYTES.saturating_sub(self.head.len());
-        self.head.extend(piece.iter().take(missing));
+        self.head.extend(chunk.iter().take(missing));
         if let Some(scanner) = &mut self.scanner {
-            scanner.push(piece);
+            scanner.push(chunk);
         }
     }
 
@@ -173,14 +173,14 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
                 ));
             }
             Ok(Some(Err(error))) => break Err(error),
-            Ok(Some(Ok(piece))) => {
-                come = come.saturating_add(piece.len() as u64);
+            Ok(Some(Ok(chunk))) => {
+                come = come.saturating_add(chunk.len() as u64);
                 // A longer stream is a file that grew since its size was read (sandbox-transfer 1.4, rule 3).
                 if left.is_some_and(|left| come > left) {
                     let error = "more bytes than the file had";
                     break Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
                 }
-                if let Err(error) = queue.push(piece).await {
+                if let Err(error) = queue.push(chunk).await {
                     break Err(error);
                 }
             }
@@ -203,7 +203,7 @@ async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
     loop {
         match body.next().await {
             // A stream of empty chunks must not keep the idle timer from firing.
-            Some(Ok(piece)) if piece.is_empty() => tokio::task::yield_now().await,
+            Some(Ok(chunk)) if chunk.is_empty() => tokio::task::yield_now().await,
             next => return next,
         }
     }
@@ -219,11 +219,11 @@ async fn empty(
 ) -> Result<(), TransferError> {
     while let Some(mut rest) = queue.pop().await.map_err(TransferError::transport)? {
         while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
+            let chunk = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
             // Cleared first: if a write fails or is dropped, the digest covers more bytes than the sink has.
             seen.settled = false;
-            seen.update(&piece);
-            sink.write(piece).await.map_err(TransferError::host)?;
+            seen.update(&chunk);
+            sink.write(chunk).await.map_err(TransferError::host)?;
             seen.settled = true;
             progress.moved(seen.bytes, size);
             // Hashing uses the CPU; other tasks of this thread run between two chunks.

@@ -246,9 +246,9 @@ impl Engine {
     /// Limits the wait for a response that is not a stream.
     pub(super) async fn answer<T>(
         &self,
-        asked: impl Future<Output = Result<T, Error>>,
+        call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        timeout(self.options.response_timeout, asked)
+        timeout(self.options.response_timeout, call)
             .await
             .unwrap_or_else(|_| {
                 Err(Error::new(

@@ -38,9 +38,9 @@ struct FileWriter {
 
 impl FileWriter {
     fn write(&mut self, batch: &[Bytes]) -> io::Result<()> {
-        for piece in batch {
-            (&*self.file).write_all(piece)?;
-            self.sha256.update(piece);
+        for chunk in batch {
+            (&*self.file).write_all(chunk)?;
+            self.sha256.update(chunk);
         }
         Ok(())
     }
@@ -269,8 +269,8 @@ impl Sink for FileSink {
         let body = FileSource::shared(Arc::clone(&kept), length).unhashed();
         let mut bytes = FileSource::shared(Arc::clone(&kept), length).unhashed();
         let mut sha256 = Sha256::new();
-        while let Some(piece) = bytes.next().await.transpose()? {
-            sha256.update(&piece);
+        while let Some(chunk) = bytes.next().await.transpose()? {
+            sha256.update(&chunk);
         }
         (&*kept)
             .seek(SeekFrom::Start(length))
@@ -281,9 +281,9 @@ impl Sink for FileSink {
         Ok(Some(body))
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
-        self.gathered += piece.len();
-        self.batch.push(piece);
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
+        self.gathered += chunk.len();
+        self.batch.push(chunk);
         if self.gathered < BATCH_BYTES {
             return Ok(());
         }

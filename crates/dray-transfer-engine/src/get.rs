@@ -117,8 +117,8 @@ impl Engine {
         path: &SandboxPath,
         size: u64,
     ) -> Result<Option<Fingerprint>, Error> {
-        let asked = timeout(Self::total(size), self.sandbox.fingerprint(path)).await;
-        match asked {
+        let digest = timeout(Self::total(size), self.sandbox.fingerprint(path)).await;
+        match digest {
             Ok(Ok(fingerprint)) => Ok(Some(fingerprint)),
             Ok(Err(error)) if cannot_run(error.kind()) => Ok(None),
             Ok(Err(error)) => Err(error),
@@ -297,8 +297,8 @@ impl GetOperation<'_> {
                 // The digest of the sink includes these bytes already.
                 seen.ask(&*self.sink);
                 // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
-                while let Some(piece) = body.next().await {
-                    seen.update(&piece.map_err(TransferError::host)?);
+                while let Some(chunk) = body.next().await {
+                    seen.update(&chunk.map_err(TransferError::host)?);
                 }
                 self.schedule.continued(seen.bytes);
             }

@@ -117,10 +117,10 @@ impl Source for BytesSource {
             .filter(|from| *from <= self.bytes.len())
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "an offset beyond the end"))?;
         let mut rest = self.bytes.slice(from..);
-        let pieces = std::iter::from_fn(move || {
+        let chunks = std::iter::from_fn(move || {
             (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(CHUNK_BYTES))))
         });
-        Ok(Body::new(futures_util::stream::iter(pieces)))
+        Ok(Body::new(futures_util::stream::iter(chunks)))
     }
 }
 
@@ -146,8 +146,8 @@ impl Sink for VecSink {
         Ok(())
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
-        self.bytes.extend_from_slice(&piece);
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
+        self.bytes.extend_from_slice(&chunk);
         Ok(())
     }
 

@@ -225,10 +225,10 @@ impl<'a> PutOperation<'a> {
 
     async fn prepared(&mut self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
         let (engine, policy) = (self.engine, self.options.policy);
-        let asked = self
+        let prepared = self
             .with_retries(|| engine.directory(policy, directory))
             .await;
-        asked.map_err(|failure| failure.error)
+        prepared.map_err(|failure| failure.error)
     }
 
     async fn attempt(&mut self, directory: &SandboxPath) -> Result<PlacedFile, TransferError> {

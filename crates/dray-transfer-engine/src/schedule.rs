@@ -185,9 +185,9 @@ impl<'a> Schedule<'a> {
             .min(MAX_DELAY);
         self.pauses += 1;
         let pause = rand::random_range(Duration::ZERO..=longest);
-        let asked = error.retry_after().unwrap_or_default().min(MAX_WAIT);
+        let requested = error.retry_after().unwrap_or_default().min(MAX_WAIT);
         tracing::debug!(%error, "trying again");
-        sleep(pause.max(asked)).await;
+        sleep(pause.max(requested)).await;
     }
 }
 

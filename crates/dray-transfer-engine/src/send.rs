@@ -98,11 +98,11 @@ fn watch(body: Body, size: u64, taken: watch::Sender<u64>, blame: Blame) -> Body
     Body::new(stream::unfold(state, move |state| async move {
         let (mut body, mut done, taken, blame) = state?;
         let error = match body.next().await {
-            Some(Ok(piece)) => {
-                done = done.saturating_add(piece.len() as u64);
+            Some(Ok(chunk)) => {
+                done = done.saturating_add(chunk.len() as u64);
                 if done <= size {
                     taken.send_replace(done);
-                    return Some((Ok(piece), Some((body, done, taken, blame))));
+                    return Some((Ok(chunk), Some((body, done, taken, blame))));
                 }
                 Error::new(ErrorKind::Corrupted, "the source is longer than it says")
             }
@@ -112,8 +112,8 @@ fn watch(body: Body, size: u64, taken: watch::Sender<u64>, blame: Blame) -> Body
             }
             None => return None,
         };
-        let told = Error::new(error.kind(), "the source failed");
+        let failure = Error::new(error.kind(), "the source failed");
         *blame.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        Some((Err(told), None))
+        Some((Err(failure), None))
     }))
 }

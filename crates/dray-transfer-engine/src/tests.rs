@@ -178,9 +178,9 @@ impl Sink for RecordingSink {
         Ok(())
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         assert!(self.begun > 0 && self.finished.is_none() && !self.aborted);
-        self.bytes.extend_from_slice(&piece);
+        self.bytes.extend_from_slice(&chunk);
         match self.fails_after {
             Some(after) if self.bytes.len() > after => {
                 Err(Error::new(ErrorKind::NoSpace, "our disk is full"))

@@ -318,7 +318,7 @@ fn watched(body: Body, engine: &Engine, directory: &SandboxPath) -> Body {
         let Some((queue, filling)) = state else {
             return Ok(None);
         };
-        let piece = queue.pop().await?;
-        Ok(piece.map(|piece| (piece, Some((queue, filling)))))
+        let chunk = queue.pop().await?;
+        Ok(chunk.map(|chunk| (chunk, Some((queue, filling)))))
     }))
 }

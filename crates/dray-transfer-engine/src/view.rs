@@ -202,7 +202,7 @@ impl Engine {
         let mut head = Vec::new();
         while head.len() < Policy::KEY_FILE_HEAD_BYTES {
             match timeout(self.options.idle, body.next()).await {
-                Ok(Some(piece)) => head.extend_from_slice(&piece?),
+                Ok(Some(chunk)) => head.extend_from_slice(&chunk?),
                 Ok(None) => break,
                 Err(_) => return Err(Error::new(ErrorKind::Timeout, "no byte of the file came")),
             }
@@ -286,20 +286,20 @@ struct RangeView {
 impl RangeView {
     async fn next(mut self) -> Result<Option<(Bytes, Option<Self>)>, Error> {
         while self.left > 0 {
-            let Some(mut piece) = self.queue.pop().await? else {
+            let Some(mut chunk) = self.queue.pop().await? else {
                 let error = "the file ended before its size";
                 return Err(Error::new(ErrorKind::Truncated, error));
             };
-            let skipped = self.skip.min(piece.len() as u64);
+            let skipped = self.skip.min(chunk.len() as u64);
             self.skip -= skipped;
-            piece = piece.slice(usize::try_from(skipped).unwrap_or(piece.len())..);
+            chunk = chunk.slice(usize::try_from(skipped).unwrap_or(chunk.len())..);
             let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
-            piece.truncate(wanted.min(piece.len()));
-            if piece.is_empty() {
+            chunk.truncate(wanted.min(chunk.len()));
+            if chunk.is_empty() {
                 continue;
             }
-            self.left -= piece.len() as u64;
-            if let Some(ready) = self.held.replace(piece) {
+            self.left -= chunk.len() as u64;
+            if let Some(ready) = self.held.replace(chunk) {
                 return Ok(Some((ready, Some(self))));
             }
         }

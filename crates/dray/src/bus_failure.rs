@@ -102,10 +102,10 @@ fn cannot_publish(subject: &str) -> Fault {
 }
 
 /// The fault if no reply arrived and the bus refuses a subject that the reply may use.
-fn cannot_receive(asked: &str, refused_subject: &str) -> Fault {
+fn cannot_receive(requested: &str, refused_subject: &str) -> Fault {
     refusal_fault(
         format!(
-            "No reply to `{asked}` came, and the bus refuses `{refused_subject}` to this user."
+            "No reply to `{requested}` came, and the bus refuses `{refused_subject}` to this user."
         ),
         format!(
             "Connect as a user that may, or add `{refused_subject}` to this user's lists in the NATS accounts \

@@ -30,13 +30,13 @@ pub(super) fn json(groups: &[MetricGroup]) -> anyhow::Result<String> {
         top += 1;
         let per_line = GRID_COLUMNS / PANEL_WIDTH;
         for (at, metric) in group.metrics.iter().enumerate() {
-            let place = json!({
+            let grid = json!({
                 "h": PANEL_HEIGHT,
                 "w": PANEL_WIDTH,
                 "x": at % per_line * PANEL_WIDTH,
                 "y": top + at / per_line * PANEL_HEIGHT,
             });
-            panels.push(panel(panels.len() + 1, metric, &place));
+            panels.push(panel(panels.len() + 1, metric, &grid));
         }
         top += group.metrics.len().div_ceil(per_line) * PANEL_HEIGHT;
     }
@@ -75,7 +75,7 @@ fn variables() -> Value {
     ])
 }
 
-fn panel(id: usize, metric: &DeclaredMetric, place: &Value) -> Value {
+fn panel(id: usize, metric: &DeclaredMetric, grid: &Value) -> Value {
     let targets: Vec<_> = expressions(metric)
         .into_iter()
         .enumerate()
@@ -89,7 +89,7 @@ fn panel(id: usize, metric: &DeclaredMetric, place: &Value) -> Value {
         "title": metric.name,
         "description": metric.meaning,
         "datasource": { "type": "prometheus", "uid": "${datasource}" },
-        "gridPos": place,
+        "gridPos": grid,
         "fieldConfig": { "defaults": { "unit": unit(metric), "min": 0 }, "overrides": [] },
         "options": { "legend": { "displayMode": "list", "placement": "bottom" } },
         "targets": targets,

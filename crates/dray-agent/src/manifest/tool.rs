@@ -258,7 +258,7 @@ pub enum ParameterKind {
 pub struct ParameterInfo {
     /// The part of the request.
     #[serde(rename = "type")]
-    pub place: ParameterPlace,
+    pub place: ParameterLocation,
     /// Its name there.
     pub key: String,
 }
@@ -266,7 +266,7 @@ pub struct ParameterInfo {
 /// Parts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ParameterPlace {
+pub enum ParameterLocation {
     /// Behind the question mark.
     Query,
     /// In the path.

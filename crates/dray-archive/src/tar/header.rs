@@ -102,7 +102,7 @@ fn number(field: &[u8]) -> Option<u64> {
 
 /// Whether the header has its checksum. Some old programs summed signed bytes.
 fn has_its_checksum(block: &Block) -> bool {
-    let Some(said) = block.get(148..156).and_then(number) else {
+    let Some(stored_sum) = block.get(148..156).and_then(number) else {
         return false;
     };
     let summed = || {
@@ -117,7 +117,7 @@ fn has_its_checksum(block: &Block) -> bool {
     };
     let unsigned: u64 = summed().map(u64::from).sum();
     let signed: i64 = summed().map(|byte| i64::from(byte.cast_signed())).sum();
-    said == unsigned || i64::try_from(said).is_ok_and(|said| said == signed)
+    stored_sum == unsigned || i64::try_from(stored_sum).is_ok_and(|stored_sum| stored_sum == signed)
 }
 
 #[cfg(test)]

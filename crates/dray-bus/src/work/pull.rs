@@ -165,8 +165,8 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
     }
 
     /// Starts, holds or returns pulled messages.
-    async fn take_in(&mut self, pulled: Vec<PulledMessage>, asked: usize) {
-        let is_end = pulled.len() < asked;
+    async fn take_in(&mut self, pulled: Vec<PulledMessage>, requested: usize) {
+        let is_end = pulled.len() < requested;
         for pulled in pulled {
             if self.stop.is_cancelled() {
                 hand_back(&pulled, Duration::ZERO).await;

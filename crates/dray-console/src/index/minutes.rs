@@ -77,19 +77,19 @@ impl MinuteSeries {
             return;
         }
         // At most 60 entries, so an insertion in the middle costs nothing that matters.
-        let place = self.0.partition_point(|counts| counts.minute < minute);
+        let position = self.0.partition_point(|counts| counts.minute < minute);
         if self
             .0
-            .get(place)
+            .get(position)
             .is_none_or(|counts| counts.minute != minute)
         {
             let counts = MinuteCounts {
                 minute,
                 ..MinuteCounts::default()
             };
-            self.0.insert(place, counts);
+            self.0.insert(position, counts);
         }
-        if let Some(counts) = self.0.get_mut(place) {
+        if let Some(counts) = self.0.get_mut(position) {
             counts.count(row);
         }
     }

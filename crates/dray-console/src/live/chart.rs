@@ -51,10 +51,10 @@ fn bar_chart(
             svg role="img" aria-label={ (title) ": " (sentence) } viewBox={ "0 0 " (CHART_WIDTH) " " (CHART_HEIGHT) }
                 preserveAspectRatio="none" {
                 line.axis x1="0" x2=(CHART_WIDTH) y1=(CHART_HEIGHT) y2=(CHART_HEIGHT) {}
-                @for (place, counts) in (0_u64..).zip(minutes) {
+                @for (index, counts) in (0_u64..).zip(minutes) {
                     @let height = bar_height(value(counts), largest);
                     @if height > 0 {
-                        rect x=(place * BAR_STEP) y=(CHART_HEIGHT - height) width=(BAR_STEP - 1) height=(height) {}
+                        rect x=(index * BAR_STEP) y=(CHART_HEIGHT - height) width=(BAR_STEP - 1) height=(height) {}
                     }
                 }
             }

@@ -350,15 +350,15 @@ impl ConversationContent {
 
 impl ChatTurn {
     fn add_stage(&mut self, delta: &StageDelta, revision: u64) {
-        let place = self
+        let position = self
             .stages
             .iter()
             .position(|stage| stage.index == delta.index);
-        if place.is_none() && self.stages.len() >= MAX_STAGES {
+        if position.is_none() && self.stages.len() >= MAX_STAGES {
             return;
         }
-        let place = place.unwrap_or(self.stages.len());
-        if place == self.stages.len() {
+        let position = position.unwrap_or(self.stages.len());
+        if position == self.stages.len() {
             self.stages.push(AnswerStage {
                 index: delta.index,
                 name: String::new(),
@@ -369,7 +369,7 @@ impl ChatTurn {
                 changed_at: 0,
             });
         }
-        let Some(stage) = self.stages.get_mut(place) else {
+        let Some(stage) = self.stages.get_mut(position) else {
             return;
         };
         let left = &mut self.stage_bytes;

@@ -78,8 +78,8 @@ async fn ask(
         ids.push(agents.upload(file).await?);
     }
     let request = conversation.set_question(question(&text, &ids));
-    let asked = agents.ask(request).await;
-    let mut stream = asked.map_err(|error| answer_fault(&error))?;
+    let opened = agents.ask(request).await;
+    let mut stream = opened.map_err(|error| answer_fault(&error))?;
     while let Some(delta) = stream.next().await.map_err(|error| answer_fault(&error))? {
         conversation.add(answer, delta)?;
     }

@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn pieces_become_one_message() {
         let mut answer = ChatAnswer::default();
-        let piece = |text: &str, state| ChunkDelta {
+        let chunk = |text: &str, state| ChunkDelta {
             content: Some(text.to_owned()),
             state,
             ..ChunkDelta::default()
         };
-        answer.add(piece("one ", Some(json!({"a": {"b": 1}, "c": [1]}))));
-        answer.add(piece("two", Some(json!({"a": {"d": null}, "c": [2]}))));
+        answer.add(chunk("one ", Some(json!({"a": {"b": 1}, "c": [1]}))));
+        answer.add(chunk("two", Some(json!({"a": {"d": null}, "c": [2]}))));
         answer.add(ChunkDelta {
             finish_reason: Some("stop".to_owned()),
             ..ChunkDelta::default()

@@ -21,7 +21,7 @@ pub struct ChunkDelta {
     pub attachments: Vec<Attachment>,
     /// Changes of stages, each named by its number.
     pub stages: Vec<StageDelta>,
-    /// Pieces of tool calls, each named by its number.
+    /// Chunks of tool calls, each named by its number.
     pub tool_calls: Vec<CallDelta>,
     /// More state: objects merge.
     pub state: Option<Value>,
@@ -57,7 +57,7 @@ pub enum StageEnd {
     Failed,
 }
 
-/// A piece of a call.
+/// A chunk of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallDelta {
     /// Number of the call in this response.
@@ -188,9 +188,9 @@ fn token_usage(usage: &Value) -> TokenUsage {
 fn with_index<T>(list: Option<&Value>, read: impl Fn(u32, &Value) -> T) -> Vec<T> {
     list_items(list)
         .zip(0_u32..)
-        .map(|(item, place)| {
+        .map(|(item, position)| {
             let index = item.get("index").and_then(Value::as_u64);
-            let index = index.map_or(place, |index| u32::try_from(index).unwrap_or(u32::MAX));
+            let index = index.map_or(position, |index| u32::try_from(index).unwrap_or(u32::MAX));
             read(index, item)
         })
         .collect()

@@ -75,13 +75,13 @@ impl ChatError {
             _ => ChatKind::Broken,
         };
         let message = text("message").or_else(|| error.as_str().map(cut_text));
-        let mut told = Self::new(
+        let mut peer_error = Self::new(
             kind,
             message.unwrap_or_else(|| "an error without a message".to_owned()),
         );
-        told.code = code;
-        told.display_message = text("display_message");
-        told
+        peer_error.code = code;
+        peer_error.display_message = text("display_message");
+        peer_error
     }
 
     /// The HTTP status, if any.

@@ -85,7 +85,7 @@ impl ChatStream {
                 }
             }
             match self.response.chunk().await {
-                Ok(Some(piece)) => self.take(&piece)?,
+                Ok(Some(chunk)) => self.take(&chunk)?,
                 Ok(None) => return self.end(read),
                 // The response was complete; only `[DONE]` is missing.
                 Err(_) if self.finished => return Ok(None),
@@ -94,9 +94,9 @@ impl ChatStream {
         }
     }
 
-    fn take(&mut self, piece: &[u8]) -> Result<(), ChatError> {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), ChatError> {
         if !self.is_known {
-            let first = piece.iter().find(|byte| !byte.is_ascii_whitespace());
+            let first = chunk.iter().find(|byte| !byte.is_ascii_whitespace());
             if let Some(first) = first {
                 self.is_known = true;
                 // No line of an event stream begins with a brace, so this is one JSON document.
@@ -105,13 +105,13 @@ impl ChatStream {
         }
         let too_long = || ChatError::new(ChatKind::Malformed, "an event is longer than 32 MiB");
         match &mut self.document {
-            Some(document) if document.len() + piece.len() > MAX_EVENT_BYTES => Err(too_long()),
+            Some(document) if document.len() + chunk.len() > MAX_EVENT_BYTES => Err(too_long()),
             Some(document) => {
-                document.extend_from_slice(piece);
+                document.extend_from_slice(chunk);
                 Ok(())
             }
             None => {
-                let events = self.decoder.push(piece).map_err(|_| too_long())?;
+                let events = self.decoder.push(chunk).map_err(|_| too_long())?;
                 self.events
                     .extend(events.into_iter().filter_map(|event| event.data));
                 Ok(())

@@ -44,7 +44,7 @@ impl SplitPairs {
         Ok(chunk)
     }
 
-    /// Joins the texts of a delta that appear in pieces.
+    /// Joins the texts of a delta that appear in chunks.
     fn join(&mut self, chunk: &mut Value) {
         let Some(delta) = chunk.pointer_mut("/choices/0/delta") else {
             return;
@@ -56,23 +56,23 @@ impl SplitPairs {
         }
         let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
         for call in calls.into_iter().flatten() {
-            let place = format!("call {}", call.get("index").unwrap_or(&Value::Null));
+            let key = format!("call {}", call.get("index").unwrap_or(&Value::Null));
             if let Some(Value::String(text)) = call.pointer_mut("/function/arguments") {
-                self.join_text(place, text);
+                self.join_text(key, text);
             }
         }
     }
 
-    fn join_text(&mut self, place: String, text: &mut String) {
+    fn join_text(&mut self, key: String, text: &mut String) {
         if text.is_empty() {
             return;
         }
-        if let Some(high) = self.waiting.remove(&place) {
+        if let Some(high) = self.waiting.remove(&key) {
             text.insert(0, high);
         }
         if let Some(last) = text.chars().next_back().filter(|last| is_high(*last)) {
             text.truncate(text.len() - last.len_utf8());
-            self.waiting.insert(place, last);
+            self.waiting.insert(key, last);
         }
         *text = joined(text);
     }

@@ -149,7 +149,7 @@ fn content_type(types: &[u8], part: &str) -> Option<String> {
 fn find_element<T>(
     bytes: &[u8],
     name: &str,
-    answer: impl Fn(&BytesStart<'_>) -> Option<T>,
+    value_of: impl Fn(&BytesStart<'_>) -> Option<T>,
 ) -> Option<T> {
     // Attributes are compared as text; a part in UTF-16 has a byte-order mark, which wins over the label.
     let text = crate::encoding::decode_text(bytes, Some("UTF-8"));
@@ -158,7 +158,7 @@ fn find_element<T>(
         match reader.read_event() {
             Ok(Event::Start(element) | Event::Empty(element)) => {
                 if element.local_name().as_ref() == name
-                    && let Some(found) = answer(&element)
+                    && let Some(found) = value_of(&element)
                 {
                     return Some(found);
                 }

@@ -143,20 +143,20 @@ impl Sectors<'_> {
         }
         let first = u32_at(&self.header, 68);
         // Table sectors are requested in ascending order. A walk from the first one each time would be quadratic.
-        let (mut place, mut sector) = match self.hop {
-            Some((place, sector)) if place <= wanted => (place, sector),
+        let (mut entry_offset, mut sector) = match self.hop {
+            Some((entry_offset, sector)) if entry_offset <= wanted => (entry_offset, sector),
             _ => (0, first),
         };
-        while place < wanted {
+        while entry_offset < wanted {
             let Some(next) = self
                 .word_of(sector, per_sector)?
                 .filter(|s| *s < MAX_SECTOR)
             else {
                 return Ok(None);
             };
-            (place, sector) = (place + 1, next);
+            (entry_offset, sector) = (entry_offset + 1, next);
         }
-        self.hop = Some((place, sector));
+        self.hop = Some((entry_offset, sector));
         let found = self.word_of(sector, rest % per_sector)?;
         Ok(found.filter(|sector| *sector < MAX_SECTOR))
     }

@@ -51,13 +51,13 @@ enum InlinePart {
 /// Inline text: the content of a paragraph, heading, item or cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inline {
-    pieces: Vec<InlinePart>,
-    /// Shared by all pieces of it, so that a long target of many runs is stored once.
+    parts: Vec<InlinePart>,
+    /// Shared by all parts of it, so that a long target of many runs is stored once.
     link: Option<Rc<str>>,
 }
 
 impl Inline {
-    /// Inline text without any piece, which renders as empty text.
+    /// Inline text without any part, which renders as empty text.
     pub fn new() -> Self {
         Self::default()
     }
@@ -84,13 +84,13 @@ impl Inline {
                 text: last,
                 style: its,
                 link,
-            }) = self.pieces.last_mut()
+            }) = self.parts.last_mut()
                 && *its == style
                 && *link == self.link
             {
                 last.push_str(line);
             } else {
-                self.pieces.push(InlinePart::Text {
+                self.parts.push(InlinePart::Text {
                     text: line.to_owned(),
                     style,
                     link: self.link.clone(),
@@ -112,9 +112,9 @@ impl Inline {
         let Some(target) = self.link.take() else {
             return;
         };
-        let last = self.pieces.last().and_then(InlinePart::link);
+        let last = self.parts.last().and_then(InlinePart::link);
         if last.is_none_or(|last| *last != *target) {
-            self.pieces.push(InlinePart::Text {
+            self.parts.push(InlinePart::Text {
                 text: target.trim_matches(['<', '>']).to_owned(),
                 style: Style::default(),
                 link: Some(target),
@@ -133,7 +133,7 @@ impl Inline {
         if alt.is_empty() && name.is_empty() {
             return;
         }
-        self.pieces.push(InlinePart::Image {
+        self.parts.push(InlinePart::Image {
             alt: alt.to_owned(),
             name: name.to_owned(),
             link: self.link.clone(),
@@ -142,22 +142,22 @@ impl Inline {
 
     /// Raw Markdown, such as `[^1]`. Only for text that the converter itself created.
     pub fn raw(&mut self, markdown: &str) {
-        self.pieces.push(InlinePart::Raw(markdown.to_owned()));
+        self.parts.push(InlinePart::Raw(markdown.to_owned()));
     }
 
     /// A line break, written as the [`InlinePosition`] requires.
     pub fn line_break(&mut self) {
-        self.pieces.push(InlinePart::Break);
+        self.parts.push(InlinePart::Break);
     }
 
-    /// Appends the pieces of another one; links of both stay as they are.
+    /// Appends the parts of another one; links of both stay as they are.
     pub fn append(&mut self, other: Self) {
-        self.pieces.extend(other.pieces);
+        self.parts.extend(other.parts);
     }
 
     /// Whether it has no visible content.
     pub fn is_blank(&self) -> bool {
-        self.pieces.iter().all(|piece| match piece {
+        self.parts.iter().all(|part| match part {
             InlinePart::Text { text, .. } | InlinePart::Raw(text) => text.trim().is_empty(),
             InlinePart::Image { .. } => false,
             InlinePart::Break => true,
@@ -166,7 +166,7 @@ impl Inline {
 
     /// Whether the last character is white space or there is none, for converters that collapse it.
     pub fn ends_blank(&self) -> bool {
-        match self.pieces.last() {
+        match self.parts.last() {
             None | Some(InlinePart::Break) => true,
             Some(InlinePart::Text { text, .. } | InlinePart::Raw(text)) => {
                 text.ends_with(char::is_whitespace)
@@ -178,8 +178,8 @@ impl Inline {
     /// The text without any markup.
     pub fn to_plain(&self) -> String {
         let mut out = String::new();
-        for piece in &self.pieces {
-            match piece {
+        for part in &self.parts {
+            match part {
                 InlinePart::Text { text, .. } | InlinePart::Raw(text) => out.push_str(text),
                 InlinePart::Image { alt, .. } => out.push_str(alt),
                 InlinePart::Break => out.push('\n'),
@@ -191,19 +191,19 @@ impl Inline {
     /// The Markdown for one place.
     pub fn render(&self, place: InlinePosition) -> String {
         let mut out = String::new();
-        let mut pieces = self.pieces.as_slice();
-        while let Some(first) = pieces.first() {
+        let mut parts = self.parts.as_slice();
+        while let Some(first) = parts.first() {
             let link = first.link();
             let run = match link {
-                Some(_) => pieces.iter().take_while(|p| p.link() == link).count(),
+                Some(_) => parts.iter().take_while(|p| p.link() == link).count(),
                 None => 1,
             };
-            let (now, rest) = pieces.split_at(run);
-            pieces = rest;
+            let (now, rest) = parts.split_at(run);
+            parts = rest;
             if let Some(target) = link {
                 let mut label = String::new();
-                for piece in now {
-                    piece.render(place, &mut label);
+                for part in now {
+                    part.render(place, &mut label);
                 }
                 // White space is outside of the brackets: a link is not read over a line end.
                 let (before, label, after) = split_white_space(&label);
@@ -214,8 +214,8 @@ impl Inline {
                 out.push_str(&escape_cell(target, place));
                 out.push(')');
                 out.push_str(after);
-            } else if let Some(piece) = now.first() {
-                piece.render(place, &mut out);
+            } else if let Some(part) = now.first() {
+                part.render(place, &mut out);
             }
         }
         tidy_lines(&out)

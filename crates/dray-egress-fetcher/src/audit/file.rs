@@ -9,7 +9,7 @@ use dray_proto::v1;
 
 use super::queue::{AuditQueue, EventWriter, QueueTerms};
 use crate::config::AuditFileSettings;
-use crate::metrics::{AuditPlace, EgressMetrics};
+use crate::metrics::{AuditDestination, EgressMetrics};
 
 /// Mode of the files: their events are about people.
 const FILE_MODE: u32 = 0o600;
@@ -23,7 +23,7 @@ impl AuditQueue {
     pub fn to_file(settings: &AuditFileSettings, metrics: EgressMetrics) -> io::Result<Self> {
         let writer = RotatedFile::open(&settings.path, settings.max_bytes, settings.max_files)?;
         let terms = QueueTerms {
-            place: AuditPlace::File,
+            place: AuditDestination::File,
             format: settings.format,
             sample_percent: settings.sample_percent,
         };

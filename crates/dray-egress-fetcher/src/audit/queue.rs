@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::line::event_json;
 use super::ocsf::ocsf_json;
 use crate::config::AuditFormat;
-use crate::metrics::{AuditPlace, EgressMetrics};
+use crate::metrics::{AuditDestination, EgressMetrics};
 
 /// Most events that wait.
 const MAX_QUEUED_EVENTS: usize = 4096;
@@ -42,7 +42,7 @@ pub(super) enum QueueTask {
 /// The events on their way to one place. Clones share them; the thread ends with the last one.
 #[derive(Clone, Debug)]
 pub struct AuditQueue {
-    pub(super) place: AuditPlace,
+    pub(super) place: AuditDestination,
     pub(super) format: AuditFormat,
     pub(super) sample_percent: u32,
     pub(super) frame: fn(&v1::EgressAudit, String) -> Vec<u8>,
@@ -54,7 +54,7 @@ pub struct AuditQueue {
 /// How events are chosen and written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueTerms {
-    pub(super) place: AuditPlace,
+    pub(super) place: AuditDestination,
     pub(super) format: AuditFormat,
     /// Percent of allowed requests.
     pub(super) sample_percent: u32,
@@ -146,7 +146,7 @@ fn is_sampled(operation: &str, percent: u32) -> bool {
 
 pub(super) struct QueueWorker<W> {
     pub(super) writer: W,
-    pub(super) place: AuditPlace,
+    pub(super) place: AuditDestination,
     pub(super) queued_bytes: Arc<AtomicUsize>,
     pub(super) metrics: EgressMetrics,
 }

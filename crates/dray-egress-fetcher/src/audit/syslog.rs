@@ -14,7 +14,7 @@ use dray_proto::v1;
 
 use super::queue::{AuditQueue, EventWriter, QueueTerms};
 use crate::config::{AuditSyslogSettings, SyslogAddress};
-use crate::metrics::{AuditPlace, EgressMetrics};
+use crate::metrics::{AuditDestination, EgressMetrics};
 
 /// Longest time for a connection, and for one message.
 const SYSLOG_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ impl AuditQueue {
     /// When no thread can be started. A server that does not respond is none: it may start later.
     pub fn to_syslog(settings: &AuditSyslogSettings, metrics: EgressMetrics) -> io::Result<Self> {
         let terms = QueueTerms {
-            place: AuditPlace::Syslog,
+            place: AuditDestination::Syslog,
             format: settings.format,
             sample_percent: settings.sample_percent,
         };

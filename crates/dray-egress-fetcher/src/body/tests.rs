@@ -281,7 +281,7 @@ async fn b_8_a_floor_of_zero_leaves_only_the_other_limits() {
     assert_eq!(outcome.took, Duration::from_mins(5));
 }
 
-/// A sink that needs longer for every piece than a peer may be silent.
+/// A sink that needs longer for every chunk than a peer may be silent.
 struct SlowSink(HashingSink<Vec<u8>>);
 
 impl ByteSink for SlowSink {

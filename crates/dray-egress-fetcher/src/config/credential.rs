@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
-use crate::credential::{Credential, CredentialPlace};
+use crate::credential::{Credential, CredentialLocation};
 
 /// Fields that frame or route a request, which no credential replaces.
 const REFUSED_FIELDS: [&str; 14] = [
@@ -94,18 +94,19 @@ impl CredentialConfig {
         }
     }
 
-    fn place(&self) -> Option<CredentialPlace> {
+    fn place(&self) -> Option<CredentialLocation> {
         match (&self.header, &self.query) {
             (Some(header), None) => {
                 let name = HeaderName::from_bytes(header.as_bytes()).ok()?;
-                (!REFUSED_FIELDS.contains(&name.as_str())).then_some(CredentialPlace::Header(name))
+                (!REFUSED_FIELDS.contains(&name.as_str()))
+                    .then_some(CredentialLocation::Header(name))
             }
             (None, Some(query)) => {
                 let is_name = !query.is_empty()
                     && query
                         .bytes()
                         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-                is_name.then(|| CredentialPlace::Query(query.clone()))
+                is_name.then(|| CredentialLocation::Query(query.clone()))
             }
             _ => None,
         }

@@ -192,8 +192,8 @@ impl Fetcher {
             return refuse(Code::PolicyDenied);
         };
         let limit = CONSULT_TIMEOUT.min(self.total(request));
-        let answer = tokio::time::timeout(limit, approvals.consult(&question)).await;
-        match answer.unwrap_or(HostAnswer::NotAsked) {
+        let response = tokio::time::timeout(limit, approvals.consult(&question)).await;
+        match response.unwrap_or(HostAnswer::NotAsked) {
             HostAnswer::Allowed { id, valid_for } => {
                 record.question = Some(id);
                 record.approval_ends = Some(Instant::now() + valid_for);

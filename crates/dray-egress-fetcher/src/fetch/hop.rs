@@ -194,8 +194,8 @@ impl Fetcher {
         let (Code::ApprovalRequired, Some(target)) = (refused.code, &refused.target) else {
             return Err(failure);
         };
-        let asked = self.consult(context.request, target, true, record);
-        chain.grant(context.budget.whole(asked).await??);
+        let consulted = self.consult(context.request, target, true, record);
+        chain.grant(context.budget.whole(consulted).await??);
         // The hop that was refused is entered again, as one that is followed.
         record.hops.pop();
         chain

@@ -42,7 +42,7 @@ pub struct FetchLimits {
     pub head: Duration,
     /// Time for the whole fetch, an upper bound for requests.
     pub total: Duration,
-    /// Longest silence between two pieces of the body (B-8).
+    /// Longest silence between two chunks of the body (B-8).
     pub idle: Duration,
     /// Least bytes per second of the body on average; 0 for none.
     pub floor: u64,

@@ -173,7 +173,7 @@ impl UnidentifiedClients {
     }
 
     /// A place for a client at `address`; `None` when there are too many.
-    fn enter(&self, address: IpAddr) -> Option<UnidentifiedPlace> {
+    fn enter(&self, address: IpAddr) -> Option<UnidentifiedPermit> {
         let mut counts = self.lock();
         let all: usize = counts.values().sum();
         let count = counts.get(&address).copied().unwrap_or_default();
@@ -181,7 +181,7 @@ impl UnidentifiedClients {
             return None;
         }
         counts.insert(address, count + 1);
-        Some(UnidentifiedPlace {
+        Some(UnidentifiedPermit {
             clients: self.clone(),
             address,
         })
@@ -194,12 +194,12 @@ impl UnidentifiedClients {
 
 /// The place of a client; given back when it is dropped.
 #[derive(Debug)]
-pub struct UnidentifiedPlace {
+pub struct UnidentifiedPermit {
     clients: UnidentifiedClients,
     address: IpAddr,
 }
 
-impl Drop for UnidentifiedPlace {
+impl Drop for UnidentifiedPermit {
     fn drop(&mut self) {
         let mut counts = self.clients.lock();
         if let Some(count) = counts.get_mut(&self.address) {

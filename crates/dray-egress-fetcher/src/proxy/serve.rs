@@ -20,7 +20,7 @@ use super::head::{
     HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, head_length,
     parse_head, tunnel_url,
 };
-use super::listener::UnidentifiedPlace;
+use super::listener::UnidentifiedPermit;
 use super::meter::{ByteCounts, ByteLimits, LimitReached};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::socks::{
@@ -157,7 +157,7 @@ impl ForwardProxy {
     }
 
     /// Serves a client until its connection ends. `place` is given back once it is identified.
-    pub async fn serve_client<S>(&self, io: S, place: Option<UnidentifiedPlace>)
+    pub async fn serve_client<S>(&self, io: S, permit: Option<UnidentifiedPermit>)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -179,7 +179,7 @@ impl ForwardProxy {
                 return;
             }
         };
-        drop(place);
+        drop(permit);
         let audited = self.begin(&identity, &request);
         let ends_at = Instant::now() + self.lifetime(&identity);
         match request {

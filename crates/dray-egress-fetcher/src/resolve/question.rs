@@ -61,11 +61,11 @@ pub(super) async fn exchange_tcp(
     let packet = request
         .to_vec()
         .map_err(|error| DnsError::Failure(error.to_string()))?;
-    let answer = exchange_bytes(server, &packet)
+    let received = exchange_bytes(server, &packet)
         .await
         .map_err(|error| DnsError::Failure(error.to_string()))?;
     let response =
-        DnsResponse::from_buffer(answer).map_err(|error| DnsError::Failure(error.to_string()))?;
+        DnsResponse::from_buffer(received).map_err(|error| DnsError::Failure(error.to_string()))?;
     // The UDP client compares ids by itself; over TCP nothing below does.
     if response.id != request.id {
         return Err(DnsError::Failure("a response with another id".to_owned()));
@@ -85,7 +85,7 @@ async fn exchange_bytes(server: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>
     stream
         .write_all(&[&length.to_be_bytes(), packet].concat())
         .await?;
-    let mut answer = vec![0; usize::from(stream.read_u16().await?)];
-    stream.read_exact(&mut answer).await?;
-    Ok(answer)
+    let mut received = vec![0; usize::from(stream.read_u16().await?)];
+    stream.read_exact(&mut received).await?;
+    Ok(received)
 }

@@ -7,7 +7,7 @@ use dray_guard::{Caller, RuleSet};
 use dray_testkit::http::ResponseScript;
 
 use super::fake_network::*;
-use crate::credential::{Credential, CredentialPlace, CredentialStore};
+use crate::credential::{Credential, CredentialLocation, CredentialStore};
 use crate::fetch::{FetchJob, Fetcher};
 
 const POLICY_TEXT: &str = r#"
@@ -291,7 +291,7 @@ async fn a_fetch_that_is_dropped_gives_its_place_back() {
     assert_eq!(run(&fetcher, &job).await.code(), "ok");
 }
 
-fn with_credential(fixture: &FetcherFixture, place: CredentialPlace) -> Fetcher {
+fn with_credential(fixture: &FetcherFixture, place: CredentialLocation) -> Fetcher {
     let credential = Credential {
         name: "files".to_owned(),
         host: "files.example.org".to_owned(),
@@ -309,8 +309,8 @@ fn with_credential(fixture: &FetcherFixture, place: CredentialPlace) -> Fetcher 
 #[tokio::test(start_paused = true)]
 async fn i_6_a_credential_goes_with_the_first_hop_to_its_host_and_with_no_redirect() {
     for place in [
-        CredentialPlace::Header(http::header::AUTHORIZATION),
-        CredentialPlace::Query("key".to_owned()),
+        CredentialLocation::Header(http::header::AUTHORIZATION),
+        CredentialLocation::Query("key".to_owned()),
     ] {
         let fixture = FetcherFixture::default();
         fixture
@@ -352,7 +352,7 @@ async fn a_tenant_without_the_credential_sends_none() {
     let server = fixture
         .fake_network
         .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
-    let place = CredentialPlace::Header(http::header::AUTHORIZATION);
+    let place = CredentialLocation::Header(http::header::AUTHORIZATION);
     let fetcher = with_credential(&fixture, place);
     let outcome = run(&fetcher, &job_of("umbrella", "http://files.example.org/")).await;
     assert_eq!(outcome.record.credentials, Vec::<String>::new());

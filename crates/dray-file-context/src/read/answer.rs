@@ -45,10 +45,10 @@ pub struct FileAnswer {
 }
 
 impl FileAnswer {
-    pub(super) fn of(handle: ReadHandle, asked: &str) -> Self {
+    pub(super) fn of(handle: ReadHandle, requested: &str) -> Self {
         Self {
             handle,
-            asked: asked.to_owned(),
+            asked: requested.to_owned(),
             file_name: String::new(),
             content: String::new(),
             status: ReadStatus::Error,

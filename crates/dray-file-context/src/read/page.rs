@@ -20,8 +20,8 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
         return None;
     }
     let byte_of = |character: usize| {
-        let mut places = text.char_indices().map(|(at, _)| at);
-        places.nth(character).unwrap_or(text.len())
+        let mut offsets = text.char_indices().map(|(at, _)| at);
+        offsets.nth(character).unwrap_or(text.len())
     };
     let end = offset.saturating_add(limit).min(length);
     let page = text.get(byte_of(offset)..byte_of(end))?;
@@ -38,13 +38,13 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
 pub fn share_budget(budget: usize, wanted: &[usize]) -> Vec<usize> {
     let mut order: Vec<_> = wanted.iter().copied().enumerate().collect();
     // Smallest first: the unused share of a file is distributed among the later ones.
-    order.sort_by_key(|&(place, want)| (want, place));
+    order.sort_by_key(|&(index, want)| (want, index));
     let mut shares = vec![0; wanted.len()];
     let (mut left, mut waiting) = (budget, order.len());
-    for (place, want) in order {
+    for (index, want) in order {
         let fair = left.checked_div(waiting).unwrap_or(0);
         let given = want.min(fair);
-        if let Some(share) = shares.get_mut(place) {
+        if let Some(share) = shares.get_mut(index) {
             *share = given;
         }
         left -= given;

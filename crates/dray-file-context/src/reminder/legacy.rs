@@ -1,6 +1,6 @@
 //! The oldest layout: a list of numbered files before the question (8.4).
 
-use super::wording::LayoutWords;
+use super::wording::LayoutTexts;
 use super::{ReminderLine, ReminderSections, block};
 use crate::escape::escape_xml;
 
@@ -20,7 +20,7 @@ pub(super) fn write_legacy(sections: &ReminderSections<'_>, question: &str) -> S
     )
 }
 
-fn file_line(words: &LayoutWords, line: &ReminderLine) -> String {
+fn file_line(words: &LayoutTexts, line: &ReminderLine) -> String {
     let kind = if line.file_type.is_document() {
         "document"
     } else {

@@ -18,7 +18,7 @@ pub enum ReminderLanguage {
 
 impl ReminderLanguage {
     /// The words of the language.
-    pub(super) fn words(self) -> &'static LayoutWords {
+    pub(super) fn words(self) -> &'static LayoutTexts {
         match self {
             Self::English => &ENGLISH_WORDS,
             Self::Chinese => &CHINESE_WORDS,
@@ -27,7 +27,7 @@ impl ReminderLanguage {
 }
 
 /// The texts of a layout around the data.
-pub(super) struct LayoutWords {
+pub(super) struct LayoutTexts {
     /// Layout A, under `# Input Files`.
     pub(super) files_of_a: &'static str,
     /// Layout B, the first line.
@@ -84,7 +84,7 @@ pub(super) struct LayoutWords {
     language: ReminderLanguage,
 }
 
-impl LayoutWords {
+impl LayoutTexts {
     /// Why one file has no id.
     pub(super) fn reason(&self, reason: ExclusionReason) -> &'static str {
         let (english, chinese) = match reason {
@@ -116,7 +116,7 @@ impl LayoutWords {
     }
 }
 
-const ENGLISH_WORDS: LayoutWords = LayoutWords {
+const ENGLISH_WORDS: LayoutTexts = LayoutTexts {
     files_of_a: "Files that the user made available in this turn:",
     opening: "Use the following to complete the task.",
     opening_of_c: "The following may help to complete the task.",
@@ -151,7 +151,7 @@ const ENGLISH_WORDS: LayoutWords = LayoutWords {
     language: ReminderLanguage::English,
 };
 
-const CHINESE_WORDS: LayoutWords = LayoutWords {
+const CHINESE_WORDS: LayoutTexts = LayoutTexts {
     files_of_a: "用户本次可用的文件：",
     opening: "依据以下内容完成任务",
     opening_of_c: "可以借助以下信息来完成任务",

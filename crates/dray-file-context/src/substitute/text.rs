@@ -83,19 +83,19 @@ fn replace_strings(
     serde_json::from_str::<IgnoredAny>(json)?;
     let mut written = String::with_capacity(json.len());
     let mut rest = json;
-    let mut place = JsonPlace::default();
+    let mut position = JsonPosition::default();
     while let Some(at) = rest.find(['"', '{', '}', '[', ']', ',', ':']) {
         let (before, tail) = rest.split_at(at);
         written.push_str(before);
         let length = if tail.starts_with('"') {
             literal_length(tail)
         } else {
-            place.step(tail);
+            position.step(tail);
             1
         };
         let (token, after) = tail.split_at(length);
         // Punctuation is one byte long, a string literal at least two.
-        let is_value = token.len() > 1 && place.is_value();
+        let is_value = token.len() > 1 && position.is_value();
         // Half of a surrogate pair is not text, so it cannot be an id.
         let decoded = is_value.then(|| serde_json::from_str::<String>(token).ok());
         match decoded.flatten().and_then(|text| change(&text)) {
@@ -110,14 +110,14 @@ fn replace_strings(
 
 /// The position of the walk in the structure.
 #[derive(Debug, Default)]
-struct JsonPlace {
+struct JsonPosition {
     /// Whether each open container is an object, outermost first.
     open: Vec<bool>,
     /// Whether the next string is a key.
     at_key: bool,
 }
 
-impl JsonPlace {
+impl JsonPosition {
     fn step(&mut self, tail: &str) {
         match tail.as_bytes().first() {
             Some(b'{') => {

@@ -52,8 +52,8 @@ impl SharedDownloads {
     }
 
     pub(super) async fn find(&self, key: &DownloadKey) -> Option<FoundDownload> {
-        let place = place_of(key);
-        let entry = tokio::time::timeout(SHARE_TIMEOUT, self.places.get(&place));
+        let key_name = place_of(key);
+        let entry = tokio::time::timeout(SHARE_TIMEOUT, self.places.get(&key_name));
         let entry = entry.await.ok()?.ok()??;
         let claim = Claim::try_from(v1::Claim::decode(entry.value).ok()?).ok()?;
         let artifact = &claim.artifact;
@@ -96,13 +96,13 @@ impl SharedDownloads {
             }
         };
         let value = Bytes::from(v1::Claim::from(claim).encode_to_vec());
-        let place = place_of(key);
-        match self.places.create(&place, value.clone()).await {
+        let key_name = place_of(key);
+        match self.places.create(&key_name, value.clone()).await {
             // The existing entry has expired, or its object was deleted.
-            Err(KeyError::Exists) => match self.places.get(&place).await? {
+            Err(KeyError::Exists) => match self.places.get(&key_name).await? {
                 Some(entry) => self
                     .places
-                    .update(&place, value, entry.revision)
+                    .update(&key_name, value, entry.revision)
                     .await
                     .map(drop),
                 None => Ok(()),
@@ -112,10 +112,10 @@ impl SharedDownloads {
     }
 
     pub(super) async fn forget(&self, key: &DownloadKey) {
-        let place = place_of(key);
+        let key_name = place_of(key);
         let deleted = tokio::time::timeout(SHARE_TIMEOUT, async {
-            match self.places.get(&place).await? {
-                Some(entry) => self.places.delete(&place, entry.revision).await,
+            match self.places.get(&key_name).await? {
+                Some(entry) => self.places.delete(&key_name, entry.revision).await,
                 None => Ok(()),
             }
         });

@@ -22,7 +22,7 @@ impl ReadingContext {
         self.check_enabled()?;
         let Request { meta, body } = request;
         let source = body.source.clone().and_then(|source| source.source);
-        let place = source.ok_or_else(|| InvalidMessage::field("source", "is missing"))?;
+        let location = source.ok_or_else(|| InvalidMessage::field("source", "is missing"))?;
         let means = self.means(
             meta,
             body.credentials.clone(),
@@ -47,7 +47,7 @@ impl ReadingContext {
             Ok(bytes) => bytes,
         };
         let reader = reader.with_inline_budget(budget);
-        let record = if let v1::document_source::Source::Path(path) = place {
+        let record = if let v1::document_source::Source::Path(path) = location {
             // Without a root, reading by path is refused before the path is looked at.
             self.check_workspace()?;
             ask.file_path = Some(path);
@@ -57,7 +57,7 @@ impl ReadingContext {
                 reader.read(&ask, &cancel, &|_| {}).await
             }
         } else {
-            match self.open(&means, place).await {
+            match self.open(&means, location).await {
                 Ok(opened) => {
                     let shown = shown_name(&body.name, &opened.name);
                     let file = opened.file;

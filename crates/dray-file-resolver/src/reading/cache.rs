@@ -71,14 +71,14 @@ impl ConversionCache {
                 return Ok(());
             }
         };
-        let place = Bytes::from(v1::Claim::from(claim).encode_to_vec());
-        match self.places.create(key, place.clone()).await {
+        let claim_bytes = Bytes::from(v1::Claim::from(claim).encode_to_vec());
+        match self.places.create(key, claim_bytes.clone()).await {
             // The existing entry may refer to a deleted object, so it is replaced.
             Err(KeyError::Exists) => match self.places.get(key).await? {
                 // By revision: of two writers one wins, and both entries are right.
                 Some(entry) => self
                     .places
-                    .update(key, place, entry.revision)
+                    .update(key, claim_bytes, entry.revision)
                     .await
                     .map(drop),
                 None => Ok(()),

@@ -341,8 +341,8 @@ fn is_inside(path: &[u8], directory: &str) -> bool {
 }
 
 /// The name of a document for the model: the caller's, otherwise that of its source, otherwise a fixed one.
-pub(super) fn shown_name(said: &str, came: &str) -> String {
-    [said, came, "attachment"]
+pub(super) fn shown_name(given_name: &str, came: &str) -> String {
+    [given_name, came, "attachment"]
         .into_iter()
         .find(|name| !name.trim().is_empty())
         .unwrap_or("attachment")

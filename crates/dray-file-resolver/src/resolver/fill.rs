@@ -25,8 +25,8 @@ pub(super) async fn fill_slot(
         // Here and not in the plan: slots before this one are filled first, and their failures reported.
         SlotContent::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
         SlotContent::Url { named, shown } => {
-            for piece in [quote_bytes(), escape_json(named), quote_bytes()] {
-                write_bytes(output, piece).await?;
+            for part in [quote_bytes(), escape_json(named), quote_bytes()] {
+                write_bytes(output, part).await?;
             }
             return Ok(v1::ResolvedFile {
                 pointer: slot.pointer.clone(),
@@ -71,9 +71,9 @@ async fn write_base64(
     let mut stream = Base64Stream::default();
     while let Some(chunk) = source.next().await? {
         // 8 more for the group that was kept from the last chunk and for padding.
-        let mut piece = String::with_capacity(chunk.len() / 3 * 4 + 8);
-        stream.push(&chunk, &mut piece);
-        write_bytes(output, piece.into()).await?;
+        let mut encoded = String::with_capacity(chunk.len() / 3 * 4 + 8);
+        stream.push(&chunk, &mut encoded);
+        write_bytes(output, encoded.into()).await?;
     }
     let mut last = String::new();
     stream.finish(&mut last);
@@ -93,15 +93,15 @@ async fn write_text(
         LoadError::Correctable(fault.detail("binary"))
     };
     let mut stream = TextStream::default();
-    let mut piece = String::new();
+    let mut escaped = String::new();
     while let Some(chunk) = source.next().await? {
         // The caller discards the output that was written so far.
-        stream.push(&chunk, &mut piece).map_err(binary)?;
-        write_bytes(output, escape_json(&piece)).await?;
-        piece.clear();
+        stream.push(&chunk, &mut escaped).map_err(binary)?;
+        write_bytes(output, escape_json(&escaped)).await?;
+        escaped.clear();
     }
-    stream.finish(&mut piece).map_err(binary)?;
-    write_bytes(output, escape_json(&piece)).await
+    stream.finish(&mut escaped).map_err(binary)?;
+    write_bytes(output, escape_json(&escaped)).await
 }
 
 async fn write_bytes(output: &mut ArgumentsOutput<'_>, bytes: Bytes) -> Result<(), LoadError> {
@@ -115,7 +115,7 @@ fn quote_bytes() -> Bytes {
     Bytes::from_static(b"\"")
 }
 
-/// The inside of a JSON string literal (RFC 8259 section 7). Pieces can be escaped one by one: no escape depends on
+/// The inside of a JSON string literal (RFC 8259 section 7). Chunks can be escaped one by one: no escape depends on
 /// the next character.
 fn escape_json(text: &str) -> Bytes {
     let literal = Bytes::from(serde_json::to_vec(text).unwrap_or_default());

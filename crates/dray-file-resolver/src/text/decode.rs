@@ -1,4 +1,4 @@
-//! Decoders that take bytes in pieces of any size. Whether the result is text is judged elsewhere.
+//! Decoders that take bytes in chunks of any size. Whether the result is text is judged elsewhere.
 
 /// A decoder, with incomplete bytes that wait for the next ones.
 #[derive(Debug)]

@@ -136,11 +136,11 @@ pub(crate) fn required_scopes(
         ToolName::Put => place_scopes(text("from")).union([Scope::Put].into_iter().collect()),
         ToolName::SendFile => {
             let files = arguments.and_then(|all| all.get("files")?.as_array());
-            let places = files
+            let paths = files
                 .into_iter()
                 .flatten()
                 .map(|file| place_scopes(file.as_str()));
-            places.fold([Scope::Send].into_iter().collect(), ScopeSet::union)
+            paths.fold([Scope::Send].into_iter().collect(), ScopeSet::union)
         }
         // The references are found only when they are resolved, and those to URLs are fetched.
         ToolName::ResolveFileArguments => [Scope::Read, Scope::Fetch].into_iter().collect(),
@@ -153,8 +153,8 @@ pub(crate) fn required_scopes(
 }
 
 /// The scopes for taking a file from this place.
-fn place_scopes(place: Option<&str>) -> ScopeSet {
-    let scheme = place.and_then(|place| Some(place.split_once("://")?.0));
+fn place_scopes(path: Option<&str>) -> ScopeSet {
+    let scheme = path.and_then(|path| Some(path.split_once("://")?.0));
     let is_url = scheme.is_some_and(|scheme| {
         scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
     });

@@ -91,8 +91,8 @@ impl ApprovalStore {
         };
         let meta = self.audits.meta(ASK_TIMEOUT);
         // Not repeated here: it would be shown twice.
-        let asked = self.audits.bus().call_once(&meta, &request).await;
-        let Err(error) = asked else { return Ok(()) };
+        let reply = self.audits.bus().call_once(&meta, &request).await;
+        let Err(error) = reply else { return Ok(()) };
         tracing::warn!(
             chat = chat.name,
             error = &error as &dyn std::error::Error,

@@ -22,10 +22,10 @@ pub(super) async fn read_json(
     time: Duration,
 ) -> Result<Value, RequestFailure> {
     // Only a hint: a chunked body declares no length, so the bytes are counted either way.
-    let told = headers
+    let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
-    let read = read_body(body, told, limit.as_u64());
+    let read = read_body(body, announced, limit.as_u64());
     let bytes = match tokio::time::timeout(time, read).await {
         Ok(Ok(Some(bytes))) => bytes,
         Ok(Ok(None)) => return Err(too_large(limit)),
@@ -60,22 +60,22 @@ struct BodyError;
 /// The body; `None` when it is longer than `limit`.
 async fn read_body(
     body: Body,
-    told: Option<u64>,
+    announced: Option<u64>,
     limit: u64,
 ) -> Result<Option<Vec<u8>>, BodyError> {
-    let mut fits = told.is_none_or(|told| told <= limit);
+    let mut fits = announced.is_none_or(|announced| announced <= limit);
     let mut taken = 0_u64;
     let mut bytes = Vec::new();
-    let mut pieces = body.into_data_stream();
-    while let Some(piece) = pieces.next().await {
-        let Ok(piece) = piece else {
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let Ok(chunk) = chunk else {
             // A client that stops sending because the body is too long still gets status 413.
             return if fits { Err(BodyError) } else { Ok(None) };
         };
-        taken = taken.saturating_add(piece.len() as u64);
+        taken = taken.saturating_add(chunk.len() as u64);
         fits &= taken <= limit;
         if fits {
-            bytes.extend_from_slice(&piece);
+            bytes.extend_from_slice(&chunk);
         } else {
             // Frees what was read. The rest is counted and dropped.
             bytes = Vec::new();

@@ -61,12 +61,12 @@ pub(super) fn page_of(
         Some(_) => return Err(wrong_query("order", "It must be 'asc' or 'desc'.")),
     }
     if let Some(after) = &query.after {
-        let place = objects
+        let position = objects
             .iter()
             .position(|object| object.get("id").and_then(Value::as_str) == Some(after));
-        let place =
-            place.ok_or_else(|| wrong_query("after", "The list has no object of this id."))?;
-        objects.drain(..=place);
+        let position =
+            position.ok_or_else(|| wrong_query("after", "The list has no object of this id."))?;
+        objects.drain(..=position);
     }
     let has_more = objects.len() > limit;
     objects.truncate(limit);

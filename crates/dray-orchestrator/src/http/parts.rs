@@ -84,8 +84,8 @@ fn part_attachment(
         }
         ("file", Role::User) => {
             if let Some(id) = text("file", "file_id") {
-                let place = format!("{path}.file.file_id");
-                return Ok(Some(named_attachment(id, &place, text("file", "filename"))));
+                let field = format!("{path}.file.file_id");
+                return Ok(Some(named_attachment(id, &field, text("file", "filename"))));
             }
             let data = text("file", "file_data").ok_or_else(|| missing("file.file_data"))?;
             Ok(Some(document_attachment(data, text("file", "filename"))))
@@ -111,12 +111,12 @@ fn shown_attachment(media_type: String, url: String) -> Attachment {
 }
 
 /// An attachment for a file that the turn looks up by its id.
-fn named_attachment(id: &str, place: &str, name: Option<&str>) -> Attachment {
+fn named_attachment(id: &str, field: &str, name: Option<&str>) -> Attachment {
     let mut attachment = Attachment {
         title: name.map(str::to_owned),
         ..Attachment::default()
     };
-    let named = serde_json::json!({ "id": id, "param": place });
+    let named = serde_json::json!({ "id": id, "param": field });
     attachment.rest.insert(FILE_ID_FIELD.to_owned(), named);
     attachment
 }

@@ -201,7 +201,7 @@ impl HttpSurface {
             counts_apart: is_plain && request.include_usage,
             heartbeat: is_plain.then_some(self.options.heartbeat),
         };
-        let asked = CheckedChatRequest {
+        let checked = CheckedChatRequest {
             request,
             caller,
             identity,
@@ -211,7 +211,7 @@ impl HttpSurface {
             request_id,
         };
         // The permit is held until the answer ends, the time of streaming included.
-        let run = AnswerRun::begin(Arc::clone(&self.agent), asked, permit);
+        let run = AnswerRun::begin(Arc::clone(&self.agent), checked, permit);
         let writer = self.chunk_writer(model);
         if streams {
             reply::streamed_response(run, writer, reply_options).await

@@ -47,21 +47,21 @@ impl AnswerRun {
     /// Lets the agent begin.
     pub(super) fn begin(
         agent: Arc<dyn Agent>,
-        asked: CheckedChatRequest,
+        request: CheckedChatRequest,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let (sink, events) = EventSink::new();
         let outcome = OutcomeLog {
-            deployment: asked.deployment.clone(),
-            request_id: asked.request_id.clone(),
+            deployment: request.deployment.clone(),
+            request_id: request.request_id.clone(),
             begun: Instant::now(),
             known: false,
         };
-        let messages = asked.request.messages.len();
-        tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = asked.request.stream, "a chat begins");
+        let messages = request.request.messages.len();
+        tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = request.request.stream, "a chat begins");
         // A set of one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
         let mut work = JoinSet::new();
-        let answering = async move { agent.answer(asked, sink).await };
+        let answering = async move { agent.answer(request, sink).await };
         work.spawn(answering.instrument(Span::current()));
         Self {
             events,

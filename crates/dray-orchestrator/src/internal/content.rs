@@ -152,8 +152,8 @@ impl Tool for GetContent {
                 .and_then(Value::as_str)
                 .map(str::trim)
         };
-        let said = |name| text(name).filter(|text| !text.is_empty());
-        let Some(url) = said(URL_ARGUMENT).or_else(|| said(URL_ARGUMENT_ALIAS)) else {
+        let given_text = |name| text(name).filter(|text| !text.is_empty());
+        let Some(url) = given_text(URL_ARGUMENT).or_else(|| given_text(URL_ARGUMENT_ALIAS)) else {
             return Ok(self.refused(lazy::MISSING_URL_MESSAGE));
         };
         let Some(file) = self.file(strip_leading_slash(url), turn).await? else {

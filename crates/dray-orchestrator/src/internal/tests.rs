@@ -238,7 +238,7 @@ async fn the_list_of_files_reports_changes_since_the_last_list() {
     pair::insert_pair(
         &mut fixture.messages,
         &news,
-        pair::PairPlace::End,
+        pair::PairPosition::End,
         pair::PairFrequency::Always,
     );
     let second = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();

@@ -79,12 +79,12 @@ impl Tool for CurrentTime {
                 ));
             }
         };
-        let told = self.time_in_zone(wanted).ok_or_else(|| {
+        let zoned_time = self.time_in_zone(wanted).ok_or_else(|| {
             let name = wanted.unwrap_or_default();
             HandledFailure::new(format!(
                 "The time zone '{name}' does not exist; give an IANA name such as Europe/Berlin."
             ))
         })?;
-        Ok(ToolOutput::text(told, "text/plain"))
+        Ok(ToolOutput::text(zoned_time, "text/plain"))
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn tell_news(
         pair::insert_pair(
             messages,
             news,
-            pair::PairPlace::End,
+            pair::PairPosition::End,
             pair::PairFrequency::Always,
         );
     };

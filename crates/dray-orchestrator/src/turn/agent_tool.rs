@@ -64,7 +64,7 @@ impl fmt::Debug for AgentCalls {
 /// The shared data for the agents that this agent can call.
 pub(super) fn agent_calls(
     parts: &Arc<SharedParts>,
-    asked: &CheckedChatRequest,
+    request: &CheckedChatRequest,
     opening: &TurnStart,
     budget: &Arc<TurnBudget>,
     agent: String,
@@ -74,9 +74,9 @@ pub(super) fn agent_calls(
     names.push(agent);
     AgentCalls {
         parts: Arc::clone(parts),
-        caller: asked.caller.clone(),
-        identity: asked.identity.clone(),
-        request_id: asked.request_id.clone(),
+        caller: request.caller.clone(),
+        identity: request.identity.clone(),
+        request_id: request.request_id.clone(),
         lineage: AgentLineage {
             names,
             session: opening.session.clone(),
@@ -246,7 +246,7 @@ impl AgentTool {
         sink: EventSink,
     ) -> Result<Vec<ModelUsage>, dray_agent::failure::RequestFailure> {
         let calls = &self.calls;
-        let asked = CheckedChatRequest {
+        let checked = CheckedChatRequest {
             request: ChatRequest {
                 messages: vec![message],
                 include_usage: true,
@@ -266,7 +266,7 @@ impl AgentTool {
             parts: Arc::clone(&calls.parts),
         };
         let lineage = calls.lineage.clone();
-        let ended = engine.turn(asked, &sink, Some(lineage)).await?;
+        let ended = engine.turn(checked, &sink, Some(lineage)).await?;
         Ok(ended.per_model)
     }
 }

@@ -187,13 +187,13 @@ pub(super) async fn read_text_answers(
     principal: &str,
     messages: &mut Vec<Message>,
 ) -> Result<(), RequestFailure> {
-    let asked: Vec<(usize, String)> = messages
+    let open_questions: Vec<(usize, String)> = messages
         .iter()
         .enumerate()
         .filter_map(|(at, message)| Some((at, marked_approval(message)?)))
         .collect();
     // From the end, so that positions before it stay valid.
-    for (at, id) in asked.into_iter().rev().take(MAX_TEXT_QUESTIONS) {
+    for (at, id) in open_questions.into_iter().rev().take(MAX_TEXT_QUESTIONS) {
         let Some(answer) = messages.get(at + 1).filter(|next| next.role == Role::User) else {
             continue;
         };

@@ -141,8 +141,8 @@ impl ApprovalPolicy {
     }
 
     /// Whether the user can be asked what a tool wants to know.
-    pub(super) fn can_ask(&self, asked: &ToolQuestion) -> bool {
-        let shown = serde_json::to_vec(&asked.questions).unwrap_or_default();
+    pub(super) fn can_ask(&self, question: &ToolQuestion) -> bool {
+        let shown = serde_json::to_vec(&question.questions).unwrap_or_default();
         self.form != ApprovalForm::Unavailable && shown.len() <= MAX_SHOWN_BYTES
     }
 

@@ -96,7 +96,7 @@ impl OpenTurn {
             Ok(_) => self.files_of_answer(tally).await,
             Err(_) => (None, Vec::new()),
         };
-        let told = async {
+        let report = async {
             if let Some(links) = links {
                 sink.send(Event::Content(links)).await?;
             }
@@ -134,7 +134,7 @@ impl OpenTurn {
             }
             Ok::<_, ClientGone>(())
         };
-        told.await.map_err(|_| client_gone_failure())
+        report.await.map_err(|_| client_gone_failure())
     }
 
     /// The files of the answer as text and as citations, for clients that want them so.
@@ -358,15 +358,15 @@ impl OpenTurn {
         };
         let lines = self.session.files.uploads().place_uploads(&last).await;
         if !lines.is_empty() {
-            let told = CallPair {
+            let report = CallPair {
                 tool: UPLOADS_TOOL.to_owned(),
                 arguments: json!({}),
                 content: lines.join("\n"),
             };
             pair::insert_pair(
                 &mut self.messages,
-                &told,
-                pair::PairPlace::End,
+                &report,
+                pair::PairPosition::End,
                 pair::PairFrequency::Always,
             );
         }

@@ -105,9 +105,9 @@ impl PlannedCall {
             content: text,
         };
         // `RUNNING_CALL_ID` is shared by all hooks; in the history an id names one call.
-        let [call, mut told] = pair.messages_as(pair.id_in(messages));
-        told.custom_content = result.custom_content;
-        messages.extend([call, told]);
+        let [call, mut decision] = pair.messages_as(pair.id_in(messages));
+        decision.custom_content = result.custom_content;
+        messages.extend([call, decision]);
     }
 }
 
@@ -293,11 +293,11 @@ async fn call_hook(
 
 /// The result of a call that would have ended the request if the model had made it: it took too long.
 fn failed_call(text: &str) -> CompletedCall {
-    let told = match fallback::decide_fallback(&Fallback::default(), text, false) {
-        fallback::FallbackDecision::Tell(told) => told,
+    let decision = match fallback::decide_fallback(&Fallback::default(), text, false) {
+        fallback::FallbackDecision::Tell(decision) => decision,
         fallback::FallbackDecision::Stop | fallback::FallbackDecision::Raise => text.to_owned(),
     };
-    let mut message = Message::new(Role::Tool, told);
+    let mut message = Message::new(Role::Tool, decision);
     message.tool_call_id = Some(RUNNING_CALL_ID.to_owned());
     CompletedCall {
         message,

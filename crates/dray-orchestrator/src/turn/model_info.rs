@@ -28,13 +28,16 @@ pub(super) async fn model_info(
     if parts.config.model_url.is_some() {
         return Ok(ModelInfo::default());
     }
-    let told = core.deployment(caller, deployment).await;
-    let told = told.map_err(|error| trouble::metadata_failure(&error))?;
-    let tools = told.defaults.get("tools").and_then(Value::as_array);
+    let deployment_info = core.deployment(caller, deployment).await;
+    let deployment_info = deployment_info.map_err(|error| trouble::metadata_failure(&error))?;
+    let tools = deployment_info
+        .defaults
+        .get("tools")
+        .and_then(Value::as_array);
     let statics = tools.into_iter().flatten().filter(|tool| is_static(tool));
     Ok(ModelInfo {
         statics: statics.cloned().collect(),
-        accepts: told.input_attachment_types,
+        accepts: deployment_info.input_attachment_types,
     })
 }
 

@@ -143,21 +143,21 @@ impl TurnSession {
 /// Gathers all that a turn needs. The client got nothing yet, so a failure still has an HTTP status.
 pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
-    mut asked: CheckedChatRequest,
+    mut request: CheckedChatRequest,
     loaded: LoadedManifest,
     lineage: Option<AgentLineage>,
     mut telemetry: Arc<TurnTelemetry>,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
-    let (client_parameters, part) = plain::client_part(parts, &mut asked).await?;
-    let (loaded, path) = handoff::answering_agent(parts, &asked, loaded, part.continues).await?;
+    let (client_parameters, part) = plain::client_part(parts, &mut request).await?;
+    let (loaded, path) = handoff::answering_agent(parts, &request, loaded, part.continues).await?;
     let above = lineage.as_ref().map(|lineage| lineage.names.as_slice());
-    let messages = &asked.request.messages;
+    let messages = &request.request.messages;
     let agents = TurnAgents::new(parts, path, messages, above.unwrap_or_default());
     let mut span = Span::none();
     if let Some(deputy) = agents.deputy() {
-        asked.manifest = ManifestSource::Named(deputy);
-        telemetry = Arc::new(TurnTelemetry::new(parts, &asked));
+        request.manifest = ManifestSource::Named(deputy);
+        telemetry = Arc::new(TurnTelemetry::new(parts, &request));
         span = telemetry.agent_span();
     }
     let entry = TurnEntry {
@@ -169,7 +169,7 @@ pub(super) async fn open_turn(
         taken: None,
         span: span.clone(),
     };
-    let opening = open_agent(parts, asked, loaded, lineage, telemetry, entry);
+    let opening = open_agent(parts, request, loaded, lineage, telemetry, entry);
     Box::pin(opening.instrument(span)).await
 }
 
@@ -180,18 +180,18 @@ pub(super) async fn open_turn(
 )]
 pub(super) async fn open_agent(
     parts: &Arc<SharedParts>,
-    asked: CheckedChatRequest,
+    checked: CheckedChatRequest,
     loaded: LoadedManifest,
     lineage: Option<AgentLineage>,
     telemetry: Arc<TurnTelemetry>,
     entry: TurnEntry,
 ) -> Result<OpenTurn, RequestFailure> {
-    let principal = asked.identity.key();
-    if !asked.is_dial {
+    let principal = checked.identity.key();
+    if !checked.is_dial {
         check_wishes(&loaded.manifest.orchestrator, &entry.client_parameters)?;
     }
-    let basis = handoff_basis(&asked, &loaded, lineage.as_ref(), &entry);
-    let (opening, budget, calls) = begin_turn(parts, &asked, &loaded, lineage, &entry).await?;
+    let basis = handoff_basis(&checked, &loaded, lineage.as_ref(), &entry);
+    let (opening, budget, calls) = begin_turn(parts, &checked, &loaded, lineage, &entry).await?;
     let TurnEntry {
         client_parameters,
         part,
@@ -200,13 +200,13 @@ pub(super) async fn open_agent(
         span,
         ..
     } = entry;
-    let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
+    let (mut request, caller, is_dial) = (checked.request, checked.caller, checked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
-    let conversation = format!("{}\n{session}", asked.identity.key());
+    let conversation = format!("{}\n{session}", checked.identity.key());
     let pages = opening.conversation.clone();
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let named = (&caller, &asked.identity, principal.as_str());
+    let named = (&caller, &checked.identity, principal.as_str());
     let audience = tool_audience(named, &conversation, &pages, &loaded);
     let messages = std::mem::take(&mut request.messages);
     let mut inputs = turn_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
@@ -290,7 +290,7 @@ pub(super) async fn open_agent(
 /// What another agent needs that continues the turn; `None` for an agent that hands nothing over, and for one that
 /// took the turn over itself: it passes on what it got.
 fn handoff_basis(
-    asked: &CheckedChatRequest,
+    request: &CheckedChatRequest,
     loaded: &LoadedManifest,
     lineage: Option<&AgentLineage>,
     entry: &TurnEntry,
@@ -298,7 +298,7 @@ fn handoff_basis(
     let hands_over = loaded.manifest.handoff_agents().next().is_some();
     (hands_over && entry.taken.is_none()).then(|| {
         Box::new(HandoffContext {
-            asked: asked.clone(),
+            asked: request.clone(),
             client_parameters: entry.client_parameters.clone(),
             continues: entry.part.continues,
             lineage: lineage.cloned(),
@@ -323,13 +323,13 @@ fn outgoing_of_turn(
 /// is connected, started or spent.
 async fn begin_turn(
     parts: &Arc<SharedParts>,
-    asked: &CheckedChatRequest,
+    request: &CheckedChatRequest,
     loaded: &LoadedManifest,
     lineage: Option<AgentLineage>,
     entry: &TurnEntry,
 ) -> Result<(TurnStart, Arc<TurnBudget>, AgentCalls), RequestFailure> {
     let manifest = &loaded.manifest;
-    let mut opening = turn_start(parts, asked, manifest).await?;
+    let mut opening = turn_start(parts, request, manifest).await?;
     if let Some(lineage) = &lineage {
         // A called agent works on the files and in the sandbox of the conversation.
         opening.session.clone_from(&lineage.session);
@@ -347,11 +347,11 @@ async fn begin_turn(
         taken.budget.succeed(parts, manifest)?
     } else {
         let turn = (opening.conversation.as_str(), entry.begun);
-        TurnBudget::open(parts, &asked.identity, turn, manifest, parent).await?
+        TurnBudget::open(parts, &request.identity, turn, manifest, parent).await?
     };
     let budget = Arc::new(budget);
     let agent = entry.agent.clone();
-    let calls = agent_calls(parts, asked, &opening, &budget, agent, lineage);
+    let calls = agent_calls(parts, request, &opening, &budget, agent, lineage);
     Ok((opening, budget, calls))
 }
 
@@ -378,11 +378,11 @@ fn approval_policy(
 /// The caller, session and switches from which the files of a turn are set up.
 async fn turn_start(
     parts: &SharedParts,
-    asked: &CheckedChatRequest,
+    request: &CheckedChatRequest,
     manifest: &Manifest,
 ) -> Result<TurnStart, RequestFailure> {
-    let (caller, messages) = (&asked.caller, &asked.request.messages);
-    let owner = session_owner(parts, caller, &asked.identity).await?;
+    let (caller, messages) = (&request.caller, &request.request.messages);
+    let owner = session_owner(parts, caller, &request.identity).await?;
     let (session, is_new) = session::session_of(caller, owner.as_deref(), messages);
     Ok(TurnStart {
         turn: session::turn_id(&session, messages),

@@ -44,7 +44,7 @@ impl OpenTurn {
         let waiting = std::mem::take(&mut end.questions);
         let plan = AskPlan::new(waiting, &self.tools.approvals, !end.pending.is_empty());
         let paused = &self.parts.records.paused;
-        let asked: Vec<_> = plan.now.into_iter().map(paused_approval).collect();
+        let paused_calls: Vec<_> = plan.now.into_iter().map(paused_approval).collect();
         let resumed = self.resumed.as_ref().filter(|_| end.repeats_round);
         let record = PausedTurn {
             created_ms: paused.now_ms(),
@@ -55,7 +55,10 @@ impl OpenTurn {
             round,
             results,
             pending: end.pending.iter().map(|call| call.id.clone()).collect(),
-            approvals: asked.iter().map(|(paused, _)| paused.clone()).collect(),
+            approvals: paused_calls
+                .iter()
+                .map(|(paused, _)| paused.clone())
+                .collect(),
             later: plan.later,
             repeated: Vec::new(),
             replaces: resumed.map(|resumed| resumed.token.clone()),
@@ -63,7 +66,7 @@ impl OpenTurn {
         let token = paused.save(&self.principal, &record).await?;
         let approvals = &self.parts.records.approvals;
         let expires_ms = approvals.expires_ms();
-        let new: Vec<_> = asked
+        let new: Vec<_> = paused_calls
             .iter()
             .map(|(paused, _)| paused.approval.clone())
             .collect();
@@ -77,7 +80,7 @@ impl OpenTurn {
             first_approval: new.into_iter().next().map(|approval| approval.id),
             ..Questions::default()
         };
-        for (number, (paused, arguments)) in asked.into_iter().enumerate() {
+        for (number, (paused, arguments)) in paused_calls.into_iter().enumerate() {
             let id = call_id(&token, end.pending.len() + number);
             questions.add(id, paused, arguments, expires_ms, &self.tools.approvals);
         }
@@ -140,12 +143,12 @@ impl OpenTurn {
             match policy.form() {
                 ApprovalForm::Items | ApprovalForm::Unavailable => {}
                 ApprovalForm::ClientTool => {
-                    let asked = std::mem::take(&mut questions.items);
-                    end.pending.extend(question_calls(&asked));
+                    let items = std::mem::take(&mut questions.items);
+                    end.pending.extend(question_calls(&items));
                 }
                 ApprovalForm::Text => {
-                    let asked = std::mem::take(&mut questions.items);
-                    text = Some(question_text(&asked, first));
+                    let items = std::mem::take(&mut questions.items);
+                    text = Some(question_text(&items, first));
                 }
             }
         }
@@ -214,13 +217,13 @@ fn paused_approval(mut waiting: WaitingCall) -> (PausedApproval, String) {
     let function = &waiting.call.function;
     // Calls whose arguments are not an object never wait.
     let arguments = parse_arguments(&function.arguments).unwrap_or_default();
-    let asked = waiting.question.as_ref().map(|question| &question.asked);
-    let digest = match asked {
+    let tool_question = waiting.question.as_ref().map(|question| &question.asked);
+    let digest = match tool_question {
         None => call_digest(&function.name, &arguments),
-        Some(asked) => question_digest(&function.name, &arguments, asked),
+        Some(tool_question) => question_digest(&function.name, &arguments, tool_question),
     };
     let mut approval = NewApproval::new(&function.name, &digest);
-    approval.questions = asked.map(|asked| asked.questions.clone());
+    approval.questions = tool_question.map(|tool_question| tool_question.questions.clone());
     // The record of a chat's question is there already.
     let approval = waiting.in_chat.take().unwrap_or(approval);
     let paused = PausedApproval { approval, waiting };

@@ -19,16 +19,16 @@ pub(super) fn is_text(response_format: Option<&Value>) -> bool {
 /// in earlier parts is inserted into the conversation again.
 pub(super) async fn client_part(
     parts: &SharedParts,
-    asked: &mut CheckedChatRequest,
+    checked: &mut CheckedChatRequest,
 ) -> Result<(ClientParameters, hooks::TurnPart), RequestFailure> {
-    let principal = asked.identity.key();
-    let request = &mut asked.request;
+    let principal = checked.identity.key();
+    let request = &mut checked.request;
     let mut client_parameters = ClientParameters {
         tool_choice: request.tool_choice.take(),
         response_format: request.response_format.take(),
         ..ClientParameters::default()
     };
-    if !asked.is_dial {
+    if !checked.is_dial {
         client_parameters.parameters = std::mem::take(&mut request.parameters);
         client_parameters.tools = ClientTools::new(std::mem::take(&mut request.tools));
     }
@@ -40,7 +40,7 @@ pub(super) async fn client_part(
         .restore(&principal, messages, &parts.records.approvals)
         .await?;
     let prefill = messages
-        .pop_if(|last| !asked.is_dial && last.role == Role::Assistant && last.calls().is_empty());
+        .pop_if(|last| !checked.is_dial && last.role == Role::Assistant && last.calls().is_empty());
     let last = messages.last();
     let part = hooks::TurnPart {
         continues: last.is_some_and(|last| last.role == Role::Tool),

@@ -91,7 +91,7 @@ impl<'a> AnswerRelay<'a> {
         self.bytes
     }
 
-    /// Takes the next piece.
+    /// Takes the next chunk.
     pub(super) async fn take(&mut self, delta: ChunkDelta) -> Result<(), InvalidAnswer> {
         if self.answer.model.is_none() {
             self.answer.model = delta.model;
@@ -270,11 +270,11 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
     calls.sort_by_key(|(index, _)| *index);
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());
-    for (place, (_, mut call)) in calls.into_iter().enumerate() {
+    for (position, (_, mut call)) in calls.into_iter().enumerate() {
         if call.id.is_empty() || known.contains(&call.id) {
             // A digest instead of a random id: equal answers give equal bytes (quickapps 44.4 R16).
             let text = format!(
-                "{place}\n{}\n{}",
+                "{position}\n{}\n{}",
                 call.function.name, call.function.arguments
             );
             let digest = Sha256Digest::of(text.as_bytes()).to_hex();

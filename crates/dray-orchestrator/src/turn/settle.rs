@@ -253,10 +253,10 @@ fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
 /// turn.
 pub(super) fn place_result(messages: &mut [Message], id: &str, mut result: Message) {
     result.tool_call_id = Some(id.to_owned());
-    let place = messages
+    let position = messages
         .iter_mut()
         .rfind(|message| message.role == Role::Tool && message.tool_call_id.as_deref() == Some(id));
-    if let Some(place) = place {
-        *place = result;
+    if let Some(position) = position {
+        *position = result;
     }
 }

@@ -151,14 +151,14 @@ fn later_parameters(basis: &HandoffContext) -> ClientParameters {
 fn take_results(messages: &mut [Message], current: &[Message]) {
     // Only the last round can wait: earlier ones were answered before the model went on.
     let round = messages.iter().rposition(|one| !one.calls().is_empty());
-    let places = messages.get_mut(round.map_or(usize::MAX, |at| at + 1)..);
-    let places = places.into_iter().flatten();
-    for place in places.take_while(|message| message.role == Role::Tool) {
+    let later_messages = messages.get_mut(round.map_or(usize::MAX, |at| at + 1)..);
+    let later_messages = later_messages.into_iter().flatten();
+    for message_slot in later_messages.take_while(|message| message.role == Role::Tool) {
         let result = current
             .iter()
-            .rfind(|one| one.role == Role::Tool && one.tool_call_id == place.tool_call_id);
+            .rfind(|one| one.role == Role::Tool && one.tool_call_id == message_slot.tool_call_id);
         if let Some(result) = result {
-            *place = result.clone();
+            *message_slot = result.clone();
         }
     }
 }

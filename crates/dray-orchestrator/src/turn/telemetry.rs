@@ -54,16 +54,16 @@ pub(super) struct TurnTelemetry {
 }
 
 impl TurnTelemetry {
-    pub(super) fn new(parts: &SharedParts, asked: &CheckedChatRequest) -> Self {
-        let agent = match &asked.manifest {
+    pub(super) fn new(parts: &SharedParts, request: &CheckedChatRequest) -> Self {
+        let agent = match &request.manifest {
             ManifestSource::Named(name) | ManifestSource::Application(name) => name.clone(),
             ManifestSource::Given(_) => GIVEN_AGENT.to_owned(),
             ManifestSource::Default => {
                 let default = parts.config.default_manifest.clone();
-                default.unwrap_or_else(|| asked.deployment.clone())
+                default.unwrap_or_else(|| request.deployment.clone())
             }
         };
-        let client = match &asked.identity {
+        let client = match &request.identity {
             CallerIdentity::Local => "local",
             CallerIdentity::Client(name) => name,
             // One name for all users, because their number has no limit.

@@ -87,7 +87,7 @@ impl ToolRunner<'_> {
         let is_reported = reports.await?;
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {
-                Some(asked) if !self.approvals.can_ask(asked) => {
+                Some(open_question) if !self.approvals.can_ask(open_question) => {
                     self.cancel(tool.as_ref(), request, ran).await
                 }
                 _ => Ok(ran),
@@ -122,15 +122,19 @@ impl ToolRunner<'_> {
         request: ToolRequest<'_>,
         mut ran: CompletedCall,
     ) -> Result<CompletedCall, RequestEnd> {
-        if let Some(asked) = ran.question.take_if(|asked| !asked.is_over) {
-            let answered = asked.answered(&UserAnswer::Cancelled);
+        if let Some(open_question) = ran.question.take_if(|open_question| !open_question.is_over) {
+            let answered = open_question.answered(&UserAnswer::Cancelled);
             let request = ToolRequest {
                 answered: Some(&answered),
                 ..request
             };
             ran = self.run(tool, request).await?;
         }
-        if ran.question.take().is_some_and(|asked| !asked.is_over) {
+        if ran
+            .question
+            .take()
+            .is_some_and(|open_question| !open_question.is_over)
+        {
             // The server asks again, although it was cancelled.
             ran.message.content = Some(Content::Text(NO_ANSWER.to_owned()));
             ran.failed = true;
@@ -144,12 +148,16 @@ impl ToolRunner<'_> {
         call: &ToolCall,
         ran: CompletedCall,
     ) -> Result<CompletedCall, LoopError> {
-        let asked = ran.question.clone();
-        match asked {
-            Some(asked) if !asked.is_over => {
-                let answered = asked.answered(&UserAnswer::Cancelled);
+        let open_question = ran.question.clone();
+        match open_question {
+            Some(open_question) if !open_question.is_over => {
+                let answered = open_question.answered(&UserAnswer::Cancelled);
                 let mut ran = Box::pin(self.call_with(call, Some(&answered))).await?;
-                if ran.question.take().is_some_and(|asked| !asked.is_over) {
+                if ran
+                    .question
+                    .take()
+                    .is_some_and(|open_question| !open_question.is_over)
+                {
                     ran.message.content = Some(Content::Text(NO_ANSWER.to_owned()));
                 }
                 Ok(ran)

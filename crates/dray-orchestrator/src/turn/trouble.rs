@@ -51,8 +51,8 @@ pub(super) fn model_failure(
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
         // Only at level debug, and only when the operator allows contents in the log (quickapps 42).
         if let Some(longest) = log_payloads {
-            let said: String = error.message.chars().take(longest).collect();
-            tracing::debug!(said, "what the model's service said");
+            let message: String = error.message.chars().take(longest).collect();
+            tracing::debug!(message, "what the model's service said");
         }
     } else {
         tracing::warn!(

@@ -132,9 +132,10 @@ impl AskPlan {
 pub(super) fn question_digest(
     tool: &str,
     arguments: &Map<String, Value>,
-    asked: &ToolQuestion,
+    tool_question: &ToolQuestion,
 ) -> Sha256Digest {
-    let question = json!({"tool": tool, "arguments": arguments, "questions": asked.questions});
+    let question =
+        json!({"tool": tool, "arguments": arguments, "questions": tool_question.questions});
     Sha256Digest::of(canonical_json(&question).as_bytes())
 }
 

@@ -87,7 +87,7 @@ impl ChatResult {
         found.cloned().unwrap_or_default()
     }
 
-    /// The calls that the client must make, merged from their pieces.
+    /// The calls that the client must make, merged from their chunks.
     pub(crate) fn calls(&self) -> Vec<Value> {
         let mut calls: Vec<Value> = Vec::new();
         for pieces in self.deltas("/tool_calls") {

@@ -28,7 +28,7 @@ use dray_types::{Clock, Deadline, OperationId};
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::PlatformAccount;
-use crate::chat_places::chat_of;
+use crate::chat_positions::chat_of;
 use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
@@ -235,13 +235,13 @@ impl Sender {
         }
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let target = work.target.clone().unwrap_or_default();
-        let place = self
+        let position = self
             .turns
             .places
-            .place_of(&meta.tenant, key, &target)
+            .position_of(&meta.tenant, key, &target)
             .await?;
         let start = DeliveryStart::of_work(work);
-        let record = DeliveryRecord::begin(meta, start, place, delivery_timeout);
+        let record = DeliveryRecord::begin(meta, start, position, delivery_timeout);
         Ok(self.context.log.records.write(key, record, 0).await?)
     }
 }

@@ -80,11 +80,11 @@ impl DeliveryRun<'_> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let asked = tokio::select! {
-                asked = account.platform.limits(&target) => asked,
+            let limits_read = tokio::select! {
+                limits_read = account.platform.limits(&target) => limits_read,
                 () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
             };
-            let error = match asked {
+            let error = match limits_read {
                 Ok(limits) => return Ok(Ok(limits)),
                 Err(error) => error,
             };
@@ -236,10 +236,10 @@ impl DeliveryRun<'_> {
             covered.extend(step.files().iter().copied());
             steps.push(self.new_step(&steps, open.record_plan(&step)));
         }
-        for (place, file) in open.delivery.files.iter().enumerate() {
+        for (position, file) in open.delivery.files.iter().enumerate() {
             let Some(index) = open
-                .record_index(place)
-                .filter(|_| !covered.contains(&place))
+                .record_index(position)
+                .filter(|_| !covered.contains(&position))
             else {
                 continue;
             };

@@ -33,8 +33,8 @@ impl DeliveryRun<'_> {
         let (Route::Link, Some(index)) = (step.route, step.files.first().copied()) else {
             return Ok(Ok(None));
         };
-        let place = usize::try_from(index).unwrap_or(usize::MAX);
-        let file = self.record().files.get(place);
+        let position = usize::try_from(index).unwrap_or(usize::MAX);
+        let file = self.record().files.get(position);
         let Some((path, receipt)) =
             file.and_then(|file| Some((&file.path, file.preview.as_ref()?)))
         else {
@@ -58,11 +58,11 @@ impl DeliveryRun<'_> {
         let created = loop {
             attempts += 1;
             let meta = self.preview_meta();
-            let asked = tokio::select! {
-                asked = self.context.bus.call_once(&meta, &request) => asked,
+            let reply = tokio::select! {
+                reply = self.context.bus.call_once(&meta, &request) => reply,
                 () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
             };
-            match asked {
+            match reply {
                 Ok(created) => break created,
                 Err(error) => {
                     let failure = preview_failure(error);

@@ -44,8 +44,8 @@ impl UploadStage {
             .iter()
             .filter_map(|index| {
                 let index = usize::try_from(*index).ok()?;
-                let place = open.live.iter().position(|live| *live == index)?;
-                open.delivery.files.get(place)
+                let position = open.live.iter().position(|live| *live == index)?;
+                open.delivery.files.get(position)
             })
             .collect();
         Self {
@@ -70,7 +70,7 @@ impl DeliveryRun<'_> {
         work: impl Future<Output = T>,
     ) -> Result<T, DeliveryError> {
         let cancel = self.cancel.clone();
-        let told = async {
+        let reporting = async {
             let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
             loop {
                 tick.tick().await;
@@ -87,7 +87,7 @@ impl DeliveryRun<'_> {
             biased;
             done = work => Ok(done),
             () = cancel.cancelled() => Err(DeliveryError::Interrupted),
-            () = told => Err(DeliveryError::Interrupted),
+            () = reporting => Err(DeliveryError::Interrupted),
         }
     }
 

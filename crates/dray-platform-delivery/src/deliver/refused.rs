@@ -96,13 +96,13 @@ impl DeliveryRun<'_> {
         step.uncount_attempt();
         self.put(at, step.clone());
         self.save().await?;
-        let asked = error.retry_after().unwrap_or(Duration::from_secs(1));
+        let delay = error.retry_after().unwrap_or(Duration::from_secs(1));
         let chat = &open.delivery.target.chat;
         self.context
             .pace
             .limiter
-            .hold(&open.account.id(), chat, asked);
-        self.wait_or_park(open, at, step, asked + self.context.pace.jitter(), error)
+            .hold(&open.account.id(), chat, delay);
+        self.wait_or_park(open, at, step, delay + self.context.pace.jitter(), error)
             .await
     }
 
@@ -140,8 +140,9 @@ impl DeliveryRun<'_> {
         let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
-            let place = open.live.iter().position(|live| *live == index);
-            if let Some(file) = place.and_then(|place| open.delivery.files.get_mut(place)) {
+            let position = open.live.iter().position(|live| *live == index);
+            if let Some(file) = position.and_then(|position| open.delivery.files.get_mut(position))
+            {
                 file.file_id = None;
                 self.context
                     .platform_cache
@@ -327,9 +328,9 @@ impl DeliveryRun<'_> {
     /// One step for each file; the words stay with the first.
     async fn one_by_one(&mut self, at: usize, step: &ReadyStep) -> Result<StepFlow, DeliveryError> {
         let mut steps = Vec::new();
-        for (place, index) in step.files.iter().enumerate() {
+        for (position, index) in step.files.iter().enumerate() {
             // The caption goes with the first file and is shown once.
-            let text = if place == 0 {
+            let text = if position == 0 {
                 step.text.clone()
             } else {
                 String::new()
@@ -361,12 +362,12 @@ impl DeliveryRun<'_> {
             return Some(steps);
         }
         let half = step.text.chars().count().div_ceil(2).min(open.limits.text);
-        let pieces = caption::split_text(&step.text, half, CaptionUnit::Chars);
-        if pieces.len() < 2 || half < 4 {
+        let parts = caption::split_text(&step.text, half, CaptionUnit::Chars);
+        if parts.len() < 2 || half < 4 {
             return None;
         }
-        for piece in pieces {
-            steps.push(self.new_step(&steps, StepPlan::text(step.route, piece)));
+        for part in parts {
+            steps.push(self.new_step(&steps, StepPlan::text(step.route, part)));
         }
         Some(steps)
     }

@@ -286,8 +286,8 @@ impl<'a> DeliveryRun<'a> {
 
     /// Puts a step into its place after a transition; nothing is written yet.
     pub(super) fn put(&mut self, at: usize, step: impl Into<DeliveryStep>) {
-        if let Some(place) = self.held.record.steps.get_mut(at) {
-            *place = step.into();
+        if let Some(step_slot) = self.held.record.steps.get_mut(at) {
+            *step_slot = step.into();
         }
     }
 }

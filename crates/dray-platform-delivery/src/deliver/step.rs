@@ -104,11 +104,11 @@ impl DeliveryRun<'_> {
                 prepared: &step.prepared,
                 key: &key,
             };
-            let asked = tokio::select! {
-                asked = open.account.platform.reconcile(request) => asked,
+            let lookup = tokio::select! {
+                lookup = open.account.platform.reconcile(request) => lookup,
                 () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
             };
-            match asked {
+            match lookup {
                 Ok(reconciled) => return Ok(reconciled),
                 Err(error) => {
                     tracing::warn!(
@@ -419,8 +419,8 @@ impl DeliveryRun<'_> {
             expires_at_ms: 0,
         };
         if let (Route::Link, Some(index)) = (step.route, step.files.first()) {
-            let place = usize::try_from(*index).ok()?;
-            let file = self.record().files.get(place)?;
+            let position = usize::try_from(*index).ok()?;
+            let file = self.record().files.get(position)?;
             let now_ms = self.context.clock.now_ms();
             if let Some(receipt) = &file.preview {
                 let (url, ends_ms) = preview.map_or_else(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::chat_places::ChatPlaces;
+use crate::chat_positions::ChatPositions;
 use crate::error::DeliveryError;
 use crate::index::{DeliveryIndex, WaitingDelivery};
 use crate::lease::{Lease, LeaseStore};
@@ -25,7 +25,7 @@ const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The turns of all chats.
 #[derive(Debug)]
 pub(crate) struct ChatTurns {
-    pub(crate) places: ChatPlaces,
+    pub(crate) places: ChatPositions,
     pub(crate) index: Arc<DeliveryIndex>,
     /// Turns on this replica.
     pub(crate) queue: ChatQueues,
@@ -54,12 +54,12 @@ impl ChatTurns {
     pub(super) async fn is_next(
         &self,
         chat: &str,
-        place: u64,
+        position: u64,
         cancel: &CancellationToken,
     ) -> Result<bool, DeliveryError> {
         let begun = tokio::time::Instant::now();
         loop {
-            if !self.places.is_blocked(chat, place).await? {
+            if !self.places.is_blocked(chat, position).await? {
                 return Ok(true);
             }
             if begun.elapsed() >= self.turn_wait {

@@ -42,11 +42,11 @@ impl RequestContext {
         let request = v1::ShowSessionRequest {
             session: work.session.clone(),
         };
-        let asked = self
+        let binding = self
             .bus
             .call(&self.question(order, suffix, timeout), &request)
             .await;
-        asked
+        binding
             .map(Some)
             .map_err(|error| failed_call("the session", error))
     }

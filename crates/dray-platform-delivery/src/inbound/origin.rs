@@ -47,7 +47,7 @@ fn preflight_response(allowed: bool) -> Response {
     if !allowed {
         return StatusCode::FORBIDDEN.into_response();
     }
-    let told = [
+    let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "POST"),
         (
             header::ACCESS_CONTROL_ALLOW_HEADERS,
@@ -55,7 +55,7 @@ fn preflight_response(allowed: bool) -> Response {
         ),
         (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECONDS),
     ];
-    (StatusCode::NO_CONTENT, told).into_response()
+    (StatusCode::NO_CONTENT, headers).into_response()
 }
 
 /// Whether a text is an origin as browsers send it: only scheme, host and port, in lower case.

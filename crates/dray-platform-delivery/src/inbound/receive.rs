@@ -102,7 +102,7 @@ impl MessageReceiver {
         if self.accounts.is_only(account, &meta.tenant) {
             names.push(String::new());
         }
-        for (place, name) in names.into_iter().enumerate() {
+        for (position, name) in names.into_iter().enumerate() {
             let find = v1::FindSessionRequest {
                 chat: Some(v1::ChatTarget {
                     account: name,
@@ -113,7 +113,10 @@ impl MessageReceiver {
             let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
             let question = meta
                 .clone()
-                .with_operation(derived_operation(&meta.operation, &format!("find{place}")))
+                .with_operation(derived_operation(
+                    &meta.operation,
+                    &format!("find{position}"),
+                ))
                 .with_deadline(deadline.min(meta.deadline));
             match self.bus.call(&question, &find).await {
                 Ok(session) => return Ok(Some(session.session)),
@@ -260,7 +263,7 @@ impl MessageReceiver {
         fetched: AttachmentResult,
     ) -> Result<String, Fault> {
         let platform = work.chat.clone().unwrap_or_default().platform;
-        let mut place = v1::PlaceUpload {
+        let mut request = v1::PlaceUpload {
             session: session.to_owned(),
             name: attachment.name.clone(),
             chat: work.chat.clone(),
@@ -285,11 +288,11 @@ impl MessageReceiver {
                 "stored".clone_into(&mut audit.state);
                 audit.size = claim.artifact.size;
                 audit.sha256 = claim.artifact.sha256.as_bytes().to_vec();
-                place.claim = Some(claim.into());
+                request.claim = Some(claim.into());
             }
             AttachmentResult::Unavailable(reason) => {
                 "unavailable".clone_into(&mut audit.state);
-                place.unavailable = reason;
+                request.unavailable = reason;
             }
         }
         self.metrics.attachment(&platform, &audit.state);
@@ -300,7 +303,7 @@ impl MessageReceiver {
             .clone()
             .with_operation(operation.clone())
             .with_deadline(deadline);
-        self.bus.publish_work(&envelope, &place).await?;
+        self.bus.publish_work(&envelope, &request).await?;
         if let Err(error) = self.bus.publish_audit(meta, &audit).await {
             tracing::error!(%error, "an audit line is lost");
         }

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, accounts, start_work, states, tenant};
-use crate::chat_places::chat_of;
+use crate::chat_positions::chat_of;
 use crate::deliver::WorkEnd;
 use crate::delivery_service::DeliveryService;
 use crate::record::{DeliveryRecord, FileState};

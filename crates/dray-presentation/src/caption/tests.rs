@@ -1,4 +1,4 @@
-//! Captions, pieces of long words, and mass mentions.
+//! Captions, parts of long words, and mass mentions.
 
 use proptest::prelude::*;
 

@@ -35,23 +35,26 @@ pub struct RemoteImage {
 /// only mentioned must not be sent by a second check.
 pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    let mut asked = 0;
-    for (_, piece) in unmasked_text(text) {
+    let mut checks = 0;
+    for (_, segment) in unmasked_text(text) {
         let mut before = None;
         let mut skip = 0;
-        for (at, character) in piece.char_indices() {
+        for (at, character) in segment.char_indices() {
             let last = before.replace(character);
-            if at < skip || !starts_path(last, piece.get(at..).unwrap_or_default()) {
+            if at < skip || !starts_path(last, segment.get(at..).unwrap_or_default()) {
                 continue;
             }
-            let length = path_length(piece.get(at..).unwrap_or_default());
+            let length = path_length(segment.get(at..).unwrap_or_default());
             skip = at + length;
-            let Some(path) = piece.get(at..skip).filter(|path| has_known_extension(path)) else {
+            let Some(path) = segment
+                .get(at..skip)
+                .filter(|path| has_known_extension(path))
+            else {
                 continue;
             };
             // Counted before the call: each check may be a round trip to a sandbox, found or not.
-            asked += 1;
-            if asked <= COUNT_MAX && !found.iter().any(|known| known == path) && exists(path) {
+            checks += 1;
+            if checks <= COUNT_MAX && !found.iter().any(|known| known == path) && exists(path) {
                 found.push(path.to_owned());
             }
         }
@@ -62,15 +65,15 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
 /// Remote pictures: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
 pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     let mut found = Vec::new();
-    for (start, piece) in unmasked_text(text) {
+    for (start, segment) in unmasked_text(text) {
         let mut skip = 0;
-        for (at, _) in piece.match_indices(['!', '<']) {
+        for (at, _) in segment.match_indices(['!', '<']) {
             // A reference inside a found one must not count again, and the time must not grow with nesting.
             if at < skip || found.len() >= COUNT_MAX {
                 continue;
             }
-            let window = piece
-                .get(at..piece.floor_char_boundary(at.saturating_add(LENGTH_MAX)))
+            let window = segment
+                .get(at..segment.floor_char_boundary(at.saturating_add(LENGTH_MAX)))
                 .unwrap_or_default();
             let image = if window.starts_with('!') {
                 parse_markdown_image(window)
@@ -90,9 +93,9 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     found
 }
 
-/// Pieces of text outside of everything masked, with where they start. None extends over the end of a line.
+/// Parts of text outside of everything masked, with where they start. None extends over the end of a line.
 fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
-    let (mut masks, mut start, mut pieces) = (LineMasks::default(), 0, Vec::new());
+    let (mut masks, mut start, mut segments) = (LineMasks::default(), 0, Vec::new());
     for line in text.split_inclusive('\n') {
         let mask = masks.line(line);
         if !mask.whole {
@@ -102,14 +105,17 @@ fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
             spans.sort_unstable_by_key(|span| span.start);
             let mut at = 0;
             for span in spans {
-                pieces.extend(line.get(at..span.start).map(|piece| (start + at, piece)));
+                segments.extend(
+                    line.get(at..span.start)
+                        .map(|segment| (start + at, segment)),
+                );
                 at = at.max(span.end);
             }
-            pieces.extend(line.get(at..).map(|piece| (start + at, piece)));
+            segments.extend(line.get(at..).map(|segment| (start + at, segment)));
         }
         start += line.len();
     }
-    pieces
+    segments
 }
 
 /// Whether a path begins here: not inside a word, an address or another path.
@@ -201,8 +207,8 @@ fn is_http(url: &str) -> bool {
 /// Whether the path ends like a picture, or the host is known for them.
 fn looks_like_picture(url: &str) -> bool {
     let lower = url.to_ascii_lowercase();
-    let place = lower.split(['?', '#']).next().unwrap_or_default();
-    let host = place
+    let path = lower.split(['?', '#']).next().unwrap_or_default();
+    let host = path
         .split("//")
         .nth(1)
         .and_then(|rest| rest.split('/').next())
@@ -210,6 +216,6 @@ fn looks_like_picture(url: &str) -> bool {
     // A heuristic for what to fetch, not a permission: the egress policy checks the URL (SSRF).
     PICTURE_EXTENSIONS
         .iter()
-        .any(|extension| place.ends_with(extension))
+        .any(|extension| path.ends_with(extension))
         || PICTURE_HOSTS.iter().any(|known| host.contains(known))
 }

@@ -10,8 +10,8 @@ pub(super) struct WhitespaceTidier {
 
 impl WhitespaceTidier {
     /// Adds the next text and appends the part that can be shown.
-    pub(super) fn push(&mut self, piece: &str, fenced: bool, shown: &mut String) {
-        for character in piece.chars() {
+    pub(super) fn push(&mut self, segment: &str, fenced: bool, shown: &mut String) {
+        for character in segment.chars() {
             if !character.is_whitespace() {
                 shown.push_str(&self.space);
                 shown.push(character);

@@ -83,7 +83,7 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
 /// user may read.
 fn restrict_files(program: &Path) -> io::Result<()> {
     let access = AccessFs::from_read(ABI::V3);
-    let places: Vec<PathBuf> = SYSTEM_FILES
+    let readable: Vec<PathBuf> = SYSTEM_FILES
         .iter()
         .map(PathBuf::from)
         .chain(own_files(program))
@@ -93,7 +93,7 @@ fn restrict_files(program: &Path) -> io::Result<()> {
     Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V3))
         .and_then(Ruleset::create)
-        .and_then(|rules| rules.add_rules(path_beneath_rules(places, access)))
+        .and_then(|rules| rules.add_rules(path_beneath_rules(readable, access)))
         .and_then(landlock::RulesetCreated::restrict_self)
         .map_err(io::Error::other)?;
     Ok(())

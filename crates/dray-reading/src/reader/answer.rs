@@ -261,7 +261,7 @@ impl DocumentText {
     }
 }
 
-/// The parts of a conversion, counted from the start of a piece of its text.
+/// The parts of a conversion, counted from the start of a chunk of its text.
 fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
     // `chunk` is a slice of the same text, made by `Range::cut`, so the difference of addresses is its offset.
     let start = (chunk.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
@@ -270,7 +270,7 @@ fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for part in within {
         if part.start <= start {
-            // Of the parts that begin before the piece only the last one reaches into it.
+            // Of the parts that begin before the chunk only the last one reaches into it.
             parts.clear();
         }
         let start = part.start.saturating_sub(start);

@@ -1,6 +1,6 @@
-//! Pieces of Markdown for one model call each (read-attachment 12.3).
+//! Chunks of Markdown for one model call each (read-attachment 12.3).
 
-/// Beyond the size at which a piece closes with its line, this much more is room for the line itself: a third.
+/// Beyond the size at which a chunk closes with its line, this much more is room for the line itself: a third.
 const CHUNK_SLACK_BYTES: usize = 3;
 
 /// Splits at line ends. A chunk ends with the line that reaches `size` bytes, or before a heading once it has two
@@ -10,12 +10,12 @@ pub fn chunks(text: &str, size: usize) -> Vec<&str> {
     let size = size.max(CHUNK_SLACK_BYTES);
     let max_bytes = size + size / CHUNK_SLACK_BYTES;
     let early = size - size / CHUNK_SLACK_BYTES;
-    let mut pieces = Vec::new();
+    let mut parts = Vec::new();
     let mut start = 0;
     let mut end = 0;
     let mut close = |from: &mut usize, to: usize| {
         if let Some(chunk) = text.get(*from..to).filter(|chunk| !chunk.is_empty()) {
-            pieces.push(chunk);
+            parts.push(chunk);
         }
         *from = to;
     };
@@ -35,7 +35,7 @@ pub fn chunks(text: &str, size: usize) -> Vec<&str> {
         }
     }
     close(&mut start, end);
-    pieces
+    parts
 }
 
 fn is_heading(line: &str) -> bool {

@@ -72,7 +72,7 @@ const MAX_MERGE_BYTES: usize = 24_000;
 const MAX_DEPTH: usize = 4;
 /// Number of summaries per group if there are too many to merge.
 const GROUP_SIZE: usize = 5;
-/// Smallest piece that is closed at a line end, in bytes.
+/// Smallest chunk that is closed at a line end, in bytes.
 const MIN_CHUNK_BYTES: usize = 24_000;
 
 /// Summarises Markdown.
@@ -94,7 +94,7 @@ pub async fn summarize(
     if markdown.len() > limits.max_bytes {
         return Err(SummaryFailure::TooLarge);
     }
-    let pieces = fitting(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
+    let chunks = fitting(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
     let run = SummaryRun {
         focus: focus.unwrap_or(prompt::DEFAULT_FOCUS),
         limits,
@@ -103,9 +103,9 @@ pub async fn summarize(
         cancel,
         calls: AtomicUsize::new(0),
     };
-    let count = pieces.len();
+    let count = chunks.len();
     let announce = |index: usize| progress(&format!("summarizing chunk {}/{count}…", index + 1));
-    let mut summaries = run.map(&pieces, &announce).await?;
+    let mut summaries = run.map(&chunks, &announce).await?;
     let mut depth = 0;
     while summaries.len() > 1 {
         let joined = summaries.join("\n\n");
@@ -130,9 +130,9 @@ pub async fn summarize(
 fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Option<Vec<&'a str>> {
     let mut size = MIN_CHUNK_BYTES;
     loop {
-        let pieces = chunks(markdown, size);
-        if calls(pieces.len()) <= limits.max_calls {
-            return Some(pieces);
+        let chunks = chunks(markdown, size);
+        if calls(chunks.len()) <= limits.max_calls {
+            return Some(chunks);
         }
         if size >= window {
             return None;
@@ -141,10 +141,10 @@ fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Opti
     }
 }
 
-/// Calls that so many pieces cost at most.
-fn calls(pieces: usize) -> usize {
-    let mut all = pieces;
-    let mut level = pieces;
+/// Calls that so many chunks cost at most.
+fn calls(chunks: usize) -> usize {
+    let mut all = chunks;
+    let mut level = chunks;
     while level > 1 {
         level = level.div_ceil(GROUP_SIZE);
         all += level;
@@ -178,14 +178,14 @@ struct SummaryRun<'a> {
 }
 
 impl SummaryRun<'_> {
-    /// One summary for each piece, in order.
+    /// One summary for each chunk, in order.
     async fn map(
         &self,
-        pieces: &[&str],
+        chunks: &[&str],
         announce: &(dyn Fn(usize) + Send + Sync),
     ) -> Result<Vec<String>, SummaryFailure> {
-        let of = pieces.len();
-        let jobs: Vec<_> = pieces
+        let of = chunks.len();
+        let jobs: Vec<_> = chunks
             .iter()
             .enumerate()
             .map(|(index, chunk)| async move {
@@ -198,7 +198,7 @@ impl SummaryRun<'_> {
                     .await
             })
             .collect();
-        // `buffered` keeps the order of the pieces, which the merge relies on; the first error drops the other
+        // `buffered` keeps the order of the chunks, which the merge relies on; the first error drops the other
         // calls.
         stream::iter(jobs)
             .buffered(self.limits.parallel.max(1))

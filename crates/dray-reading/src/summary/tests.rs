@@ -1,4 +1,4 @@
-//! Summaries: pieces, calls, faults, excerpts.
+//! Summaries: chunks, calls, faults, excerpts.
 
 use std::sync::{Arc, Mutex};
 
@@ -168,7 +168,7 @@ async fn several_chunks_are_merged_in_order() {
 async fn long_summaries_are_grouped_before_they_are_merged() {
     let model = ScriptedModel::new(|count| Ok(format!("{count} {}", "long ".repeat(600))));
     run(&lines(11_000), &model).await.unwrap();
-    // 11 pieces, 3 groups of at most 5, one merge.
+    // 11 chunks, 3 groups of at most 5, one merge.
     assert_eq!(model.requests().len(), 11 + 3 + 1);
 }
 

@@ -291,8 +291,8 @@ impl Sandbox for Fake {
             let place = [path.as_bytes(), b"/", member.name.as_slice()].concat();
             let place = SandboxPath::new(place)?;
             let mut content = Vec::new();
-            while let Some(piece) = members.next_chunk().await? {
-                content.extend_from_slice(&piece);
+            while let Some(chunk) = members.next_chunk().await? {
+                content.extend_from_slice(&chunk);
             }
             let kind = match member.kind {
                 Kind::File => FileKind::File,

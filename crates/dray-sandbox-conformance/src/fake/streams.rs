@@ -55,7 +55,7 @@ pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault
             return None;
         }
         match reading.next().await {
-            Ok(Some(piece)) => Some((Ok(piece), reading)),
+            Ok(Some(chunk)) => Some((Ok(chunk), reading)),
             Ok(None) => None,
             Err(error) => {
                 reading.ended = true;
@@ -92,9 +92,9 @@ impl FakeRead {
         if self.at >= until {
             return self.end();
         }
-        let piece = self.take(until)?;
-        self.at += piece.len() as u64;
-        Ok(Some(piece))
+        let chunk = self.take(until)?;
+        self.at += chunk.len() as u64;
+        Ok(Some(chunk))
     }
 
     /// The end of the promised bytes; a fault beyond it never happens.
@@ -105,7 +105,7 @@ impl FakeRead {
         }
     }
 
-    /// The next piece of the file in its present content.
+    /// The next chunk of the file in its present content.
     fn take(&self, until: u64) -> Result<Bytes, Error> {
         let state = self.fake.state();
         if state.dead {
@@ -122,23 +122,23 @@ impl FakeRead {
         let here = content
             .and_then(|content| content.get(at..))
             .unwrap_or_default();
-        let mut piece: Vec<u8> = here.iter().copied().take(length).collect();
-        if piece.len() < length {
+        let mut chunk: Vec<u8> = here.iter().copied().take(length).collect();
+        if chunk.len() < length {
             if !matches!(self.fault, Fault::Endless(_)) {
                 return Err(Error::new(ErrorKind::Truncated, "the file became shorter"));
             }
-            piece.resize(length, b'!');
+            chunk.resize(length, b'!');
         }
         if let Fault::Flip(position) = self.fault
             && let Some(byte) = position
                 .checked_sub(self.at)
                 .and_then(|position| usize::try_from(position).ok())
-                .and_then(|position| piece.get_mut(position))
+                .and_then(|position| chunk.get_mut(position))
         {
             // Flips one bit of the byte: the length stays right, and only the digest differs.
             *byte ^= 0x20;
         }
-        Ok(piece.into())
+        Ok(chunk.into())
     }
 }
 
@@ -155,10 +155,10 @@ pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
                 Fault::ShortEnd(after) if at >= after => return Ok(None),
                 _ => {}
             }
-            let piece = body.next().await.transpose()?;
-            Ok(piece.map(|piece| {
-                let at = at + piece.len() as u64;
-                (piece, (body, at, fault, open))
+            let chunk = body.next().await.transpose()?;
+            Ok(chunk.map(|chunk| {
+                let at = at + chunk.len() as u64;
+                (chunk, (body, at, fault, open))
             }))
         },
     ))
@@ -173,38 +173,38 @@ pub(super) async fn write(
     fault: &Fault,
 ) -> Result<(), Error> {
     let _open = StreamCount::new(&fake.streams);
-    while let Some(piece) = body.next().await {
-        let mut piece = piece?.to_vec();
+    while let Some(chunk) = body.next().await {
+        let mut chunk = chunk?.to_vec();
         let from = at;
-        at += piece.len() as u64;
+        at += chunk.len() as u64;
         let kept = |after: u64| usize::try_from(after.saturating_sub(from)).unwrap_or(usize::MAX);
         match fault {
             Fault::Break(after, kind) if at > *after => {
-                piece.truncate(kept(*after));
-                fake.append(path, &piece)?;
+                chunk.truncate(kept(*after));
+                fake.append(path, &chunk)?;
                 return Err(scripted(*kind));
             }
             Fault::Stall(after) if at > *after => {
-                piece.truncate(kept(*after));
+                chunk.truncate(kept(*after));
                 // The bytes before the fault stay in the file, as after a lost connection.
-                fake.append(path, &piece)?;
+                fake.append(path, &chunk)?;
                 std::future::pending::<()>().await;
             }
             Fault::Flip(position) if (from..at).contains(position) => {
-                if let Some(byte) = piece.get_mut(kept(*position)) {
+                if let Some(byte) = chunk.get_mut(kept(*position)) {
                     *byte ^= 0x20;
                 }
             }
             _ => {}
         }
-        fake.append(path, &piece)?;
+        fake.append(path, &chunk)?;
         tokio::task::yield_now().await;
     }
     Ok(())
 }
 
 impl Fake {
-    fn append(&self, path: &SandboxPath, piece: &[u8]) -> Result<(), Error> {
+    fn append(&self, path: &SandboxPath, chunk: &[u8]) -> Result<(), Error> {
         let mut state = self.state();
         if state.dead {
             return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
@@ -212,16 +212,16 @@ impl Fake {
         let room = state
             .capacity
             .map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()));
-        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(piece.len());
+        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(chunk.len());
         let now = state.tick();
         let node = state
             .nodes
             .get_mut(path)
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the file is gone"))?;
         // A full disk takes what fits and then fails, so a partial file is left.
-        node.content.extend(piece.iter().take(fits));
+        node.content.extend(chunk.iter().take(fits));
         node.mtime_ns = now;
-        if fits < piece.len() {
+        if fits < chunk.len() {
             return Err(Error::new(ErrorKind::NoSpace, "scripted capacity"));
         }
         Ok(())

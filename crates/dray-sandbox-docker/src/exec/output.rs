@@ -62,7 +62,7 @@ impl CommandStreams {
         Body::new(stream::unfold(state, async |state| {
             let (mut streams, mut guard) = state?;
             match streams.next().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some((streams, guard)))),
+                Ok(Some(chunk)) => Some((Ok(chunk), Some((streams, guard)))),
                 Ok(None) => {
                     guard.disarm();
                     None
@@ -138,9 +138,9 @@ impl CommandStreams {
         };
         match self.end.status().await? {
             126 | 127 => {
-                let said = String::from_utf8_lossy(&held).escape_debug().to_string();
+                let noise = String::from_utf8_lossy(&held).escape_debug().to_string();
                 let error = Error::new(ErrorKind::ToolMissing, super::NOT_STARTED);
-                Err(error.caused_by(said))
+                Err(error.caused_by(noise))
             }
             _ => Ok(Some(held)),
         }
@@ -156,8 +156,8 @@ fn is_reset(error: &bollard::errors::Error) -> bool {
 
 /// Feeds standard input and ends it. It is not a failure when a command does not read all of it; its status shows that.
 async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
-    while let Some(piece) = body.next().await {
-        if input.write_all(&piece?).await.is_err() {
+    while let Some(chunk) = body.next().await {
+        if input.write_all(&chunk?).await.is_err() {
             return Ok(());
         }
     }

@@ -66,10 +66,10 @@ async fn a_command_has_three_streams_and_a_status() {
 async fn megabytes_of_any_bytes_pass_through_a_command_unchanged() {
     let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
-    let piece: Bytes = (0..=255_u8).cycle().take(100_003).collect();
-    let pieces: Vec<_> = std::iter::repeat_n(piece, 80).collect();
-    let whole = pieces.concat();
-    let stdin = Body::new(stream::iter(pieces.into_iter().map(Ok)));
+    let chunk: Bytes = (0..=255_u8).cycle().take(100_003).collect();
+    let chunks: Vec<_> = std::iter::repeat_n(chunk, 80).collect();
+    let whole = chunks.concat();
+    let stdin = Body::new(stream::iter(chunks.into_iter().map(Ok)));
     let (stdout, exit) = ran(&exec, &[b"cat"], Some(stdin)).await.unwrap();
     assert!(stdout == whole && exit.status == 0);
 }
@@ -78,8 +78,8 @@ async fn megabytes_of_any_bytes_pass_through_a_command_unchanged() {
 async fn a_command_may_leave_its_input_unread() {
     let engine = DockerEngine::shared();
     let (_container, exec) = agent(&engine);
-    let pieces = std::iter::repeat_n(Bytes::from(vec![1; 1 << 20]), 20);
-    let stdin = Body::new(stream::iter(pieces.map(Ok)));
+    let chunks = std::iter::repeat_n(Bytes::from(vec![1; 1 << 20]), 20);
+    let stdin = Body::new(stream::iter(chunks.map(Ok)));
     let (stdout, exit) = ran(&exec, &[b"head", b"-c", b"3"], Some(stdin))
         .await
         .unwrap();

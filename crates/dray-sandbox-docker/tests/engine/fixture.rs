@@ -121,11 +121,11 @@ impl ContainerFixture {
             offset: 0,
             mode: 0o644,
         };
-        let pieces: Vec<_> = bytes
+        let chunks: Vec<_> = bytes
             .chunks(64 << 10)
-            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+            .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
             .collect();
-        let body = Body::new(futures_util::stream::iter(pieces));
+        let body = Body::new(futures_util::stream::iter(chunks));
         self.sandbox.write(write, body).await
     }
 

@@ -16,11 +16,11 @@ async fn holes_are_read_as_zeros() {
         .sh("cd /workspace; dd if=/dev/null of=sparse bs=1 seek=100000000; printf end >> sparse");
     let mut body = fixture.open("/workspace/sparse").await.unwrap();
     let (mut digest, mut size, mut last) = (Sha256::new(), 0, Vec::new());
-    while let Some(piece) = body.next().await {
-        let piece = piece.unwrap();
-        digest.update(&piece);
-        size += piece.len();
-        last.extend_from_slice(&piece);
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.unwrap();
+        digest.update(&chunk);
+        size += chunk.len();
+        last.extend_from_slice(&chunk);
         last.drain(..last.len().saturating_sub(4));
     }
     assert_eq!((size, last.as_slice()), (100_000_003, &b"\0end"[..]));

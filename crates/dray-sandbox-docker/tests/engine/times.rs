@@ -58,11 +58,11 @@ impl<F: FnOnce() + Send + Sync> Sink for MeddlingSink<F> {
         self.sink.begin(file).await
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         if let Some(meddle) = self.meddle.take() {
             meddle();
         }
-        self.sink.write(piece).await
+        self.sink.write(chunk).await
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {

@@ -98,11 +98,11 @@ async fn a_source_that_breaks_leaves_nothing_that_looks_whole() {
         offset: 0,
         mode: 0o644,
     };
-    let pieces = stream::iter((0..5).map(|_| Ok(Bytes::from(vec![7; 1 << 20]))));
+    let chunks = stream::iter((0..5).map(|_| Ok(Bytes::from(vec![7; 1 << 20]))));
     let broken = stream::iter([Err(Error::new(ErrorKind::Corrupted, "the source broke"))]);
     let written = fixture
         .sandbox
-        .write(write, Body::new(pieces.chain(broken)));
+        .write(write, Body::new(chunks.chain(broken)));
     assert_eq!(kind(written.await), ErrorKind::Corrupted);
     // A partial file is shorter than announced and can be removed.
     if let Ok(file) = fixture.stat("/workspace/file").await {

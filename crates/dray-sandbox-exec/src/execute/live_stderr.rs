@@ -36,15 +36,15 @@ impl LiveStderr {
     /// Decodes a part, keeps it up to the limit, and sends what is kept of it.
     pub(super) async fn take(&mut self, text: &[u8]) -> Result<(), Error> {
         let mut decoder = TextDecoder::new(&self.coding)?;
-        let mut piece = decoder.feed(text)?;
+        let mut chunk = decoder.feed(text)?;
         decoder.finish()?;
         let room = self.limit - self.kept.len();
-        self.truncated |= piece.len() > room;
-        piece.truncate(room);
-        self.kept.extend_from_slice(&piece);
-        if let Some(sender) = self.sender.as_ref().filter(|_| !piece.is_empty()) {
+        self.truncated |= chunk.len() > room;
+        chunk.truncate(room);
+        self.kept.extend_from_slice(&chunk);
+        if let Some(sender) = self.sender.as_ref().filter(|_| !chunk.is_empty()) {
             // A caller that reads only the output has dropped the receiver.
-            drop(sender.send(piece.into()).await);
+            drop(sender.send(chunk.into()).await);
         }
         Ok(())
     }

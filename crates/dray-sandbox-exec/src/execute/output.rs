@@ -80,7 +80,7 @@ impl ProgramOutput {
                 return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
             }
             match output.running.stdout.next().await {
-                Some(piece) => output.held.extend_from_slice(&piece?),
+                Some(chunk) => output.held.extend_from_slice(&chunk?),
                 None => return Err(output.refusal().await?),
             }
         }
@@ -103,8 +103,8 @@ impl ProgramOutput {
             let Some(mut output) = output else {
                 return Ok(None);
             };
-            if let Some(piece) = output.next().await? {
-                return Ok(Some((piece, Some(output))));
+            if let Some(chunk) = output.next().await? {
+                return Ok(Some((chunk, Some(output))));
             }
             output.finish().await?;
             Ok(None)
@@ -119,9 +119,9 @@ impl ProgramOutput {
             // The last bytes may be the beginning of the mark. Everything else is passed on, so that a killed program
             // loses no output.
             let safe = at.unwrap_or_else(|| self.held.len() - begun_mark(&self.held, &mark));
-            let piece = self.held.split_to(safe);
-            if let Some(piece) = self.pass(piece) {
-                return Ok(Some(piece));
+            let chunk = self.held.split_to(safe);
+            if let Some(chunk) = self.pass(chunk) {
+                return Ok(Some(chunk));
             }
             let word = self.held.get(mark.len() - 1..mark.len() + 3);
             let word = word.filter(|_| at.is_some()).map(<[u8]>::to_vec);
@@ -131,9 +131,9 @@ impl ProgramOutput {
                 Some(b"err ") | None => {}
                 Some(_) => {
                     // A program that knows its nonce may write anything.
-                    let piece = self.held.split_to(mark.len());
-                    if let Some(piece) = self.pass(piece) {
-                        return Ok(Some(piece));
+                    let chunk = self.held.split_to(mark.len());
+                    if let Some(chunk) = self.pass(chunk) {
+                        return Ok(Some(chunk));
                     }
                     continue;
                 }
@@ -161,32 +161,32 @@ impl ProgramOutput {
     }
 
     /// Cuts what exceeds the limit; `None` when nothing is left.
-    fn pass(&mut self, piece: BytesMut) -> Option<Bytes> {
+    fn pass(&mut self, chunk: BytesMut) -> Option<Bytes> {
         let room = self
             .limits
             .stdout
             .map(|most| most.saturating_sub(self.passed));
-        self.passed += piece.len();
-        let mut piece = piece.freeze();
-        piece.truncate(room.unwrap_or(usize::MAX));
-        (!piece.is_empty()).then_some(piece)
+        self.passed += chunk.len();
+        let mut chunk = chunk.freeze();
+        chunk.truncate(room.unwrap_or(usize::MAX));
+        (!chunk.is_empty()).then_some(chunk)
     }
 
     /// Reads the next bytes; false at the end.
     async fn read(&mut self) -> Result<bool, Error> {
         match self.running.stdout.next().await {
-            Some(piece) => {
-                self.take(&piece?)?;
+            Some(chunk) => {
+                self.take(&chunk?)?;
                 Ok(true)
             }
             None => Ok(false),
         }
     }
 
-    fn take(&mut self, piece: &[u8]) -> Result<(), Error> {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), Error> {
         match &mut self.decoder {
-            Some(decoder) => self.held.extend_from_slice(&decoder.feed(piece)?),
-            None => self.held.extend_from_slice(piece),
+            Some(decoder) => self.held.extend_from_slice(&decoder.feed(chunk)?),
+            None => self.held.extend_from_slice(chunk),
         }
         Ok(())
     }

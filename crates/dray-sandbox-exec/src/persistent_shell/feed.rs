@@ -39,22 +39,22 @@ impl PersistentShell {
         let mut is_fed = false;
         let status = loop {
             let begun = find(&output, &nonce.mark("begin ")).is_some();
-            let piece = tokio::select! {
+            let chunk = tokio::select! {
                 // A shell reads ahead: input before this mark could be taken for commands.
                 fed = &mut feeding, if begun && !is_fed => {
                     fed?;
                     is_fed = true;
                     continue;
                 }
-                piece = shell.running.stdout.next() => piece,
+                chunk = shell.running.stdout.next() => chunk,
             };
-            let Some(piece) = piece else {
+            let Some(chunk) = chunk else {
                 return shell
                     .ended(&output, &nonce)
                     .await
                     .map_err(|lost| lost.error);
             };
-            output.extend_from_slice(&piece?);
+            output.extend_from_slice(&chunk?);
             if let Some(status) = last_line(&output, 0, &nonce) {
                 break status;
             }
@@ -97,9 +97,9 @@ impl ShellProcess {
 
 /// Writes a whole body to the input of a shell.
 async fn feed(shell: mpsc::Sender<Bytes>, mut input: Body) -> Result<(), Error> {
-    while let Some(piece) = input.next().await {
+    while let Some(chunk) = input.next().await {
         let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
-        shell.send(piece?).await.map_err(gone)?;
+        shell.send(chunk?).await.map_err(gone)?;
     }
     Ok(())
 }

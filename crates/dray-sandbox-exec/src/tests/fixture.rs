@@ -334,11 +334,11 @@ pub(super) fn random(size: usize) -> Vec<u8> {
 
 /// A body in chunks that match no line and no block.
 pub(super) fn body(bytes: &[u8]) -> Body {
-    let pieces: Vec<_> = bytes
+    let chunks: Vec<_> = bytes
         .chunks(10_007)
-        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
         .collect();
-    Body::new(stream::iter(pieces))
+    Body::new(stream::iter(chunks))
 }
 
 pub(super) fn write(path: &SandboxPath, transport: Transport, size: usize) -> Write<'_> {

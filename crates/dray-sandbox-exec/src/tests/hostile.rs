@@ -207,14 +207,14 @@ async fn a_read_error_in_the_middle_is_reported() {
 
 #[tokio::test]
 async fn r_12_endless_talk_is_cut_off() {
-    let endless = |header: &'static str, piece: &'static [u8]| ScriptedExec {
+    let endless = |header: &'static str, chunk: &'static [u8]| ScriptedExec {
         endless: true,
         ..ScriptedExec::new(move |n| {
             let begin = header.replace('B', &format!("\n@@{n} begin"));
-            vec![Ok(begin.into_bytes()), Ok(piece.repeat(10_000))]
+            vec![Ok(begin.into_bytes()), Ok(chunk.repeat(10_000))]
         })
     };
-    for (transport, header, piece, kind) in [
+    for (transport, header, chunk, kind) in [
         (
             RAW_TRANSPORT,
             "",
@@ -240,11 +240,11 @@ async fn r_12_endless_talk_is_cut_off() {
             ErrorKind::Protocol,
         ),
     ] {
-        let exec = endless(header, piece);
+        let exec = endless(header, chunk);
         let error = reading(exec, transport, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let path = SandboxPath::new("/w/f").unwrap();
-        let files = ExecFiles::new(endless(header, piece));
+        let files = ExecFiles::new(endless(header, chunk));
         let error = files.stat(&path, Follow::No).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
     }
@@ -400,7 +400,7 @@ async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let mut got = 0;
     let error = loop {
         match body.next().await.unwrap() {
-            Ok(piece) => got += piece.len(),
+            Ok(chunk) => got += chunk.len(),
             Err(error) => break error,
         }
     };

@@ -75,11 +75,11 @@ impl Exec for CountedExec {
                     }
                     return None;
                 }
-                let piece = body.next().await?;
-                if let Ok(piece) = &piece {
-                    seen.extend_from_slice(piece);
+                let chunk = body.next().await?;
+                if let Ok(chunk) = &chunk {
+                    seen.extend_from_slice(chunk);
                 }
-                Some((piece, (body, seen)))
+                Some((chunk, (body, seen)))
             },
         ));
         Ok(RunningCommand { stdout, end })

@@ -106,11 +106,11 @@ async fn a_command_may_close_its_input_early() {
 
 #[tokio::test]
 async fn a_source_that_fails_ends_the_command() {
-    let pieces = stream::iter([
+    let chunks = stream::iter([
         Ok(Bytes::from_static(b"some")),
         Err(Error::new(ErrorKind::RateLimited, "wait")),
     ]);
-    let body = Body::new(pieces.chain(stream::pending()));
+    let body = Body::new(chunks.chain(stream::pending()));
     let running = host().run(sh("cat; sleep 1000"), Some(body)).await.unwrap();
     let (_, end) = tokio::join!(running.stdout.read_all(1 << 20), running.end);
     let error = end.unwrap_err();

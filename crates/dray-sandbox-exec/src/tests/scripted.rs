@@ -51,9 +51,9 @@ impl Exec for ScriptedExec {
 
     async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let nonce = String::from_utf8(argv[4].clone()).unwrap();
-        let pieces = (self.response)(&nonce);
-        let last = pieces.last().and_then(|piece| piece.as_ref().ok()).cloned();
-        let said = stream::iter(pieces.into_iter().map(|piece| piece.map(Bytes::from)));
+        let chunks = (self.response)(&nonce);
+        let last = chunks.last().and_then(|chunk| chunk.as_ref().ok()).cloned();
+        let said = stream::iter(chunks.into_iter().map(|chunk| chunk.map(Bytes::from)));
         let stdout = match last {
             Some(last) if self.endless => {
                 Body::new(said.chain(stream::repeat_with(move || Ok(last.clone().into()))))
@@ -114,8 +114,8 @@ impl Exec for CountingExec {
         self.longest_arguments.fetch_max(weight, Ordering::SeqCst);
         let input = std::sync::Arc::clone(&self.input);
         let stdin = stdin.map(|stdin| {
-            Body::new(stdin.inspect(move |piece| {
-                let length = piece.as_ref().map_or(0, Bytes::len);
+            Body::new(stdin.inspect(move |chunk| {
+                let length = chunk.as_ref().map_or(0, Bytes::len);
                 input.fetch_add(length, Ordering::SeqCst);
             }))
         });

@@ -90,7 +90,7 @@ impl CommandStreams {
         self.stderr.clone()
     }
 
-    /// The next piece of output; `None` when the command has ended and has a status.
+    /// The next chunk of output; `None` when the command has ended and has a status.
     ///
     /// # Errors
     ///
@@ -212,9 +212,9 @@ async fn write(
     let mut stdin = stdin;
     loop {
         let message = tokio::select! {
-            piece = next(&mut stdin) => match piece {
-                Some(Ok(piece)) => {
-                    for part in piece.chunks(CHUNK_BYTES) {
+            chunk = next(&mut stdin) => match chunk {
+                Some(Ok(chunk)) => {
+                    for part in chunk.chunks(CHUNK_BYTES) {
                         if sink.feed(frame(STDIN_CHANNEL, part)).await.is_err() {
                             return silence().await;
                         }
@@ -244,7 +244,7 @@ async fn silence() -> Error {
     std::future::pending().await
 }
 
-/// The next piece of stdin; forever none when it has ended.
+/// The next chunk of stdin; forever none when it has ended.
 async fn next(stdin: &mut Option<Body>) -> Option<Result<Bytes, Error>> {
     match stdin {
         Some(body) => body.next().await,

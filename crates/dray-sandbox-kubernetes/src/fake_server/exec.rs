@@ -216,8 +216,8 @@ async fn listen(
 }
 
 async fn write(mut stdin: ChildStdin, mut fed: UnboundedReceiver<Bytes>) {
-    while let Some(piece) = fed.recv().await {
-        if stdin.write_all(&piece).await.is_err() {
+    while let Some(chunk) = fed.recv().await {
+        if stdin.write_all(&chunk).await.is_err() {
             return;
         }
     }
@@ -255,12 +255,12 @@ async fn deliver(
     }
     let mut sent = 0;
     let mut sink = Some(sink);
-    while let Some((channel, mut piece)) = outs.recv().await {
+    while let Some((channel, mut chunk)) = outs.recv().await {
         if channel == 1 {
-            piece.truncate(limit - sent);
-            sent += piece.len();
+            chunk.truncate(limit - sent);
+            sent += chunk.len();
         }
-        for part in piece.chunks(CHUNK_BYTES) {
+        for part in chunk.chunks(CHUNK_BYTES) {
             if let Some(open) = &mut sink
                 && open.send(frame(channel, part)).await.is_err()
             {

@@ -113,8 +113,8 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
 /// Answers a `SelfSubjectAccessReview`: every right is granted unless a test took it away.
 fn judge_access(state: &Whole, mut review: Value) -> Reply {
     let right = |name: &str| {
-        let place = format!("/spec/resourceAttributes/{name}");
-        let text = review.pointer(&place).and_then(Value::as_str);
+        let container_ref = format!("/spec/resourceAttributes/{name}");
+        let text = review.pointer(&container_ref).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
     let asked = format!(

@@ -121,8 +121,8 @@ async fn a_server_that_takes_no_input_is_given_up() {
         .fail("command=raw", 1, InjectedFault::Silence);
     let path = fixture.path("a");
     // More than all buffers between the two sides hold.
-    let piece = bytes::Bytes::from(vec![0; 1 << 20]);
-    let body = Body::new(stream::repeat(piece).take(256).map(Ok));
+    let chunk = bytes::Bytes::from(vec![0; 1 << 20]);
+    let body = Body::new(stream::repeat(chunk).take(256).map(Ok));
     let written = sandbox.write(new_file(&path, 256 << 20), body).await;
     assert_eq!(kind(written), ErrorKind::Timeout);
     sandbox.probe().await.unwrap();
@@ -220,13 +220,15 @@ async fn exec(fixture: &PodFixture) -> PodExec {
         idle_timeout: Period::secs(3),
         ..Config::default()
     };
-    let place = PodContainer {
+    let container_ref = PodContainer {
         cluster: Arc::new(Cluster::new(config)),
         target: Target::parse(&handle.address).unwrap(),
         container: "shell".into(),
         incarnation: handle.incarnation,
     };
-    PodExec::open(Arc::new(place), "shell").await.unwrap()
+    PodExec::open(Arc::new(container_ref), "shell")
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -298,7 +300,7 @@ async fn a_repeated_read_continues_where_it_was_cut() {
     let mut got = Vec::new();
     let error = loop {
         match body.next().await.unwrap() {
-            Ok(piece) => got.extend_from_slice(&piece),
+            Ok(chunk) => got.extend_from_slice(&chunk),
             Err(error) => break error,
         }
     };

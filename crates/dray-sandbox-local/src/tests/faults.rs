@@ -170,7 +170,7 @@ async fn a_file_of_another_size_than_announced_is_not_read() {
     assert_eq!(refused.kind(), ErrorKind::ChangedDuringTransfer);
 }
 
-/// Reads the first piece of a file of 3 MiB, lets `change` change the file, and reads the rest.
+/// Reads the first chunk of a file of 3 MiB, lets `change` change the file, and reads the rest.
 async fn read_across(change: impl FnOnce(&std::fs::File)) -> Error {
     let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;

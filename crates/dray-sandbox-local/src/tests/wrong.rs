@@ -124,8 +124,8 @@ impl Sandbox for LyingBody<dyn Sandbox> {
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         let body = self.inner.read(read).await?;
         Ok(match self.lie {
-            ReportedLie::ShortRead => Body::new(body.take_while(|piece| {
-                let good = piece.is_ok();
+            ReportedLie::ShortRead => Body::new(body.take_while(|chunk| {
+                let good = chunk.is_ok();
                 async move { good }
             })),
             _ => body,
@@ -137,8 +137,8 @@ impl Sandbox for LyingBody<dyn Sandbox> {
             return self.inner.write(write, body).await;
         }
         let mut bytes = Vec::new();
-        while let Some(Ok(piece)) = body.next().await {
-            bytes.extend_from_slice(&piece);
+        while let Some(Ok(chunk)) = body.next().await {
+            bytes.extend_from_slice(&chunk);
         }
         let size = bytes.len() as u64;
         let write = Write { size, ..write };

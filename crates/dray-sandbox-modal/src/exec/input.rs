@@ -13,7 +13,7 @@ use crate::fault;
 use crate::retry::RequestRetries;
 use crate::router::{Router, RouterAccess};
 use crate::wire::{
-    EmptyMessage, ExecWaitResponse, StdinPiece, StdinStart, StdinStatus, StdinWrite, StreamPayload,
+    EmptyMessage, ExecWaitResponse, StdinChunk, StdinStart, StdinStatus, StdinWrite, StreamPayload,
 };
 
 /// Bytes of one message.
@@ -154,7 +154,7 @@ impl CommandInput {
     ) -> Result<InputEnd, Error> {
         let replay = self.replay(offset)?;
         // Room for one message: a larger queue would hold more bytes than `MAX_KEPT_BYTES` accounts for.
-        let (pieces, receiver) = mpsc::channel(1);
+        let (chunks, receiver) = mpsc::channel(1);
         let start = StdinStart {
             task_id: self.router.task_id().to_owned(),
             exec_id: self.exec_id.clone(),
@@ -164,10 +164,10 @@ impl CommandInput {
         tokio::pin!(call);
         let response = tokio::select! {
             response = &mut call => response,
-            pumped = self.pump(&pieces, start, replay) => {
+            pumped = self.pump(&chunks, start, replay) => {
                 pumped?;
                 // The end of the stream; the response comes only after it.
-                drop(pieces);
+                drop(chunks);
                 call.await
             }
         };
@@ -177,32 +177,32 @@ impl CommandInput {
         }
     }
 
-    /// Sends the pieces. What was taken from the source is kept before it is sent, so that this may be dropped at any
+    /// Sends the chunks. What was taken from the source is kept before it is sent, so that this may be dropped at any
     /// time.
     async fn pump(
         &mut self,
-        pieces: &mpsc::Sender<StdinPiece>,
+        chunks: &mpsc::Sender<StdinChunk>,
         start: StdinStart,
         replay: Vec<Bytes>,
     ) -> Result<(), Error> {
         let payloads = std::iter::once(StreamPayload::Start(start))
             .chain(replay.into_iter().map(StreamPayload::Data));
         for payload in payloads {
-            send(pieces, payload).await;
+            send(chunks, payload).await;
         }
-        while let Some(piece) = self.next_chunk().await? {
-            send(pieces, StreamPayload::Data(piece)).await;
+        while let Some(chunk) = self.next_chunk().await? {
+            send(chunks, StreamPayload::Data(chunk)).await;
         }
-        send(pieces, StreamPayload::End(EmptyMessage {})).await;
+        send(chunks, StreamPayload::End(EmptyMessage {})).await;
         Ok(())
     }
 
-    /// The next piece of the source.
+    /// The next chunk of the source.
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while self.rest.is_empty() && !self.ended {
             match &mut self.body {
                 Some(body) => match body.next().await {
-                    Some(piece) => self.rest = piece?,
+                    Some(chunk) => self.rest = chunk?,
                     None => self.ended = true,
                 },
                 None => self.ended = true,
@@ -211,18 +211,18 @@ impl CommandInput {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let piece = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
-        self.sent += piece.len() as u64;
-        self.kept_bytes += piece.len();
+        let chunk = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
+        self.sent += chunk.len() as u64;
+        self.kept_bytes += chunk.len();
         // A cheap clone: both share the buffer of the chunk.
-        self.kept.push_back(piece.clone());
+        self.kept.push_back(chunk.clone());
         while self.kept_bytes > MAX_KEPT_BYTES {
             match self.kept.pop_front() {
                 Some(old) => self.kept_bytes -= old.len(),
                 None => self.kept_bytes = 0,
             }
         }
-        Ok(Some(piece))
+        Ok(Some(chunk))
     }
 
     /// The chunks that must be sent again from this offset.
@@ -242,13 +242,13 @@ impl CommandInput {
         };
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let mut replay = Vec::new();
-        for piece in &self.kept {
-            let mut piece = piece.clone();
-            let known = skip.min(piece.len());
-            piece.advance(known);
+        for chunk in &self.kept {
+            let mut chunk = chunk.clone();
+            let known = skip.min(chunk.len());
+            chunk.advance(known);
             skip -= known;
-            if !piece.is_empty() {
-                replay.push(piece);
+            if !chunk.is_empty() {
+                replay.push(chunk);
             }
         }
         Ok(replay)
@@ -256,11 +256,11 @@ impl CommandInput {
 }
 
 /// Sends one message. If the call has ended, waits forever: the response of the call has the reason.
-async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: StreamPayload) {
-    let piece = StdinPiece {
+async fn send(chunks: &mpsc::Sender<StdinChunk>, payload: StreamPayload) {
+    let chunk = StdinChunk {
         payload: Some(payload),
     };
-    if pieces.send(piece).await.is_err() {
+    if chunks.send(chunk).await.is_err() {
         // The `select` in `stream` then ends with the response of the call, which names the reason.
         std::future::pending::<()>().await;
     }

@@ -10,7 +10,7 @@ use tonic::{Code, Status, Streaming};
 use crate::fault;
 use crate::retry::RequestRetries;
 use crate::router::{Router, RouterAccess};
-use crate::wire::{StdioPiece, StdioRead};
+use crate::wire::{StdioChunk, StdioRead};
 
 const OUTPUT_CONTEXT: &str = "reading the output of a command";
 
@@ -21,7 +21,7 @@ pub(super) struct CommandOutput {
     descriptor: i32,
     /// Bytes that were passed on.
     offset: u64,
-    open: Option<(Streaming<StdioPiece>, Arc<RouterAccess>)>,
+    open: Option<(Streaming<StdioChunk>, Arc<RouterAccess>)>,
     retry: RequestRetries,
     renewed: bool,
 }
@@ -77,7 +77,7 @@ impl CommandOutput {
             self.open = Some((stream, Arc::clone(access)));
         }
         match &mut self.open {
-            Some((stream, _)) => Ok(stream.message().await?.map(|piece| piece.data)),
+            Some((stream, _)) => Ok(stream.message().await?.map(|chunk| chunk.data)),
             None => Ok(None),
         }
     }

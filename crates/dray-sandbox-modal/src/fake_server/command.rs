@@ -52,13 +52,13 @@ impl FakeCommand {
         faults: &[Fault],
         ended: CancellationToken,
     ) -> Arc<Self> {
-        let (pieces, receiver) = mpsc::unbounded_channel();
+        let (chunks, receiver) = mpsc::unbounded_channel();
         let command = Arc::new(Self {
             stdout: watch::Sender::default(),
             stderr: watch::Sender::default(),
             exit: watch::Sender::new(None),
             input: Mutex::new(InputState {
-                pieces: Some(pieces),
+                pieces: Some(chunks),
                 written: 0,
             }),
             stream: AtomicU64::new(0),
@@ -99,9 +99,9 @@ impl FakeCommand {
     }
 
     async fn capture(&self, mut running: RunningCommand) {
-        while let Some(Ok(piece)) = running.stdout.next().await {
+        while let Some(Ok(chunk)) = running.stdout.next().await {
             self.stdout
-                .send_modify(|captured| captured.bytes.extend_from_slice(&piece));
+                .send_modify(|captured| captured.bytes.extend_from_slice(&chunk));
         }
         self.stdout.send_modify(|captured| captured.ended = true);
         match running.end.await {
@@ -177,7 +177,7 @@ impl FakeCommand {
             return Err(Status::aborted("another stream took over"));
         }
         let mut input = lock(&self.input);
-        let Some(pieces) = input.pieces.as_ref() else {
+        let Some(chunks) = input.pieces.as_ref() else {
             return Err(input_closed());
         };
         let Some(known) = input.written.checked_sub(offset) else {
@@ -188,7 +188,7 @@ impl FakeCommand {
         let length = fresh.len() as u64;
         if !fresh.is_empty() {
             // A command that has ended takes no more input.
-            let _ = pieces.send(Ok(fresh));
+            let _ = chunks.send(Ok(fresh));
         }
         input.written += length;
         if end {

@@ -17,8 +17,8 @@ use super::fault::{Fault, take};
 use super::serve::{Answer, Called, client_stream, method, server_stream, unary, unknown};
 use super::{State, header, lock};
 use crate::wire::{
-    EmptyMessage, ExecRequest, ExecStartRequest, ExecWaitResponse, STDOUT, StdinPiece, StdinStatus,
-    StdinWrite, StdioPiece, StdioRead, StreamPayload,
+    EmptyMessage, ExecRequest, ExecStartRequest, ExecWaitResponse, STDOUT, StdinChunk, StdinStatus,
+    StdinWrite, StdioChunk, StdioRead, StreamPayload,
 };
 
 /// The service of the command router.
@@ -108,7 +108,7 @@ async fn streams(state: &Arc<State>, call: Called) -> Answer {
     let called = called.as_str();
     match called {
         "TaskExecStdinWriteStream" => {
-            client_stream(call, async |request: Request<Streaming<StdinPiece>>| {
+            client_stream(call, async |request: Request<Streaming<StdinChunk>>| {
                 state.bearer(called, request.metadata())?;
                 state.feed(request.into_inner()).await
             })
@@ -161,8 +161,8 @@ impl State {
         }
     }
 
-    async fn feed(&self, mut pieces: Streaming<StdinPiece>) -> Result<EmptyMessage, Status> {
-        let first = pieces.message().await?.and_then(|piece| piece.payload);
+    async fn feed(&self, mut chunks: Streaming<StdinChunk>) -> Result<EmptyMessage, Status> {
+        let first = chunks.message().await?.and_then(|chunk| chunk.payload);
         let Some(StreamPayload::Start(start)) = first else {
             return Err(Status::invalid_argument("a stream without a start"));
         };
@@ -170,8 +170,8 @@ impl State {
         // A newer stream takes over; the older one may still hold chunks of the same bytes.
         let stream = command.new_stream();
         let mut offset = start.offset;
-        while let Some(piece) = pieces.message().await? {
-            match piece.payload {
+        while let Some(chunk) = chunks.message().await? {
+            match chunk.payload {
                 Some(StreamPayload::Data(data)) => {
                     let after = offset + data.len() as u64;
                     let cut = take(&mut lock(&self.faults), |fault| match fault {
@@ -206,7 +206,7 @@ impl State {
     fn output(
         self: &Arc<Self>,
         read: &StdioRead,
-    ) -> Result<BoxStream<'static, Result<StdioPiece, Status>>, Status> {
+    ) -> Result<BoxStream<'static, Result<StdioChunk, Status>>, Status> {
         let command = self.command(&read.task_id, &read.exec_id)?;
         let ended = self.task(&read.task_id)?;
         let reading = OutputRead {
@@ -215,16 +215,16 @@ impl State {
             offset: read.offset,
             stdout: read.file_descriptor == STDOUT,
         };
-        let pieces = stream::try_unfold(reading, move |reading| {
+        let chunks = stream::try_unfold(reading, move |reading| {
             let ended = ended.clone();
             async move {
                 tokio::select! {
-                    piece = reading.next() => piece,
+                    chunk = reading.next() => chunk,
                     () = ended.cancelled() => Err(Status::not_found("task not running")),
                 }
             }
         });
-        Ok(pieces.boxed())
+        Ok(chunks.boxed())
     }
 }
 
@@ -237,7 +237,7 @@ struct OutputRead {
 }
 
 impl OutputRead {
-    async fn next(mut self) -> Result<Option<(StdioPiece, Self)>, Status> {
+    async fn next(mut self) -> Result<Option<(StdioChunk, Self)>, Status> {
         let data = self.command.output(self.stdout, self.offset).await;
         if data.is_empty() {
             return Ok(None);
@@ -273,6 +273,6 @@ impl OutputRead {
             }
         }
         self.offset += data.len() as u64;
-        Ok(Some((StdioPiece { data }, self)))
+        Ok(Some((StdioChunk { data }, self)))
     }
 }

@@ -95,8 +95,8 @@ async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
     body.next().await.unwrap().unwrap();
     fixture.server.terminate(SANDBOX_ID);
     let mut last = None;
-    while let Some(piece) = body.next().await {
-        last = piece.err();
+    while let Some(chunk) = body.next().await {
+        last = chunk.err();
     }
     assert_eq!(last.unwrap().kind(), ErrorKind::SandboxGone);
     let gone = sandbox.stat(&fixture.path("f"), Follow::No).await;

@@ -22,7 +22,7 @@ fn bytes(size: usize) -> Vec<u8> {
 fn pieces(bytes: &[u8]) -> Body {
     let pieces: Vec<Result<Bytes, Error>> = bytes
         .chunks(100_000)
-        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
         .collect();
     Body::new(stream::iter(pieces))
 }

@@ -88,8 +88,8 @@ impl Pool {
 
 /// Whether the server still responds. Checked before the use, because afterwards it is unknown what was done.
 async fn answers(channel: &mut Channel) -> bool {
-    let asked = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
-    asked.await.is_ok()
+    let reply = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
+    reply.await.is_ok()
 }
 
 /// Opens the SFTP subsystem of the host.

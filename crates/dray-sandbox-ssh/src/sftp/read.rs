@@ -42,7 +42,7 @@ pub(crate) async fn download(
         handle,
         size: file.size,
         next: offset,
-        pieces: VecDeque::new(),
+        reads: VecDeque::new(),
         bytes: 0,
     };
     Ok(Body::new(stream::try_unfold(
@@ -51,7 +51,7 @@ pub(crate) async fn download(
             let Some(mut reading) = state else {
                 return Ok(None);
             };
-            Ok(reading.step().await?.map(|piece| (piece, Some(reading))))
+            Ok(reading.step().await?.map(|part| (part, Some(reading))))
         },
     )))
 }
@@ -60,10 +60,10 @@ pub(crate) async fn download(
 pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error> {
     let mut hasher = Sha256::new();
     let mut count = 0;
-    while let Some(piece) = body.next().await {
-        let piece = piece?;
-        count += piece.len() as u64;
-        hasher.update(&piece);
+    while let Some(part) = body.next().await {
+        let part = part?;
+        count += part.len() as u64;
+        hasher.update(&part);
     }
     Ok((Sha256Digest::from_bytes(hasher.finalize().into()), count))
 }
@@ -170,7 +170,7 @@ struct FileRead {
     /// Where the next request begins.
     next: u64,
     /// In the order of their offsets.
-    pieces: VecDeque<PendingRead>,
+    reads: VecDeque<PendingRead>,
     /// Bytes asked for and not yet handed on.
     bytes: u64,
 }
@@ -181,7 +181,7 @@ impl FileRead {
         loop {
             // The window is filled before a response is awaited, so that the wire is never idle.
             self.ask().await?;
-            let Some(front) = self.pieces.front_mut() else {
+            let Some(front) = self.reads.front_mut() else {
                 return Err(nonsense("the request has no bytes"));
             };
             let Some(data) = front.response.take() else {
@@ -189,7 +189,7 @@ impl FileRead {
                 continue;
             };
             let (offset, length) = (front.offset, front.length);
-            self.pieces.pop_front();
+            self.reads.pop_front();
             self.bytes -= u64::from(length);
             if data.is_empty() {
                 return self.finish(offset).await.map(|()| None);
@@ -217,9 +217,9 @@ impl FileRead {
         let limit = u64::from(self.lease.read_limit());
         let mut packets = BytesMut::new();
         let mut count = 0;
-        while self.pieces.len() < MAX_REQUESTS && self.bytes < MAX_BYTES {
+        while self.reads.len() < MAX_REQUESTS && self.bytes < MAX_BYTES {
             let beyond = self.next >= self.size;
-            if beyond && self.pieces.iter().any(|piece| piece.offset >= self.size) {
+            if beyond && self.reads.iter().any(|part| part.offset >= self.size) {
                 break;
             }
             let length = if beyond {
@@ -245,7 +245,7 @@ impl FileRead {
     /// Records a request and builds its packet.
     fn next_chunk(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
-        let piece = PendingRead {
+        let part = PendingRead {
             id,
             offset,
             length,
@@ -253,9 +253,9 @@ impl FileRead {
         };
         self.bytes += u64::from(length);
         if first {
-            self.pieces.push_front(piece);
+            self.reads.push_front(part);
         } else {
-            self.pieces.push_back(piece);
+            self.reads.push_back(part);
         }
         packet.string(&self.handle).u64(offset).u32(length).finish()
     }
@@ -264,20 +264,20 @@ impl FileRead {
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
         // Responses may arrive in any order; a second response to the same id is refused.
-        let waiting = |piece: &&mut PendingRead| piece.id == id && piece.response.is_none();
-        let Some(piece) = self.pieces.iter_mut().find(waiting) else {
+        let waiting = |part: &&mut PendingRead| part.id == id && part.response.is_none();
+        let Some(part) = self.reads.iter_mut().find(waiting) else {
             return Err(nonsense("the response belongs to no request"));
         };
         let data = match reply {
             Reply::Data(data) if data.is_empty() => return Err(nonsense("data without bytes")),
-            Reply::Data(data) if data.len() > piece.length as usize => {
+            Reply::Data(data) if data.len() > part.length as usize => {
                 return Err(nonsense("more data than requested"));
             }
             Reply::Data(data) => data,
             other if other.code() == Some(status::EOF) => Bytes::new(),
             other => return Err(other.failure()),
         };
-        piece.response = Some(data);
+        part.response = Some(data);
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl FileRead {
             ));
         }
         // The channel can serve another transfer only when no response is left in it.
-        while self.pieces.iter().any(|piece| piece.response.is_none()) {
+        while self.reads.iter().any(|part| part.response.is_none()) {
             self.answer().await?;
         }
         let handle = self.handle.clone();

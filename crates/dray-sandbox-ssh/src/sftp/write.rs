@@ -179,18 +179,18 @@ struct FileWrite<'a> {
 impl FileWrite<'_> {
     /// Sends everything and awaits every response.
     async fn write_body(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
-        while let Some(piece) = body.next().await {
-            let mut piece = piece?;
+        while let Some(part) = body.next().await {
+            let mut part = part?;
             // Counted as it arrives: a source that grew is refused before the surplus is written.
-            if self.offset + (self.packet.len() + piece.len()) as u64 > size {
+            if self.offset + (self.packet.len() + part.len()) as u64 > size {
                 return Err(Error::new(
                     ErrorKind::ChangedDuringTransfer,
                     "more bytes than were announced",
                 ));
             }
-            while !piece.is_empty() {
+            while !part.is_empty() {
                 let room = self.limit - self.packet.len();
-                let taken = piece.split_to(room.min(piece.len()));
+                let taken = part.split_to(room.min(part.len()));
                 self.packet.extend_from_slice(&taken);
                 if self.packet.len() == self.limit {
                     self.send().await?;
@@ -240,7 +240,11 @@ impl FileWrite<'_> {
 
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.channel.reply().await?;
-        let Some(index) = self.under_way.iter().position(|(asked, _)| *asked == id) else {
+        let Some(index) = self
+            .under_way
+            .iter()
+            .position(|(requested, _)| *requested == id)
+        else {
             return Err(nonsense("the response belongs to no request"));
         };
         let (_, size) = self.under_way.swap_remove(index);

@@ -66,7 +66,7 @@ impl RemoteJob {
                 let Some(mut output) = state else {
                     return Ok(None);
                 };
-                Ok(output.next().await?.map(|piece| (piece, Some(output))))
+                Ok(output.next().await?.map(|chunk| (chunk, Some(output))))
             })),
             end: async move { half.0.end().await }.boxed(),
         }
@@ -158,13 +158,13 @@ impl JobOutput {
         if !self.first.is_empty() {
             return Ok(Some(std::mem::take(&mut self.first)));
         }
-        let mut piece = BytesMut::with_capacity(CHUNK_BYTES);
-        let read = self.stdout.read_buf(&mut piece).await;
+        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+        let read = self.stdout.read_buf(&mut chunk).await;
         let count = read.map_err(|error| {
             Error::new(ErrorKind::Unavailable, "the channel broke").caused_by(error)
         })?;
         if count > 0 {
-            return Ok(Some(piece.freeze()));
+            return Ok(Some(chunk.freeze()));
         }
         // The end of the pipe does not show whether the command succeeded; the status of the client does.
         self.job.0.end().await.map(|_| None)
@@ -173,10 +173,10 @@ impl JobOutput {
 
 /// Writes a body to the input of a command. A failed body must not look like the end of the body to the command.
 async fn feed(job: Weak<RemoteJob>, mut pipe: ChildStdin, mut body: Body) {
-    while let Some(piece) = body.next().await {
-        match piece {
-            Ok(piece) => {
-                if pipe.write_all(&piece).await.is_err() {
+    while let Some(chunk) = body.next().await {
+        match chunk {
+            Ok(chunk) => {
+                if pipe.write_all(&chunk).await.is_err() {
                     // The command closed its input; its exit status shows whether it succeeded.
                     return;
                 }

@@ -14,8 +14,8 @@ use dray_types::Sha256Digest;
 use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 
-/// Pieces in the channel between the two sides.
-const MAX_PIECES: usize = 8;
+/// Chunks in the channel between the two sides.
+const MAX_CHUNKS: usize = 8;
 
 /// State that both sides share.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Shared {
 pub(super) struct PipeSink {
     shared: Arc<Shared>,
     /// The channel; `None` once no more bytes are sent.
-    pieces: Option<mpsc::Sender<Bytes>>,
+    chunks: Option<mpsc::Sender<Bytes>>,
     last: Option<Bytes>,
     broken: bool,
 }
@@ -42,12 +42,12 @@ pub(super) struct PipeSource<'a> {
     /// The file in the other sandbox, to compute its digest there before the get has ended.
     origin: (&'a Engine, &'a SandboxPath),
     /// Taken by the first reader, which sends `opened`.
-    pieces: Mutex<Option<Opening>>,
+    chunks: Mutex<Option<Opening>>,
 }
 
 #[derive(Debug)]
 struct Opening {
-    pieces: mpsc::Receiver<Bytes>,
+    chunks: mpsc::Receiver<Bytes>,
     opened: oneshot::Sender<()>,
 }
 
@@ -58,11 +58,11 @@ pub(super) fn pipe<'a>(
     path: &'a SandboxPath,
 ) -> (PipeSink, PipeSource<'a>, oneshot::Receiver<()>) {
     let shared = Arc::<Shared>::default();
-    let (sender, pieces) = mpsc::channel(MAX_PIECES);
+    let (sender, chunks) = mpsc::channel(MAX_CHUNKS);
     let (opened, wanted) = oneshot::channel();
     let sink = PipeSink {
         shared: Arc::clone(&shared),
-        pieces: Some(sender),
+        chunks: Some(sender),
         last: None,
         broken: false,
     };
@@ -70,7 +70,7 @@ pub(super) fn pipe<'a>(
         shared,
         size,
         origin: (engine, path),
-        pieces: Mutex::new(Some(Opening { pieces, opened })),
+        chunks: Mutex::new(Some(Opening { chunks, opened })),
     };
     (sink, source, wanted)
 }
@@ -83,9 +83,9 @@ fn broken() -> Error {
 }
 
 impl PipeSink {
-    async fn send(&mut self, piece: Bytes) -> Result<(), Error> {
-        let pieces = self.pieces.as_ref().ok_or_else(broken)?;
-        pieces.send(piece).await.map_err(|_| broken())
+    async fn send(&mut self, chunk: Bytes) -> Result<(), Error> {
+        let chunks = self.chunks.as_ref().ok_or_else(broken)?;
+        chunks.send(chunk).await.map_err(|_| broken())
     }
 }
 
@@ -94,16 +94,16 @@ impl Sink for PipeSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         if self.broken {
             // The put has received bytes of an earlier attempt and cannot discard them.
-            self.pieces = None;
+            self.chunks = None;
             return Err(broken());
         }
         Ok(())
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         // Until the first byte the get may begin again, because nothing was passed on.
         self.broken = true;
-        match self.last.replace(piece) {
+        match self.last.replace(chunk) {
             Some(earlier) => self.send(earlier).await,
             None => Ok(()),
         }
@@ -115,12 +115,12 @@ impl Sink for PipeSink {
         if let Some(last) = self.last.take() {
             self.send(last).await?;
         }
-        self.pieces = None;
+        self.chunks = None;
         Ok(())
     }
 
     async fn abort(&mut self) {
-        self.pieces = None;
+        self.chunks = None;
     }
 }
 
@@ -153,15 +153,15 @@ impl Source for PipeSource<'_> {
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {
-        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        let opening = pieces.take().filter(|_| offset == 0).ok_or_else(broken)?;
-        // The receiver is gone when the get was cancelled; the pieces end then.
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let opening = chunks.take().filter(|_| offset == 0).ok_or_else(broken)?;
+        // The receiver is gone when the get was cancelled; the chunks end then.
         let _ = opening.opened.send(());
-        let state = Some((opening.pieces, Arc::clone(&self.shared)));
+        let state = Some((opening.chunks, Arc::clone(&self.shared)));
         Ok(Body::new(stream::unfold(state, |state| async move {
-            let (mut pieces, shared) = state?;
-            match pieces.recv().await {
-                Some(piece) => Some((Ok(piece), Some((pieces, shared)))),
+            let (mut chunks, shared) = state?;
+            match chunks.recv().await {
+                Some(chunk) => Some((Ok(chunk), Some((chunks, shared)))),
                 // A channel that closes before the digest is verified is a failed copy, not the end of the file.
                 None if shared.proved.get().is_some() => None,
                 None => Some((Err(broken()), None)),

@@ -54,7 +54,7 @@ impl SandboxTransfer {
     async fn check_one(&self, name: &'static str, until: Instant) -> v1::BackendCheck {
         let begun = Instant::now();
         let checked_at_ms = self.clock.now_ms();
-        let asked = async {
+        let reply = async {
             let (backend, last) = self.backends.checked(name)?;
             // Held during the request: callers who come meanwhile get its result instead of a request of their own.
             let mut last = last.lock().await;
@@ -69,7 +69,7 @@ impl SandboxTransfer {
             *last = Some(check.clone());
             Some(check)
         };
-        if let Ok(Some(check)) = timeout_at(until, asked).await {
+        if let Ok(Some(check)) = timeout_at(until, reply).await {
             return check;
         }
         let late = dray_sandbox::Error::new(ErrorKind::Timeout, "no response in time");

@@ -49,21 +49,21 @@ impl<'a> OutputCollector<'a> {
     }
 
     /// Takes the next bytes and returns what is kept of them; those beyond the limit are dropped.
-    pub(super) async fn write(&mut self, mut piece: Bytes) -> Result<Bytes, Error> {
+    pub(super) async fn write(&mut self, mut chunk: Bytes) -> Result<Bytes, Error> {
         let room = usize::try_from(self.limit - self.size).unwrap_or(usize::MAX);
-        self.truncated |= piece.len() > room;
-        piece.truncate(room);
-        if piece.is_empty() {
-            return Ok(piece);
+        self.truncated |= chunk.len() > room;
+        chunk.truncate(room);
+        if chunk.is_empty() {
+            return Ok(chunk);
         }
-        self.size += piece.len() as u64;
+        self.size += chunk.len() as u64;
         if let Some(writer) = &mut self.writer {
-            writer.write(piece.clone()).await.map_err(put_failed)?;
-            return Ok(piece);
+            writer.write(chunk.clone()).await.map_err(put_failed)?;
+            return Ok(chunk);
         }
-        self.head.extend_from_slice(&piece);
+        self.head.extend_from_slice(&chunk);
         if self.head.len() <= MAX_HEAD_BYTES {
-            return Ok(piece);
+            return Ok(chunk);
         }
         let owner = self.owner;
         let mut writer = self
@@ -75,7 +75,7 @@ impl<'a> OutputCollector<'a> {
         self.head.truncate(MAX_HEAD_BYTES);
         writer.write(all).await.map_err(put_failed)?;
         self.writer = Some(writer);
-        Ok(piece)
+        Ok(chunk)
     }
 
     /// Notes that the sandbox left out the rest.

@@ -50,10 +50,10 @@ impl<'a> StreamedOutput<'a> {
     }
 
     /// Takes the next bytes. Waits for a caller that is slower than the program, which then waits too.
-    pub(super) async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    pub(super) async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         // Bytes of a write that was dropped come first, or the caller would read them out of order.
         self.send_unsent().await;
-        let kept = self.collector.write(piece).await?;
+        let kept = self.collector.write(chunk).await?;
         if self.is_streamed() {
             self.unsent = kept;
             self.send_unsent().await;

@@ -348,7 +348,7 @@ async fn run_to_limit(
 ) -> Result<ProgramEnd, Error> {
     let until = Instant::now() + allowed.time;
     let stop = request.stop.clone();
-    let (live, mut pieces) = mpsc::channel(1);
+    let (live, mut chunks) = mpsc::channel(1);
     // Without a stream of chunks it comes at the end, which costs the sandbox less.
     request.stderr = stderr.is_streamed().then_some(live);
     let mut running = Box::pin(async {
@@ -360,14 +360,14 @@ async fn run_to_limit(
             .map_err(CommandError::NotRun)?;
         let SandboxCommand { mut output, end } = command;
         let reading = async {
-            while let Some(piece) = output.next().await {
-                stdout.write(piece?).await?;
+            while let Some(chunk) = output.next().await {
+                stdout.write(chunk?).await?;
             }
             Ok::<_, Error>(())
         };
         let reading_stderr = async {
-            while let Some(piece) = pieces.recv().await {
-                stderr.write(piece).await?;
+            while let Some(chunk) = chunks.recv().await {
+                stderr.write(chunk).await?;
             }
             Ok(())
         };

@@ -282,9 +282,13 @@ impl SandboxTransfer {
     }
 
     /// The limit that applies: the smaller of the request's and the operator's.
-    pub(crate) fn most(&self, asked: u64) -> u64 {
+    pub(crate) fn most(&self, requested: u64) -> u64 {
         let most = self.config.max_file.as_u64();
-        if asked == 0 { most } else { asked.min(most) }
+        if requested == 0 {
+            most
+        } else {
+            requested.min(most)
+        }
     }
 
     pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {

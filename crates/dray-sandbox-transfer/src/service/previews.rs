@@ -57,7 +57,7 @@ impl SandboxTransfer {
     ) -> Result<v1::CreatedPreview, Fault> {
         let Request { meta, body } = request;
         let created = async {
-            let asked = NewPreview {
+            let new_preview = NewPreview {
                 sandbox: named(body.sandbox)?,
                 path: body.path,
                 lifetime: match body.lifetime_seconds {
@@ -67,7 +67,7 @@ impl SandboxTransfer {
                 only_file: body.only_file,
                 delivery_id: body.delivery_id,
             };
-            self.previews()?.create(&meta, asked).await
+            self.previews()?.create(&meta, new_preview).await
         };
         created.await.map_err(|error| report_preview(&meta, error))
     }

@@ -23,9 +23,9 @@ async fn checked(bytes: &[u8], limits: Limits) -> Result<Vec<Vec<u8>>, Error> {
         assert!(member.mode <= 0o777 && member.size <= limits.file);
         assert!(member.kind == Kind::File || member.size == 0);
         let mut left = member.size;
-        while let Some(piece) = reader.next_chunk().await? {
-            assert!(!piece.is_empty());
-            left -= piece.len() as u64;
+        while let Some(chunk) = reader.next_chunk().await? {
+            assert!(!chunk.is_empty());
+            left -= chunk.len() as u64;
         }
         assert_eq!(left, 0);
         total += member.size;

@@ -152,7 +152,7 @@ async fn a_zip_of_a_broken_tree_is_broken() {
         let mut made = Vec::new();
         let error = loop {
             match zip.next().await.unwrap() {
-                Ok(piece) => made.extend_from_slice(&piece),
+                Ok(chunk) => made.extend_from_slice(&chunk),
                 Err(error) => break error,
             }
         };
@@ -169,8 +169,8 @@ async fn r_12_no_piece_is_large_for_any_file() {
     let limits = Limits::default();
     let mut zip = zip(Reader::new(body(&tar, 256 << 10), limits));
     let mut largest = 0;
-    while let Some(piece) = zip.next().await {
-        largest = largest.max(piece.unwrap().len());
+    while let Some(chunk) = zip.next().await {
+        largest = largest.max(chunk.unwrap().len());
     }
     assert!(largest <= 512 << 10, "{largest}");
 }

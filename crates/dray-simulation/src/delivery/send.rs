@@ -131,13 +131,15 @@ impl DeliveryRun<'_> {
         let delay = match failure.kind {
             ErrorKind::RateLimited => {
                 step.uncount_attempt();
-                let asked = failure.retry_after.unwrap_or(Duration::from_secs(1));
+                let requested = failure.retry_after.unwrap_or(Duration::from_secs(1));
                 let (now_ms, chat) = (self.context.now_ms(), self.chat.to_string());
                 self.simulation()
                     .with_replica(self.context.replica, |state| {
-                        state.buckets.hold(self.model.name, &chat, asked, now_ms);
+                        state
+                            .buckets
+                            .hold(self.model.name, &chat, requested, now_ms);
                     });
-                asked + self.backoff(1) / 4
+                requested + self.backoff(1) / 4
             }
             ErrorKind::Transient if step.attempts < MAX_VISIBLE_ATTEMPTS => {
                 self.backoff(step.attempts)

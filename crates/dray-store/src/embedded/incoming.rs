@@ -102,10 +102,10 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
         if gathered >= BATCH_BYTES || ended {
             // At most one batch is written at any time, which bounds the memory and preserves the order.
             let mut sink = join_result(working.await)?;
-            let pieces = std::mem::take(&mut batch);
+            let chunks = std::mem::take(&mut batch);
             gathered = 0;
             working = tokio::task::spawn_blocking(move || {
-                sink.write(&pieces)?;
+                sink.write(&chunks)?;
                 Ok(sink)
             });
         }
@@ -126,12 +126,12 @@ fn join_result(
 
 impl BodySink {
     /// Writes one batch, usually with one system call, and hashes it while it is in the processor's cache.
-    fn write(&mut self, pieces: &[Bytes]) -> io::Result<()> {
-        let length: usize = pieces.iter().map(Bytes::len).sum();
+    fn write(&mut self, chunks: &[Bytes]) -> io::Result<()> {
+        let length: usize = chunks.iter().map(Bytes::len).sum();
         // Before the write, so that the capacity is never exceeded.
         self.draft.reserve(length as u64)?;
-        write_pieces(&mut self.draft.file, pieces)?;
-        for chunk in pieces {
+        write_chunks(&mut self.draft.file, chunks)?;
+        for chunk in chunks {
             self.hasher.update(chunk);
             if let Some(md5) = &mut self.md5 {
                 md5.update(chunk);
@@ -141,9 +141,9 @@ impl BodySink {
     }
 }
 
-/// Writes all pieces in order.
-fn write_pieces(file: &mut impl Write, pieces: &[Bytes]) -> io::Result<()> {
-    let mut slices: Vec<_> = pieces.iter().map(|chunk| IoSlice::new(chunk)).collect();
+/// Writes all chunks in order.
+fn write_chunks(file: &mut impl Write, chunks: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
     let mut rest = slices.as_mut_slice();
     // Empty slices at the front would make a complete write look like a file that takes no more bytes.
     IoSlice::advance_slices(&mut rest, 0);
@@ -261,21 +261,21 @@ mod tests {
 
     #[test]
     fn pieces_are_written_in_order_when_the_file_takes_few_bytes_at_a_time() {
-        let pieces: Vec<Bytes> = ["", "a", "", "bcdefgh", "ij", ""]
+        let chunks: Vec<Bytes> = ["", "a", "", "bcdefgh", "ij", ""]
             .into_iter()
             .map(Bytes::from)
             .collect();
         let mut file = ShortWriter::default();
-        write_pieces(&mut file, &pieces).unwrap();
+        write_chunks(&mut file, &chunks).unwrap();
         assert_eq!(file.taken, b"abcdefghij");
     }
 
     #[test]
     fn a_file_that_takes_no_bytes_is_an_error_and_no_pieces_are_none() {
         let mut full: &mut [u8] = &mut [];
-        let error = write_pieces(&mut full, &[Bytes::from("x")]).unwrap_err();
+        let error = write_chunks(&mut full, &[Bytes::from("x")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WriteZero);
-        write_pieces(&mut full, &[]).unwrap();
-        write_pieces(&mut full, &[Bytes::new()]).unwrap();
+        write_chunks(&mut full, &[]).unwrap();
+        write_chunks(&mut full, &[Bytes::new()]).unwrap();
     }
 }

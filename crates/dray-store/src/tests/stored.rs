@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use super::{TestStore, noise, tenant};
 use crate::{ArtifactLabel, MAX_TRANSFER_BYTES, PART_BYTES};
 
-/// Writes in pieces of the given sizes, over and over.
-async fn write(fixture: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_types::Claim {
+/// Writes in chunks of the given sizes, over and over.
+async fn write(fixture: &TestStore, bytes: &Bytes, chunks: &[usize]) -> dray_types::Claim {
     let mut writer = fixture
         .store
         .writer(&tenant("acme"), &OperationId::mint(), 1);
     let mut rest = bytes.clone();
-    for size in pieces.iter().cycle() {
+    for size in chunks.iter().cycle() {
         if rest.is_empty() {
             break;
         }
@@ -194,12 +194,12 @@ fn any_chunking_gives_the_same_artifact() {
         500_000_usize..7_000_000
     ];
     let config = ProptestConfig::with_cases(12);
-    proptest!(config, |(pieces in proptest::collection::vec(sizes, 1..6), cut in 0..PART_BYTES)| {
-        // Small pieces alone would make thousands of them.
-        let mut pieces = pieces;
-        pieces.push(1 << 20);
+    proptest!(config, |(chunks in proptest::collection::vec(sizes, 1..6), cut in 0..PART_BYTES)| {
+        // Small chunks alone would make thousands of them.
+        let mut chunks = chunks;
+        chunks.push(1 << 20);
         let part = bytes.slice(cut..);
-        let claim = runtime.block_on(write(&fixture, &part, &pieces));
+        let claim = runtime.block_on(write(&fixture, &part, &chunks));
         prop_assert_eq!(claim.artifact.sha256, Sha256Digest::of(&part));
         let read = runtime.block_on(fixture.read(&tenant("acme"), &claim)).unwrap();
         prop_assert!(read == part);

@@ -18,7 +18,7 @@ use crate::client::{self, SERVER_WORK_TIMEOUT};
 use crate::error::PutError;
 use crate::request::RequestError;
 use crate::store::StoreInner;
-use crate::{object, pieces};
+use crate::{chunks, object};
 
 /// An upload in parts. Dropping it leaves its parts behind: call [`MultipartUpload::discard`].
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl MultipartUpload {
                 let (sum, part) = if inner.capabilities().verified_crc64 {
                     (ObjectChecksum::Crc64(Crc64::of(&part)), part)
                 } else {
-                    let (digest, part) = pieces::digest_all(part).await;
+                    let (digest, part) = chunks::digest_all(part).await;
                     (ObjectChecksum::Sha256(digest), part)
                 };
                 let request = inner
@@ -114,10 +114,10 @@ impl MultipartUpload {
                     .key(key)
                     .upload_id(id)
                     .part_number(number)
-                    .content_length(pieces::body_length(&part))
+                    .content_length(chunks::body_length(&part))
                     .set_checksum_sha256(sum.sha256())
                     .set_checksum_crc64_nvme(sum.crc64())
-                    .body(ByteStream::new(pieces::retryable_body(part)))
+                    .body(ByteStream::new(chunks::retryable_body(part)))
                     .customize()
                     .disable_payload_signing();
                 let answer = inner.request(deadline, Box::pin(request.send())).await?;

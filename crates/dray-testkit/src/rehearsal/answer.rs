@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::script::{Call, Reply, Stage, Usage, last_user, newest_result, request_messages};
 
-/// An answer in pieces.
+/// An answer in chunks.
 pub(super) struct RehearsalResponse {
     /// The deltas, in order.
     pub(super) deltas: Vec<Value>,

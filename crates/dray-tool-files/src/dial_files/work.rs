@@ -107,26 +107,26 @@ impl<'a> DialFileCall<'a> {
         if start > all {
             return Ok(format!("The file has {all} lines."));
         }
-        let mut told = String::new();
+        let mut announced = String::new();
         let mut next = start;
         for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
             // The first line is always returned, so that a call makes progress; a long one is cut below.
-            if told.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
+            if announced.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
                 break;
             }
             let shown = line
                 .get(..line.floor_char_boundary(MAX_ANSWER_BYTES))
                 .unwrap_or_default();
-            let _ = writeln!(told, "{}\t{shown}", at + 1);
+            let _ = writeln!(announced, "{}\t{shown}", at + 1);
             next = at + 2;
         }
         if next <= all {
             let _ = writeln!(
-                told,
+                announced,
                 "The file has {all} lines; continue with start {next}."
             );
         }
-        Ok(told)
+        Ok(announced)
     }
 
     pub(super) async fn search(&self) -> Result<String, ToolFailure> {
@@ -255,7 +255,13 @@ impl<'a> DialFileCall<'a> {
             .await;
         match put {
             // Another size means that the upload was cut short.
-            Ok(item) if item.content_length.is_none_or(|told| told == size) => Ok(()),
+            Ok(item)
+                if item
+                    .content_length
+                    .is_none_or(|announced| announced == size) =>
+            {
+                Ok(())
+            }
             Ok(_) => Err(HandledFailure::new(
                 "The file storage has not kept the whole file; try again later.",
             )
@@ -400,20 +406,20 @@ impl<'a> DialFileCall<'a> {
         limit: u64,
     ) -> Result<bytes::Bytes, ToolFailure> {
         let failed = |error| drive_failure(parameter, error);
-        let mut pieces = self
+        let mut chunks = self
             .drive
             .open(&self.files.scope.caller, url, limit)
             .await
             .map_err(failed)?;
         let mut all = BytesMut::new();
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|cause| failed(DriveError::of_download(cause, limit)))?;
-            let size = u64::try_from(all.len() + piece.len()).unwrap_or(u64::MAX);
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|cause| failed(DriveError::of_download(cause, limit)))?;
+            let size = u64::try_from(all.len() + chunk.len()).unwrap_or(u64::MAX);
             // The size of the metadata is a claim; the bytes are counted.
             if size > limit {
                 return Err(failed(DriveError::TooLarge { size, limit }));
             }
-            all.extend_from_slice(&piece);
+            all.extend_from_slice(&chunk);
         }
         Ok(all.freeze())
     }

@@ -196,8 +196,8 @@ async fn nothing_to_send_is_a_mistake_of_the_model() {
 /// Passes an answer in chunks of this many bytes.
 async fn stream_text(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
     let mut shown = String::new();
-    for piece in text.as_bytes().chunks(size) {
-        shown.push_str(&media.push(str::from_utf8(piece).unwrap()).await);
+    for chunk in text.as_bytes().chunks(size) {
+        shown.push_str(&media.push(str::from_utf8(chunk).unwrap()).await);
     }
     shown
 }

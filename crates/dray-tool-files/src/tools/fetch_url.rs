@@ -108,9 +108,9 @@ async fn save_fetched(
         .services
         .ask_watched(PeerService::Sandbox, &meta, &request)
         .await?;
-    let told = super::put::placed_sentence(&placed, &fetched.claim)?;
+    let sentence = super::put::placed_sentence(&placed, &fetched.claim)?;
     Ok(ToolOutput::text(
-        format!("{told} It is untrusted content."),
+        format!("{sentence} It is untrusted content."),
         "text/plain",
     ))
 }

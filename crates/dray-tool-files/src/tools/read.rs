@@ -64,7 +64,7 @@ pub(super) async fn read_attachment(
 ) -> Result<ToolOutput, ToolFailure> {
     let path = required_argument(call, "file_path")?;
     let (source, name) = locate_document(files, path).await?;
-    let said = |name| {
+    let given = |name| {
         text_argument(&call.arguments, name)
             .unwrap_or_default()
             .to_owned()
@@ -80,10 +80,10 @@ pub(super) async fn read_attachment(
         }),
         name,
         summarize: is_on("summarize"),
-        focus: said("focus"),
-        range: said("range"),
-        find: said("find"),
-        member: said("member"),
+        focus: given("focus"),
+        range: given("range"),
+        find: given("find"),
+        member: given("member"),
         // 0 means the operator's limit.
         inline_budget_bytes: 0,
         credentials: Some(files.scope.credentials()),
@@ -155,11 +155,11 @@ async fn locate_document(
             Ok((document_source::Source::Claim(claim.into()), name))
         }
         UrlClass::Unsupported if files.session.has_sandbox().await => {
-            let place = v1::SandboxPath {
+            let location = v1::SandboxPath {
                 sandbox: Some(files.session.sandbox().await?),
                 path: path.as_bytes().to_vec(),
             };
-            Ok((document_source::Source::Sandbox(place), String::new()))
+            Ok((document_source::Source::Sandbox(location), String::new()))
         }
         UrlClass::Unsupported => Err(ToolFailure::parameter(
             "file_path",

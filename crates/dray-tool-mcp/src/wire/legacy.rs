@@ -86,12 +86,12 @@ async fn read_stream(
 ) -> WireError {
     let mut events = EventDecoder::new(limit);
     loop {
-        let piece = match answer.chunk().await {
-            Ok(Some(piece)) => piece,
+        let chunk = match answer.chunk().await {
+            Ok(Some(chunk)) => chunk,
             Ok(None) => return WireError::Broken(None),
             Err(error) => return error.into(),
         };
-        let complete = match events.push(&piece) {
+        let complete = match events.push(&chunk) {
             Ok(complete) => complete,
             Err(error) => return error,
         };

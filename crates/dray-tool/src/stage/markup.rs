@@ -15,7 +15,7 @@ const VOID_ELEMENTS: [&str; 13] = [
 /// Elements of HTML whose text stays as it is.
 const VERBATIM_ELEMENTS: [&str; 4] = ["script", "style", "pre", "textarea"];
 
-/// A piece of markup.
+/// A chunk of markup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MarkupToken<'a> {
     Start(&'a str),

@@ -29,14 +29,14 @@ async fn a_file_appears_whole_with_the_digest_of_its_bytes() {
     let mut sink = FileSink::create(&target).unwrap();
     for attempt in 0..2_u8 {
         sink.begin(&file).await.unwrap();
-        for piece in 0..7_u8 {
-            let piece = vec![piece ^ attempt; 300_000];
-            sink.write(piece.into()).await.unwrap();
+        for chunk in 0..7_u8 {
+            let chunk = vec![chunk ^ attempt; 300_000];
+            sink.write(chunk.into()).await.unwrap();
         }
     }
     sink.flush().await.unwrap();
     let expected: Vec<u8> = (0..7_u8)
-        .flat_map(|piece| vec![piece ^ 1; 300_000])
+        .flat_map(|chunk| vec![chunk ^ 1; 300_000])
         .collect();
     assert_eq!(sink.sha256(), Some(Sha256Digest::of(&expected)));
     assert!(!target.exists());

@@ -57,7 +57,7 @@ fn is_key_label(label: &[u8]) -> bool {
     label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK")
 }
 
-/// Scans a text as it passes by, in pieces of any size, with less than 1 KiB of memory. A private key counts for more
+/// Scans a text as it passes by, in chunks of any size, with less than 1 KiB of memory. A private key counts for more
 /// than a token that is before it.
 #[derive(Debug, Default)]
 pub struct Scanner {
@@ -75,12 +75,12 @@ impl Scanner {
     }
 
     /// Scans the next bytes.
-    pub fn push(&mut self, piece: &[u8]) {
+    pub fn push(&mut self, chunk: &[u8]) {
         // No finding counts for more than a private key, so the rest need not be read.
         if self.private_key {
             return;
         }
-        for byte in piece {
+        for byte in chunk {
             match *byte {
                 // Text in UTF-16 has a NUL beside every ASCII character.
                 0 => {}

@@ -60,10 +60,10 @@ impl PolicyOptions {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidName`](dray_sandbox::ErrorKind::InvalidName) for an entry that is not a path; its context names it.
-    pub fn bind(&self, places: &Places) -> Result<Policy, Error> {
+    pub fn bind(&self, directories: &Places) -> Result<Policy, Error> {
         let (mut roots, mut written) = (Vec::new(), Vec::new());
         for text in &self.roots {
-            let root = root(text, places)?;
+            let root = root(text, directories)?;
             // Only an absolute path was chosen by the operator; `.` and `~` depend on what the sandbox reports.
             if text.starts_with('/') {
                 written.extend(root.clone());
@@ -73,9 +73,9 @@ impl PolicyOptions {
         Ok(Policy {
             roots,
             written,
-            homes: places.home.iter().cloned().collect(),
-            allow: patterns(&self.allow, places)?,
-            deny: patterns(&self.deny, places)?,
+            homes: directories.home.iter().cloned().collect(),
+            allow: patterns(&self.allow, directories)?,
+            deny: patterns(&self.deny, directories)?,
             content: self.content,
         })
     }
@@ -83,7 +83,7 @@ impl PolicyOptions {
     /// The first entry that can never be right, for a check of the configuration before any sandbox is known.
     pub fn problem(&self) -> Option<String> {
         // With a home, so that entries with `~/` are not reported as errors.
-        let places = Places {
+        let directories = Places {
             home: SandboxPath::new("/home").ok(),
             working_directory: SandboxPath::root(),
         };
@@ -94,7 +94,7 @@ impl PolicyOptions {
         relative
             .map(|text| format!("`{text}` is neither absolute nor `.` nor beneath `~/`"))
             .or_else(|| {
-                self.bind(&places)
+                self.bind(&directories)
                     .err()
                     .map(|error| error.context().to_owned())
             })
@@ -102,25 +102,25 @@ impl PolicyOptions {
 }
 
 /// The directory that a root means; `None` where it would silently be the whole file system.
-fn root(text: &str, places: &Places) -> Result<Option<SandboxPath>, Error> {
-    if is_home(text) && places.home.is_none() {
+fn root(text: &str, directories: &Places) -> Result<Option<SandboxPath>, Error> {
+    if is_home(text) && directories.home.is_none() {
         return Ok(None);
     }
-    let path = expand(text, places).map_err(|error| named(text, &error))?;
+    let path = expand(text, directories).map_err(|error| named(text, &error))?;
     // `.` in a sandbox that works in `/` would allow every path; the operator has to write `/` for that.
     let implied = !text.starts_with('/');
     Ok((!implied || path != SandboxPath::root()).then_some(path))
 }
 
-fn patterns(texts: &[String], places: &Places) -> Result<Vec<Pattern>, Error> {
+fn patterns(texts: &[String], directories: &Places) -> Result<Vec<Pattern>, Error> {
     let mut patterns = Vec::new();
     for text in texts {
         // Without a home the entry covers nothing.
-        if is_home(text) && places.home.is_none() {
+        if is_home(text) && directories.home.is_none() {
             continue;
         }
         let pattern = if is_anchored(text) {
-            Pattern::Beneath(expand(text, places).map_err(|error| named(text, &error))?)
+            Pattern::Beneath(expand(text, directories).map_err(|error| named(text, &error))?)
         } else {
             // Only checked: a bare name must be one that a file can have.
             SandboxPath::root()

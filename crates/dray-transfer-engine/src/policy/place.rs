@@ -36,7 +36,7 @@ impl From<&Probe> for Places {
 /// # Errors
 ///
 /// [`ErrorKind::InvalidName`] for what no path can be, and for `~` when the home is unknown.
-pub fn expand(raw: impl AsRef<[u8]>, places: &Places) -> Result<SandboxPath, Error> {
+pub fn expand(raw: impl AsRef<[u8]>, directories: &Places) -> Result<SandboxPath, Error> {
     let raw = raw.as_ref();
     let under =
         |base: &SandboxPath, rest: &[u8]| SandboxPath::new([base.as_bytes(), b"/", rest].concat());
@@ -44,7 +44,7 @@ pub fn expand(raw: impl AsRef<[u8]>, places: &Places) -> Result<SandboxPath, Err
         [] => Err(Error::new(ErrorKind::InvalidName, "the path is empty")),
         [b'/', ..] => SandboxPath::new(raw),
         [b'~'] | [b'~', b'/', ..] => {
-            let home = places.home.as_ref().ok_or_else(|| {
+            let home = directories.home.as_ref().ok_or_else(|| {
                 Error::new(
                     ErrorKind::InvalidName,
                     "the home of the sandbox user is unknown",
@@ -52,6 +52,6 @@ pub fn expand(raw: impl AsRef<[u8]>, places: &Places) -> Result<SandboxPath, Err
             })?;
             under(home, raw.get(2..).unwrap_or_default())
         }
-        relative => under(&places.working_directory, relative),
+        relative => under(&directories.working_directory, relative),
     }
 }

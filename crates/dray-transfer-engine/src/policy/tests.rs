@@ -259,9 +259,9 @@ fn without_a_root_no_path_is_allowed() {
         ..PolicyOptions::default()
     };
     check(&bind(&none), OUTSIDE_ROOT, &["/tmp/x", "/"]);
-    let places = Places::from(&probe("/", "/"));
-    assert_eq!(places.home, None);
-    let policy = PolicyOptions::default().bind(&places).unwrap();
+    let directories = Places::from(&probe("/", "/"));
+    assert_eq!(directories.home, None);
+    let policy = PolicyOptions::default().bind(&directories).unwrap();
     check(&policy, OUTSIDE_ROOT, &["/x", "/srv/x"]);
     check(&policy, None, &["/tmp/x"]);
 }
@@ -302,7 +302,7 @@ fn options_that_can_never_be_right_are_named() {
 
 #[test]
 fn paths_are_read_as_their_writer_means_them() {
-    let places = Places::from(&probe("/home/u", "/srv/app"));
+    let directories = Places::from(&probe("/home/u", "/srv/app"));
     for (raw, expected) in [
         ("/a//b/", "/a/b"),
         ("~", "/home/u"),
@@ -313,15 +313,15 @@ fn paths_are_read_as_their_writer_means_them() {
         ("~$draft.docx", "/srv/app/~$draft.docx"),
         ("a\nb", "/srv/app/a\nb"),
     ] {
-        assert_eq!(expand(raw, &places).unwrap(), path(expected), "{raw}");
+        assert_eq!(expand(raw, &directories).unwrap(), path(expected), "{raw}");
     }
     for wrong in [&b""[..], b"a\0b"] {
-        let error = expand(wrong, &places).unwrap_err();
+        let error = expand(wrong, &directories).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidName);
     }
     let homeless = Places {
         home: None,
-        ..places
+        ..directories
     };
     assert!(expand("~/x", &homeless).is_err());
 }
@@ -341,8 +341,8 @@ proptest! {
         let mut scanner = Scanner::new();
         let mut rest = text.as_slice();
         for cut in cuts.iter().cycle() {
-            let (piece, later) = rest.split_at((*cut).min(rest.len()));
-            scanner.push(piece);
+            let (chunk, later) = rest.split_at((*cut).min(rest.len()));
+            scanner.push(chunk);
             rest = later;
             if rest.is_empty() {
                 break;
@@ -355,9 +355,9 @@ proptest! {
 
     #[test]
     fn no_path_escapes_its_root(raw in "[./a-c~]{1,30}") {
-        let places = Places::from(&probe("/home/u", "/srv/app"));
+        let directories = Places::from(&probe("/home/u", "/srv/app"));
         let policy = Policy::beneath([path("/srv/app")]);
-        if let Ok(expanded) = expand(&raw, &places) && policy.check(&expanded, TransferDirection::Outbound).is_ok() {
+        if let Ok(expanded) = expand(&raw, &directories) && policy.check(&expanded, TransferDirection::Outbound).is_ok() {
             prop_assert!(expanded.as_bytes().starts_with(b"/srv/app"));
             prop_assert!(!expanded.to_text().unwrap().split('/').any(|part| part == ".."));
         }

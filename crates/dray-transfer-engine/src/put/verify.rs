@@ -105,8 +105,8 @@ impl PutOperation<'_> {
     pub(super) async fn reread_source(&self) -> Result<CopiedBytes, TransferError> {
         let mut body = self.source.open(0).await.map_err(TransferError::host)?;
         let mut seen = CopiedBytes::new(self.source.size());
-        while let Some(piece) = body.next().await {
-            seen.update(&piece.map_err(TransferError::host)?);
+        while let Some(chunk) = body.next().await {
+            seen.update(&chunk.map_err(TransferError::host)?);
         }
         Ok(seen)
     }

@@ -355,11 +355,11 @@ impl Sink for LateSink {
         Ok(())
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         if self.bytes.is_empty() {
             until(|| self.fake.streams() == 0).await;
         }
-        self.bytes.extend_from_slice(&piece);
+        self.bytes.extend_from_slice(&chunk);
         Ok(())
     }
 
@@ -398,12 +398,12 @@ impl Sink for StuckSink {
         self.recorder.begin(file).await
     }
 
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         self.writes += 1;
         if self.writes == 2 {
             std::future::pending::<()>().await;
         }
-        self.recorder.write(piece).await
+        self.recorder.write(chunk).await
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {

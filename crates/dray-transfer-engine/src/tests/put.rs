@@ -273,9 +273,9 @@ impl Source for LyingSource {
     }
 
     async fn open(&self, _offset: u64) -> Result<dray_sandbox::Body, Error> {
-        let pieces = self.content.clone().into_iter();
-        let pieces = pieces.map(|piece| piece.map_err(|kind| Error::new(kind, "the store failed")));
-        Ok(dray_sandbox::Body::new(futures_util::stream::iter(pieces)))
+        let chunks = self.content.clone().into_iter();
+        let chunks = chunks.map(|chunk| chunk.map_err(|kind| Error::new(kind, "the store failed")));
+        Ok(dray_sandbox::Body::new(futures_util::stream::iter(chunks)))
     }
 }
 

@@ -47,8 +47,8 @@ async fn files(tar: Vec<u8>) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     while let Some(member) = reader.next().await.unwrap() {
         let mut content = Vec::new();
-        while let Some(piece) = reader.next_chunk().await.unwrap() {
-            content.extend_from_slice(&piece);
+        while let Some(chunk) = reader.next_chunk().await.unwrap() {
+            content.extend_from_slice(&chunk);
         }
         if member.kind == Kind::File {
             files.push((String::from_utf8(member.name).unwrap(), content));

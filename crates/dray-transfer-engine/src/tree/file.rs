@@ -33,11 +33,11 @@ impl SpooledMember {
     pub(super) async fn take(members: &mut dyn Members, spool: Spool) -> Result<Self, Error> {
         let file = blocking(move || spool.file().map(Arc::new)).await?;
         let (mut size, mut sha256) = (0_u64, Sha256::new());
-        while let Some(piece) = members.next_chunk().await? {
-            sha256.update(&piece);
+        while let Some(chunk) = members.next_chunk().await? {
+            sha256.update(&chunk);
             let (at, file) = (size, Arc::clone(&file));
-            size += piece.len() as u64;
-            blocking(move || file.write_all_at(&piece, at)).await?;
+            size += chunk.len() as u64;
+            blocking(move || file.write_all_at(&chunk, at)).await?;
         }
         let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
         Ok(Self { file, size, sha256 })
@@ -67,15 +67,15 @@ impl Source for SpooledMember {
                     return Ok(None);
                 }
                 let reading = Arc::clone(&file);
-                let piece = blocking(move || read(&reading, at, length)).await?;
-                Ok(Some((piece, (file, at + length as u64))))
+                let chunk = blocking(move || read(&reading, at, length)).await?;
+                Ok(Some((chunk, (file, at + length as u64))))
             },
         )))
     }
 }
 
 fn read(file: &File, at: u64, length: usize) -> io::Result<Bytes> {
-    let mut piece = vec![0; length];
-    file.read_exact_at(&mut piece, at)?;
-    Ok(piece.into())
+    let mut chunk = vec![0; length];
+    file.read_exact_at(&mut chunk, at)?;
+    Ok(chunk.into())
 }

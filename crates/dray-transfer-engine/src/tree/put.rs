@@ -335,12 +335,12 @@ impl RecordedMembers {
     /// Keeps an error for this side and passes one of the same kind to the sandbox.
     fn note<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| {
-            let told = Error::new(error.kind(), "the tar cannot be read");
+            let failure = Error::new(error.kind(), "the tar cannot be read");
             self.notes
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .failed = Some(error);
-            told
+            failure
         })
     }
 }
@@ -358,8 +358,8 @@ impl Members for RecordedMembers {
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let piece = self.inner.next_chunk().await;
-        self.note(piece)
+        let chunk = self.inner.next_chunk().await;
+        self.note(chunk)
     }
 
     fn report(&self) -> Report {

@@ -72,16 +72,16 @@ impl ScreenedMembers {
         };
         let (mut head, mut scanner, mut held) = (Vec::new(), Scanner::new(), 0);
         while held < wanted {
-            let Some(piece) = self.fetch().await? else {
+            let Some(chunk) = self.fetch().await? else {
                 break;
             };
-            held += piece.len();
+            held += chunk.len();
             let missing = Policy::KEY_FILE_HEAD_BYTES.saturating_sub(head.len());
-            head.extend(piece.iter().take(missing));
+            head.extend(chunk.iter().take(missing));
             if scanned {
-                scanner.push(&piece);
+                scanner.push(&chunk);
             }
-            self.held.push_back(piece);
+            self.held.push_back(chunk);
         }
         let policy = &self.screen.policy;
         if let Err(refusal) = policy.check_key_file(&path, &head, scanner.has_private_key()) {
@@ -119,7 +119,7 @@ impl Members for ScreenedMembers {
 
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self.held.pop_front() {
-            Some(piece) => Ok(Some(piece)),
+            Some(chunk) => Ok(Some(chunk)),
             None => self.fetch().await,
         }
     }

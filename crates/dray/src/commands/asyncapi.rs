@@ -186,11 +186,11 @@ fn parameters_of(subject: &str) -> Map<String, Value> {
         .collect()
 }
 
-fn reference_map(place: &str, names: &[&str]) -> Value {
+fn reference_map(pointer: &str, names: &[&str]) -> Value {
     let references = names.iter().map(|name| {
         (
             (*name).to_owned(),
-            json!({ "$ref": format!("{place}/{name}") }),
+            json!({ "$ref": format!("{pointer}/{name}") }),
         )
     });
     Value::Object(references.collect())

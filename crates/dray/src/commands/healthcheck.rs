@@ -29,8 +29,8 @@ pub(crate) async fn run(
         what,
         advice: advice.clone(),
     };
-    let asked = tokio::time::timeout(RESPONSE_TIMEOUT, request_probe(*http, probe)).await;
-    let answer = asked
+    let response = tokio::time::timeout(RESPONSE_TIMEOUT, request_probe(*http, probe)).await;
+    let answer = response
         .map_err(|_| {
             unreachable(format!(
                 "{http} did not answer within {} s",

@@ -63,8 +63,8 @@ async fn run_manage(
 
 /// Makes a link. Without a running system this process shows the preview, until a signal ends it.
 async fn create(global: &GlobalOptions, create: &PreviewCreate) -> Result<(), CommandFailure> {
-    let place = create.place.as_deref().unwrap_or(Path::new("."));
-    let (address, path) = sandbox::operand_parts(place);
+    let directory = create.place.as_deref().unwrap_or(Path::new("."));
+    let (address, path) = sandbox::operand_parts(directory);
     let reference = match (&create.session, address) {
         (Some(session), None) => Sandbox::Session(session.clone()),
         (None, Some(address)) => {

@@ -294,22 +294,24 @@ pub(crate) fn classify_files(
 
 /// The reader that the command line describes.
 fn document_reader(
-    place: &ReadLocation,
+    location: &ReadLocation,
     limits: &ReadLimitArgs,
     mut folders: Vec<PathBuf>,
 ) -> Result<Reader, CommandFailure> {
     let here = match std::env::current_dir() {
         Ok(here) => here,
         // The current directory was removed; with an absolute root it is not needed.
-        Err(_) if place.root.first().is_some_and(|root| root.is_absolute()) => PathBuf::from("/"),
+        Err(_) if location.root.first().is_some_and(|root| root.is_absolute()) => {
+            PathBuf::from("/")
+        }
         Err(error) => {
             return Err(CommandFailure::local("no current directory")(error));
         }
     };
-    let mut named = place.root.iter().map(|root| here.join(root));
+    let mut named = location.root.iter().map(|root| here.join(root));
     let primary = named.next();
     let mut roots =
-        Roots::new(primary.as_deref().unwrap_or(&here)).strict(!place.no_workspace_strict);
+        Roots::new(primary.as_deref().unwrap_or(&here)).strict(!location.no_workspace_strict);
     for root in named {
         if let Err(error) = roots.add(&root) {
             print_note(&format!("--root {} is skipped: {error}", root.display()));
@@ -453,11 +455,11 @@ mod tests {
     #[test]
     fn roots_that_do_not_exist_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
-        let place = ReadLocation {
+        let location = ReadLocation {
             root: vec![folder.path().to_owned(), folder.path().join("none")],
             no_workspace_strict: false,
         };
-        let reader = document_reader(&place, &ReadLimitArgs::default(), Vec::new()).unwrap();
+        let reader = document_reader(&location, &ReadLimitArgs::default(), Vec::new()).unwrap();
         assert_eq!(
             reader.roots().paths(),
             [folder.path().canonicalize().unwrap()]

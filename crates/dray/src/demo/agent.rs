@@ -102,8 +102,8 @@ async fn first_turn(
         "the turn ends with the model's words",
     )?;
     // The second request is the one after the tool call.
-    let asked = system.model.asked();
-    let read = asked.get(1).map(|asked| asked.body.to_string());
+    let requests = system.model.asked();
+    let read = requests.get(1).map(|requests| requests.body.to_string());
     let read = read.unwrap_or_default();
     check_claim(
         read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
@@ -122,8 +122,8 @@ async fn first_turn(
         "the file behind the link is the file of the sandbox",
     )?;
     let name = sent.title.clone().unwrap_or_default();
-    let told = format!("{name}, {} bytes, as it stands in the sandbox", bytes.len());
-    show_text(teller, "file", &told);
+    let expected = format!("{name}, {} bytes, as it stands in the sandbox", bytes.len());
+    show_text(teller, "file", &expected);
     let fact = json!({"text": answer.text, "stages": answer.stages, "file": name});
     teller.fact("agent", &fact);
     Ok(answer)
@@ -154,8 +154,8 @@ async fn second_turn(
         answer.text.contains("crane-4.md"),
         "the second turn finds the sandbox of the first",
     )?;
-    let asked = system.model.asked();
-    let resumed = asked.last().map(|asked| asked.body.to_string());
+    let requests = system.model.asked();
+    let resumed = requests.last().map(|requests| requests.body.to_string());
     let resumed = resumed.unwrap_or_default();
     check_claim(
         resumed.contains("sandbox_put") && !resumed.contains("tool_execution_history"),

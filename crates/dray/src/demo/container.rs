@@ -44,10 +44,10 @@ pub(crate) async fn run_chapter(
             return Ok(());
         }
     };
-    let told = round_trip(system, teller, &container, sent).await;
+    let report = round_trip(system, teller, &container, sent).await;
     // Also after a failed check, before the demo ends.
     container.remove().await;
-    told
+    report
 }
 
 async fn round_trip(

@@ -322,14 +322,14 @@ async fn receive_message(
         .iter()
         .map(|upload| upload.context_line.as_str())
         .collect();
-    let place = system.sandbox.join("uploads").join("ports.csv");
-    let expected = format!("[User uploaded: ports.csv (42 KB) at {}]", place.display());
+    let path = system.sandbox.join("uploads").join("ports.csv");
+    let expected = format!("[User uploaded: ports.csv (42 KB) at {}]", path.display());
     check_claim(
         lines == [expected.as_str()],
         "the agent sees exactly this line",
     )?;
     check_claim(
-        on_disk(&place)? == Sha256Digest::of(&bytes),
+        on_disk(&path)? == Sha256Digest::of(&bytes),
         "the file in the sandbox is that of the user",
     )?;
     // A line that was handed over is not handed over again.

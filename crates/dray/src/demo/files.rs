@@ -28,16 +28,16 @@ pub(crate) fn one_line_pdf(line: &str) -> Vec<u8> {
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>".to_owned(),
     ];
     let mut file = "%PDF-1.4\n".to_owned();
-    let mut places = String::new();
+    let mut cross_references = String::new();
     for (index, object) in objects.iter().enumerate() {
         // Each entry of the table has exactly 20 bytes (ISO 32000-1, 7.5.4).
-        let _ = writeln!(places, "{:010} 00000 n ", file.len());
+        let _ = writeln!(cross_references, "{:010} 00000 n ", file.len());
         let _ = write!(file, "{} 0 obj\n{object}\nendobj\n", index + 1);
     }
     let (table, count) = (file.len(), objects.len() + 1);
     let _ = write!(
         file,
-        "xref\n0 {count}\n0000000000 65535 f \n{places}trailer\n<< /Size {count} /Root 1 0 R >>\n\
+        "xref\n0 {count}\n0000000000 65535 f \n{cross_references}trailer\n<< /Size {count} /Root 1 0 R >>\n\
          startxref\n{table}\n%%EOF\n"
     );
     file.into_bytes()

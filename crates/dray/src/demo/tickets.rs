@@ -34,14 +34,14 @@ pub(crate) async fn run_chapters(
 ) -> Result<(), CommandFailure> {
     let records = tempfile::tempdir().map_err(CommandFailure::local("cannot make a directory"))?;
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    let told = async {
+    let report = async {
         let handle = upload_once(system, teller, records.path(), &stop, &mut tasks).await?;
         read_over_mcp(system, teller, &handle, &stop, &mut tasks).await
     };
-    let told = told.await;
+    let report = report.await;
     stop.cancel();
     while tasks.join_next().await.is_some() {}
-    told
+    report
 }
 
 /// Uploads a file through a single-use URL. Returns its handle.

@@ -35,11 +35,11 @@ impl NatsBackend {
         // A plain request instead of the client's JetStream publish, whose error kinds do not
         // name a full stream (10077).
         let sent = self.client.send_request(subject.clone(), request);
-        let answer = tokio::select! {
-            answer = tokio::time::timeout(wait, sent) => answer,
+        let response = tokio::select! {
+            response = tokio::time::timeout(wait, sent) => response,
             () = self.health.refusal_of(&subject) => return Err(TransportError::Denied(subject)),
         };
-        let reply = match answer {
+        let reply = match response {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) => return Err(request_error(error, &subject)),
             Err(_elapsed) => return Err(TransportError::TimedOut),
@@ -149,10 +149,10 @@ impl NatsBackend {
 
 /// Reads the result of a direct get; a missing message is `None`.
 fn direct_get_result(
-    answer: Result<StreamMessage, DirectGetError>,
+    response: Result<StreamMessage, DirectGetError>,
     stream: &str,
 ) -> Result<Option<StoredMessage>, TransportError> {
-    let error = match answer {
+    let error = match response {
         Ok(message) => return Ok(Some(to_stored_message(message))),
         Err(error) => error,
     };

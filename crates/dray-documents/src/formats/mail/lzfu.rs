@@ -26,21 +26,21 @@ pub(super) fn unpack_rtf(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Fail
 fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
     let max = usize::try_from(budget.limits().max_part_bytes).unwrap_or(usize::MAX);
     let mut ring = [b' '; DICTIONARY_BYTES];
-    for (place, byte) in ring.iter_mut().zip(INITIAL_DICTIONARY) {
-        *place = *byte;
+    for (slot, byte) in ring.iter_mut().zip(INITIAL_DICTIONARY) {
+        *slot = *byte;
     }
     let mut write = INITIAL_DICTIONARY.len();
     let mut out = Vec::new();
     let mut bytes = content.iter().copied();
     let mut put = |byte: u8, ring: &mut [u8; DICTIONARY_BYTES], out: &mut Vec<u8>| {
-        if let Some(place) = ring.get_mut(write) {
-            *place = byte;
+        if let Some(slot) = ring.get_mut(write) {
+            *slot = byte;
         }
         write = (write + 1) % DICTIONARY_BYTES;
         out.push(byte);
         write
     };
-    let mut place = INITIAL_DICTIONARY.len();
+    let mut slot = INITIAL_DICTIONARY.len();
     while let Some(control) = bytes.next() {
         let before = out.len();
         for bit in 0..8 {
@@ -48,7 +48,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
                 return Ok(out);
             };
             if control >> bit & 1 == 0 {
-                place = put(first, &mut ring, &mut out);
+                slot = put(first, &mut ring, &mut out);
                 continue;
             }
             let Some(second) = bytes.next() else {
@@ -57,7 +57,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
             let pair = usize::from(first) << 8 | usize::from(second);
             let (offset, length) = (pair >> 4, (pair & 0xF) + 2);
             // A reference to where writing continues is the end.
-            if offset == place {
+            if offset == slot {
                 return Ok(out);
             }
             // A reference may overlap with its own output, so bytes are copied one by one.
@@ -66,7 +66,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
                     .get((offset + step) % DICTIONARY_BYTES)
                     .copied()
                     .unwrap_or_default();
-                place = put(byte, &mut ring, &mut out);
+                slot = put(byte, &mut ring, &mut out);
             }
         }
         budget.inflated(out.len() - before)?;

@@ -196,8 +196,8 @@ fn place_at(list: &mut Vec<String>, at: usize, text: &str) {
     if list.len() <= at {
         list.resize(at + 1, String::new());
     }
-    if let Some(place) = list.get_mut(at) {
-        place.push_str(text);
+    if let Some(slot) = list.get_mut(at) {
+        slot.push_str(text);
     }
 }
 

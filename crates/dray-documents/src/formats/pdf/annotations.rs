@@ -17,7 +17,7 @@ const MAX_URL_BYTES: usize = 2048;
 const LINK_BANDS: usize = 64;
 /// Places of links on one page.
 const MAX_AREAS: usize = 4096;
-/// Width, in sizes of letters, that a link must cover of a piece of text that reaches beyond it.
+/// Width, in sizes of letters, that a link must cover of a span of text that reaches beyond it.
 const MIN_LINKED_WIDTH: f32 = 0.25;
 
 /// The annotations of a page that matter here.
@@ -100,7 +100,7 @@ impl Annotations {
         }
     }
 
-    /// Marks the pieces of text that are inside links.
+    /// Marks the text spans that are inside links.
     pub(super) fn mark(&self, spans: &mut [TextSpan]) {
         // Also without links: private characters of the file itself could otherwise forge one.
         marks::remove_lookalikes(spans);
@@ -153,10 +153,10 @@ impl Annotations {
     }
 }
 
-/// The characters of a piece that are inside an area; `None` if hardly any is.
+/// The characters of a span that are inside an area; `None` if hardly any is.
 fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option<(usize, usize)> {
     let count = span.text.chars().count();
-    // Letters of rotated text have no position along x, so the complete piece is linked or none of it.
+    // Letters of rotated text have no position along x, so the complete span is linked or none of it.
     if span.rotate != 0 || span.vertical {
         let inside = (area.x0..=area.x1).contains(&x) && (area.y0..=area.y1).contains(&y);
         return inside.then_some((0, count));
@@ -173,16 +173,16 @@ fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option
     }
     // Edges of links are often imprecise and cut through letters, so complete words are linked.
     let edges = word_edges(&span.text);
-    let from = nearest(&edges, place(from, count));
-    let to = nearest(&edges, place(to, count));
+    let from = nearest(&edges, position(from, count));
+    let to = nearest(&edges, position(to, count));
     (from < to).then_some((from, to))
 }
 
 /// The character at a share of the width, as if all were as wide.
-fn place(share: f32, count: usize) -> f32 {
+fn position(share: f32, count: usize) -> f32 {
     #[expect(clippy::cast_precision_loss, reason = "lines are short")]
-    let place = share * count as f32;
-    place
+    let position = share * count as f32;
+    position
 }
 
 /// Where words begin and end, and the ends of the text.
@@ -201,9 +201,9 @@ fn word_edges(text: &str) -> Vec<usize> {
     edges
 }
 
-fn nearest(edges: &[usize], place: f32) -> usize {
+fn nearest(edges: &[usize], position: f32) -> usize {
     #[expect(clippy::cast_precision_loss, reason = "lines are short")]
-    let distance = |edge: &usize| (*edge as f32 - place).abs();
+    let distance = |edge: &usize| (*edge as f32 - position).abs();
     edges
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)))

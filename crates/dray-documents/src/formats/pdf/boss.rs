@@ -26,7 +26,7 @@ use crate::markdown::visible_characters;
 
 /// Pages that are read ahead to learn the sizes of headings.
 const LOOKAHEAD_PAGES: u32 = 200;
-/// Most pieces of text that are read ahead; each uses about half a kilobyte.
+/// Most text spans that are read ahead; each uses about half a kilobyte.
 const AHEAD_SPANS: usize = 40_000;
 /// Lines drawn on one page beyond which no table is looked for among them.
 const MAX_RULINGS: usize = 6_000;
@@ -162,7 +162,7 @@ impl PdfBoss {
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
             return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
-        // Done before pieces are added or removed, because hidden pieces are identified by index.
+        // Done before spans are added or removed, because hidden spans are identified by index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;

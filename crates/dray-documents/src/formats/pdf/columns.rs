@@ -15,7 +15,7 @@ const MIN_GUTTER: f32 = 8.0;
 const MIN_GUTTER_OF_SIZE: f32 = 0.8;
 /// A step between lines of more than this many sizes of letters ends a stretch.
 const MAX_STEP: f32 = 4.0;
-/// The least size of columns that the engine itself detects: pieces of text, and lines on each side.
+/// The least size of columns that the engine itself detects: text spans, and lines on each side.
 const ENGINE_SPANS: usize = 40;
 const ENGINE_LINES: usize = 12;
 /// Characters that lines of prose have on average, at least.
@@ -31,13 +31,13 @@ const MAX_ATTEMPTS: usize = 64;
 /// A run of numbers `start..end`.
 type Range = (f32, f32);
 
-/// Pieces of text on one baseline.
+/// Text spans on one baseline.
 struct Row {
     y: f32,
     size: f32,
-    /// Indices of the pieces.
+    /// Indices of the spans.
     spans: Vec<usize>,
-    /// The horizontal extent of the pieces, including blanks between words.
+    /// The horizontal extent of the spans, including blanks between words.
     ink: Vec<Range>,
 }
 
@@ -112,7 +112,7 @@ fn own(owner: &mut [usize], row: &Row, of: impl Fn(usize) -> usize) {
     }
 }
 
-/// The number of gutters to the left of a piece.
+/// The number of gutters to the left of a span.
 fn side(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
     let middle = span.map_or(0.0, |span| f32::midpoint(span.x, span.end_x));
     gutters.iter().filter(|gutter| gutter.1 <= middle).count()
@@ -208,7 +208,7 @@ fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
 
 /// Whether a sequence of lines is long enough that the engine itself detects its columns.
 fn is_left_to_engine(rows: &[Row]) -> bool {
-    let pieces: usize = rows.iter().map(|row| row.spans.len()).sum();
+    let span_count: usize = rows.iter().map(|row| row.spans.len()).sum();
     let (Some(top), Some(bottom)) = (rows.first(), rows.last()) else {
         return true;
     };
@@ -221,7 +221,7 @@ fn is_left_to_engine(rows: &[Row]) -> bool {
         .filter_map(|row| row.ink.last())
         .map(|ink| ink.1);
     let width = right.fold(f32::MIN, f32::max) - left.fold(f32::MAX, f32::min);
-    pieces >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
+    span_count >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
 }
 
 /// The gaps with prose on all sides; empty without one.

@@ -121,7 +121,7 @@ pub(super) struct Line {
     pub(super) is_entry: bool,
 }
 
-/// A piece of a line.
+/// A span of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     /// Its text, spaces between words included.

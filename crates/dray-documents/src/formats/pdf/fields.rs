@@ -42,7 +42,7 @@ impl Form {
     pub(super) fn new(fields: Vec<FormField>) -> Self {
         let widgets = fields.iter().enumerate().flat_map(|(at, field)| {
             let its = field.widgets.iter().enumerate();
-            its.map(move |(place, widget)| (widget.object, (at, place)))
+            its.map(move |(index, widget)| (widget.object, (at, index)))
         });
         Self {
             widgets: widgets.collect(),
@@ -93,9 +93,9 @@ impl Form {
         }
         added.sort_by_key(|(at, _)| *at);
         // From the end, so that the indices before it stay true.
-        for (at, pieces) in added.into_iter().rev() {
+        for (at, value_spans) in added.into_iter().rev() {
             let at = at.min(spans.len());
-            spans.splice(at..at, pieces);
+            spans.splice(at..at, value_spans);
         }
         hidden
     }
@@ -108,7 +108,7 @@ fn is_on(field: &FormField, widget: usize) -> bool {
         || field.on_widgets().contains(&widget)
 }
 
-/// The text of a field as pieces of the page, and before which of its pieces they belong.
+/// The text of a field as spans of the page, and before which of its spans they belong.
 fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usize, Vec<TextSpan>) {
     let label = label_of(area, is_box, spans);
     let model = label.and_then(|at| spans.get(at));
@@ -126,19 +126,19 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
         Some(span) if is_beside(span, area) => span.y,
         _ => baseline(area, size),
     };
-    let mut pieces = Vec::new();
+    let mut value_spans = Vec::new();
     for line in text.split('\n') {
-        let mut piece = spans::plain(line, area.x0, y, size);
-        piece.end_x = piece.end_x.min(area.x1.max(area.x0 + size));
-        piece.bbox.x1 = piece.end_x;
+        let mut value_span = spans::plain(line, area.x0, y, size);
+        value_span.end_x = value_span.end_x.min(area.x1.max(area.x0 + size));
+        value_span.bbox.x1 = value_span.end_x;
         // In the same element of the structure as its label, or the reading order would tear both apart.
-        piece.structure = model.and_then(|span| span.structure.clone());
-        piece.artifact = model.and_then(|span| span.artifact.clone());
-        pieces.push(piece);
+        value_span.structure = model.and_then(|span| span.structure.clone());
+        value_span.artifact = model.and_then(|span| span.artifact.clone());
+        value_spans.push(value_span);
         y -= size * LINE_STEP;
     }
     let is_entry = model.is_none_or(|span| span.text.trim_end().ends_with(':'));
-    if let Some(last) = pieces.last_mut().filter(|_| is_entry) {
+    if let Some(last) = value_spans.last_mut().filter(|_| is_entry) {
         last.text.push(marks::ENTRY_END);
     }
     let before = |at: usize| spans.get(at).is_some_and(|span| span.x > area.x0);
@@ -150,7 +150,7 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
             .rposition(|span| span.y > area.y1)
             .map_or(0, |at| at + 1),
     };
-    (at, pieces)
+    (at, value_spans)
 }
 
 /// The position of the text of a single-line field.
@@ -158,7 +158,7 @@ fn baseline(area: Rect, size: f32) -> f32 {
     area.y0 + (area.height() - size) / 2.0 + size * 0.2
 }
 
-/// Whether a piece of text is on the line of a field.
+/// Whether a span of text is on the line of a field.
 fn is_beside(span: &TextSpan, area: Rect) -> bool {
     let size = span.size.min(MAX_SIZE);
     (span.y - baseline(area, size)).abs() <= size * 0.7

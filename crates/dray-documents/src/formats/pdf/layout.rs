@@ -1,4 +1,4 @@
-//! The pieces of text of a page laid out: turned and cut where the engine alone would misread them, then given to it.
+//! The text spans of a page laid out: turned and cut where the engine alone would misread them, then given to it.
 
 use std::rc::Rc;
 

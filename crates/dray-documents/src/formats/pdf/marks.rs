@@ -1,6 +1,6 @@
 //! Links carried through the engine's layout.
 //!
-//! The engine joins pieces of text into lines and keeps only text and style of each piece. Therefore linked text is put
+//! The engine joins text spans into lines and keeps only text and style of each span. Therefore linked text is put
 //! between two private-use characters before the layout, which are removed from the lines afterwards. Another such
 //! character marks the end of an entry of a form.
 
@@ -46,7 +46,7 @@ pub(super) fn remove_lookalikes(spans: &mut [TextSpan]) {
     }
 }
 
-/// Marks the characters `from..to` of a piece as linked. A marker of a list item at its start is left out, because the
+/// Marks the characters `from..to` of a span as linked. A marker of a list item at its start is left out, because the
 /// engine searches for it there.
 pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let from = from.max(list_marker(&span.text));
@@ -60,26 +60,26 @@ pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     };
     let count = span.text.chars().count();
     let mut text = String::with_capacity(span.text.len() + 8);
-    let mut places = Vec::new();
+    let mut positions = Vec::new();
     for (at, character) in span.text.chars().enumerate() {
         let end = (at == to).then_some(LINK_END);
         // The end of one link before the start of the next, where both meet.
         for mark in end.into_iter().chain((at == from).then_some(begin)) {
             text.push(mark);
-            places.extend(span.glyph_x.get(at));
+            positions.extend(span.glyph_x.get(at));
         }
         text.push(character);
-        places.extend(span.glyph_x.get(at));
+        positions.extend(span.glyph_x.get(at));
     }
     if to >= count {
         text.push(LINK_END);
-        places.extend(span.glyph_x.last());
+        positions.extend(span.glyph_x.last());
     }
     span.text = text;
-    span.glyph_x = places.into();
+    span.glyph_x = positions.into();
 }
 
-/// Number of characters of a list item's marker with the space after it; all characters if the piece has nothing else.
+/// Number of characters of a list item's marker with the space after it; all characters if the span has nothing else.
 fn list_marker(text: &str) -> usize {
     let rest = text.trim_start();
     let before = text.chars().count() - rest.chars().count();

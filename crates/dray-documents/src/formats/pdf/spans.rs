@@ -1,4 +1,4 @@
-//! Pieces of text repaired before they are laid out.
+//! Text spans repaired before they are laid out.
 
 use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
@@ -9,7 +9,7 @@ const BULLET_SYMBOLS: [char; 9] = [
     '\u{f0fc}',
 ];
 
-/// Repairs all pieces of a page.
+/// Repairs all spans of a page.
 pub(super) fn repair_spans(spans: &mut [TextSpan]) {
     for span in spans {
         repair_bullet(span);
@@ -74,7 +74,7 @@ pub(super) fn right_to_left(at: char) -> bool {
 /// Width of a letter, as a share of its size, if the font does not define its width.
 const LETTER_WIDTH: f32 = 0.5;
 
-/// A piece of upright text in an ordinary font, as the engine would give it.
+/// A span of upright text in an ordinary font, as the engine would give it.
 pub(super) fn plain(text: &str, x: f32, y: f32, size: f32) -> TextSpan {
     #[expect(clippy::cast_precision_loss, reason = "lines are short")]
     let end_x = x + text.chars().count() as f32 * size * LETTER_WIDTH;

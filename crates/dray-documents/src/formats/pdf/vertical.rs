@@ -90,23 +90,23 @@ struct Lines(Vec<(f32, Rect)>);
 
 impl Lines {
     fn of(spans: &[TextSpan], stacked: bool) -> Self {
-        let mut places: Vec<(f32, Rect)> = Vec::new();
+        let mut positions: Vec<(f32, Rect)> = Vec::new();
         let vertical = spans
             .iter()
             .filter(|span| span.vertical || stacked && is_single(span));
         for span in vertical {
             let bbox = span.bbox.normalize();
             let middle = f32::midpoint(bbox.x0, bbox.x1);
-            match places.last_mut() {
+            match positions.last_mut() {
                 // In the order of the file, the letters of a line are consecutive.
                 Some((its, area)) if (*its - middle).abs() < span.size * MAX_LINE_OFFSET => {
                     *area = area.union(bbox);
                 }
-                _ => places.push((middle, bbox)),
+                _ => positions.push((middle, bbox)),
             }
         }
-        places.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Self(places)
+        positions.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Self(positions)
     }
 
     /// Whether text with this middle is in a line.
@@ -125,7 +125,7 @@ impl Lines {
     }
 }
 
-/// A piece whose line runs from `x` to `end_x` at the height `y` of the turned page.
+/// A span whose line runs from `x` to `end_x` at the height `y` of the turned page.
 fn turned_span(span: &TextSpan, x: f32, end_x: f32, y: f32) -> TextSpan {
     let half = span.size / 2.0;
     TextSpan {

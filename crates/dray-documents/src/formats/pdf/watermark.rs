@@ -11,11 +11,11 @@ const MIN_POINTS: f32 = 20.0;
 const MIN_TIMES_USUAL: f32 = 1.6;
 /// Longest watermark in characters; longer text is only rotated text.
 const MAX_CHARACTERS: usize = 80;
-/// Pieces of text on one page that are looked at.
+/// Text spans on one page that are looked at.
 const MAX_CANDIDATES: usize = 200;
 /// Sine of the least angle to the edges of the page at which text counts as diagonal: about 8 degrees.
 const MIN_SLOPE: f32 = 0.14;
-/// Least number of pieces of text that a watermark overlaps, unless it is on several pages.
+/// Least number of text spans that a watermark overlaps, unless it is on several pages.
 const MIN_COVERED: usize = 2;
 /// Gap between words, in sizes of letters.
 const MIN_WORD_GAP: f32 = 0.2;
@@ -28,7 +28,7 @@ pub(super) struct Candidate {
     pub(super) text: String,
     /// It can only be a watermark, even on a single page.
     is_certain: bool,
-    /// Its pieces, with their indices among the pieces of the page.
+    /// Its spans, with their indices among the spans of the page.
     spans: Vec<(usize, TextSpan)>,
 }
 
@@ -56,8 +56,8 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
         }
     }
     candidates.retain(|candidate| candidate.text.chars().count() <= MAX_CHARACTERS);
-    let pieces = candidates.iter().flat_map(|it| &it.spans);
-    let taken: BTreeSet<usize> = pieces.map(|(at, _)| *at).collect();
+    let covered_spans = candidates.iter().flat_map(|it| &it.spans);
+    let taken: BTreeSet<usize> = covered_spans.map(|(at, _)| *at).collect();
     let mut at = 0;
     spans.retain(|_| {
         at += 1;
@@ -80,7 +80,7 @@ fn lies_over_text(span: &TextSpan, spans: &[TextSpan], found: &BTreeMap<usize, b
     others.take(MIN_COVERED).count() == MIN_COVERED
 }
 
-/// Adds a piece to the words before it, or begins others.
+/// Adds a span to the words before it, or begins others.
 fn add(candidates: &mut Vec<Candidate>, at: usize, span: &TextSpan, is_certain: bool) {
     if let Some(last) = candidates.last_mut()
         && let Some((_, before)) = last.spans.last()
@@ -125,12 +125,12 @@ fn is_tilted(span: &TextSpan) -> bool {
     length > 0.0 && dx.abs() > MIN_SLOPE * length && dy.abs() > MIN_SLOPE * length
 }
 
-/// From the end of one piece to the begin of the next.
+/// From the end of one span to the begin of the next.
 fn distance(a: &TextSpan, b: &TextSpan) -> f32 {
     (b.x - a.end_x).hypot(b.y - a.end_y)
 }
 
-/// Whether two pieces are words of one line.
+/// Whether two spans are words of one line.
 fn continues(a: &TextSpan, b: &TextSpan) -> bool {
     (a.size - b.size).abs() < 0.5 && distance(a, b) < a.size * 1.5
 }

@@ -205,11 +205,11 @@ impl<'o> Blocks<'o> {
             if index > 0 {
                 line.raw(" ; ");
             }
-            for (index, piece) in cell.into_iter().enumerate() {
+            for (index, paragraph) in cell.into_iter().enumerate() {
                 if index > 0 {
                     line.text(" ", Style::default());
                 }
-                line.append(piece);
+                line.append(paragraph);
             }
         }
         if !line.is_blank() {

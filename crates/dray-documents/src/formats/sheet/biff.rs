@@ -28,7 +28,7 @@ const MAX_STYLED_CELLS: usize = 1 << 20;
 
 /// Sizes, positions and formats from the records.
 #[derive(Debug, Default)]
-pub(super) struct RecordLooks {
+pub(super) struct RecordFormats {
     styles: Vec<Style>,
     /// Numbers of styles, by sheet by its place in the file, row, column.
     cells: HashMap<(usize, u32, u32), u16>,
@@ -42,7 +42,7 @@ pub(super) struct RecordLooks {
     scanned: usize,
 }
 
-impl RecordLooks {
+impl RecordFormats {
     /// The style of a cell.
     pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
         let number = self.cells.get(&(sheet, row, column));
@@ -137,7 +137,7 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
 ///
 /// [`Failure::Encrypted`]; the memory limit if the rectangles around the cells of all sheets would be too large; damage
 /// if a sheet is outside of the stream.
-pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordLooks, Failure> {
+pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordFormats, Failure> {
     let mut at = 0;
     let mut records = StyleRecords::default();
     let mut sheets: Vec<usize> = Vec::new();
@@ -146,21 +146,21 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordLooks, Failure> {
         match kind {
             0x2F if u16_at(data, 0) != Some(0) => return Err(Failure::Encrypted),
             0x85 => {
-                let place = data
+                let sheet_offset = data
                     .get(..4)
                     .and_then(|b| b.try_into().ok())
                     .map(u32::from_le_bytes)
-                    .and_then(|place| usize::try_from(place).ok())
-                    .filter(|place| *place < stream.len());
-                sheets.push(place.ok_or(Failure::Corrupt(Damage::Truncated))?);
+                    .and_then(|sheet_offset| usize::try_from(sheet_offset).ok())
+                    .filter(|sheet_offset| *sheet_offset < stream.len());
+                sheets.push(sheet_offset.ok_or(Failure::Corrupt(Damage::Truncated))?);
             }
             0x0A => break,
             _ => records.note(kind, data),
         }
     }
-    let mut seen = RecordLooks {
+    let mut seen = RecordFormats {
         styles: records.into_styles(),
-        ..RecordLooks::default()
+        ..RecordFormats::default()
     };
     let mut all = 0_u64;
     let distinct: HashSet<usize> = sheets.iter().copied().collect();
@@ -168,10 +168,10 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordLooks, Failure> {
         // Two sheets in one place: a file that names it often enough would be read as often.
         return Err(Failure::Corrupt(Damage::Structure));
     }
-    for (index, place) in sheets.into_iter().enumerate() {
-        let mut size = look_at_sheet(stream, place, index, &mut seen);
+    for (index, sheet_offset) in sheets.into_iter().enumerate() {
+        let mut size = look_at_sheet(stream, sheet_offset, index, &mut seen);
         if size > MAX_RECTANGLE {
-            size = seen.moved.move_together(stream, index, place);
+            size = seen.moved.move_together(stream, index, sheet_offset);
         }
         all += size;
         if all > MAX_CELLS {
@@ -186,8 +186,13 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordLooks, Failure> {
 }
 
 /// The cells of the rectangle around all that a sheet uses.
-fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut RecordLooks) -> u64 {
-    let mut at = place;
+fn look_at_sheet(
+    stream: &[u8],
+    sheet_offset: usize,
+    index: usize,
+    seen: &mut RecordFormats,
+) -> u64 {
+    let mut at = sheet_offset;
     let mut depth = 0_u32;
     let mut rows: Option<(u16, u16)> = None;
     let mut columns: Option<(u16, u16)> = None;
@@ -220,7 +225,7 @@ fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut RecordLoo
         }
     }
     // Counted to the last record that was read, for sheets that begin inside each other.
-    seen.scanned += at - place;
+    seen.scanned += at - sheet_offset;
     let size = |range: Option<(u16, u16)>| {
         range.map_or(0, |(first, last)| u64::from(last) - u64::from(first) + 1)
     };
@@ -246,7 +251,7 @@ fn claimed_cells(data: &[u8]) -> u64 {
 }
 
 /// Stores the format of a cell, unless it is the default.
-fn note_cell(seen: &mut RecordLooks, cell: (usize, u32, u32), number: u16) {
+fn note_cell(seen: &mut RecordFormats, cell: (usize, u32, u32), number: u16) {
     let style = seen.styles.get(usize::from(number));
     let plain = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
     if !plain && seen.cells.len() < MAX_STYLED_CELLS {
@@ -276,8 +281,8 @@ mod tests {
         let mut out = Vec::new();
         put(&mut out, 0x809, &[0; 16]);
         put(&mut out, 0xE0, &[0, 0, 9, 0]);
-        let place = out.len() + 4 + 8 + 4;
-        let mut sheet = u32::try_from(place).unwrap().to_le_bytes().to_vec();
+        let sheet_offset = out.len() + 4 + 8 + 4;
+        let mut sheet = u32::try_from(sheet_offset).unwrap().to_le_bytes().to_vec();
         sheet.extend([0; 4]);
         put(&mut out, 0x85, &sheet);
         put(&mut out, 0x0A, &[]);

@@ -20,10 +20,10 @@ pub(super) struct Context<'a> {
 
 impl Context<'_> {
     /// The style of a cell. Conditional formats may change its colours, so its text then counts as visible.
-    fn style(&self, number: Option<usize>, place: (u64, u32)) -> Style {
+    fn style(&self, number: Option<usize>, cell_ref: (u64, u32)) -> Style {
         let style = number.and_then(|at| self.styles.get(at));
         let mut style = style.cloned().unwrap_or_default();
-        if style.is_invisible && self.coloured.iter().any(|area| area.holds(place)) {
+        if style.is_invisible && self.coloured.iter().any(|area| area.holds(cell_ref)) {
             style.is_invisible = false;
         }
         style

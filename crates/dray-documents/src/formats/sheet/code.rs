@@ -21,7 +21,7 @@ pub(super) struct Code {
 /// A part of a code, for some of the numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Section {
-    pieces: Vec<FormatToken>,
+    tokens: Vec<FormatToken>,
     /// `%`, each a factor of 100.
     percents: usize,
     /// Commas after the last digit; each divides by a thousand.
@@ -95,7 +95,7 @@ impl Code {
             && self
                 .sections
                 .last()
-                .is_some_and(|its| its.pieces.is_empty() && !its.is_general)
+                .is_some_and(|its| its.tokens.is_empty() && !its.is_general)
     }
 
     /// A number in this format; `None` if the code has parts that this module does not apply.
@@ -117,7 +117,7 @@ impl Code {
         if section.is_general {
             return Some(ShownNumber::Text(section.around(&number_text(value))));
         }
-        if section.pieces.is_empty() {
+        if section.tokens.is_empty() {
             return Some(ShownNumber::Nothing);
         }
         let (text, rounded) = section.apply(value.abs());
@@ -140,10 +140,10 @@ type Chars<'c> = std::iter::Peekable<std::str::Chars<'c>>;
 
 impl Section {
     fn literal(&mut self, text: &str) {
-        if let Some(FormatToken::Literal(last)) = self.pieces.last_mut() {
+        if let Some(FormatToken::Literal(last)) = self.tokens.last_mut() {
             last.push_str(text);
         } else if !text.is_empty() {
-            self.pieces.push(FormatToken::Literal(text.to_owned()));
+            self.tokens.push(FormatToken::Literal(text.to_owned()));
         }
     }
 
@@ -171,8 +171,8 @@ impl Section {
             }
             '0' | '#' | '?' => self.digit(c),
             '.' => {
-                if self.decimals == (0, 0) && !self.pieces.contains(&FormatToken::Decimals) {
-                    self.pieces.push(FormatToken::Decimals);
+                if self.decimals == (0, 0) && !self.tokens.contains(&FormatToken::Decimals) {
+                    self.tokens.push(FormatToken::Decimals);
                 }
             }
             ',' => self.comma(chars),
@@ -207,14 +207,14 @@ impl Section {
     }
 
     fn digit(&mut self, c: char) {
-        if self.pieces.contains(&FormatToken::Decimals) {
+        if self.tokens.contains(&FormatToken::Decimals) {
             self.decimals.0 = (self.decimals.0 + 1).min(MAX_DECIMALS);
             if c == '0' {
                 self.decimals.1 = self.decimals.0;
             }
         } else {
             self.whole += usize::from(c == '0' || self.whole > 0);
-            self.pieces.push(FormatToken::Digit(c == '0'));
+            self.tokens.push(FormatToken::Digit(c == '0'));
         }
     }
 
@@ -222,9 +222,9 @@ impl Section {
     fn comma(&mut self, chars: &Chars<'_>) {
         let next = chars.clone().find(|c| *c != ',');
         let before = self
-            .pieces
+            .tokens
             .iter()
-            .any(|piece| matches!(piece, FormatToken::Digit(_)));
+            .any(|token| matches!(token, FormatToken::Digit(_)));
         match next {
             Some('0' | '#' | '?') if before => self.grouped = true,
             _ if before => self.thousandths += 1,
@@ -233,13 +233,13 @@ impl Section {
     }
 
     fn shows_digits(&self) -> bool {
-        let mut digits = self.pieces.iter();
-        digits.any(|piece| matches!(piece, FormatToken::Digit(_) | FormatToken::Decimals))
+        let mut digits = self.tokens.iter();
+        digits.any(|token| matches!(token, FormatToken::Digit(_) | FormatToken::Decimals))
     }
 
     /// A text between the literals of the section.
     fn around(&self, text: &str) -> String {
-        let literals = self.pieces.iter().filter_map(|piece| match piece {
+        let literals = self.tokens.iter().filter_map(|token| match token {
             FormatToken::Literal(text) => Some(text.as_str()),
             _ => None,
         });
@@ -270,23 +270,23 @@ impl Section {
         let whole = whole.trim_start_matches('0');
         let kept = fraction.trim_end_matches('0').len().max(self.decimals.1);
         let fraction = fraction.get(..kept).unwrap_or(fraction);
-        let said = digits.parse().unwrap_or(value) / self.factor();
-        let places = self
-            .pieces
+        let number = digits.parse().unwrap_or(value) / self.factor();
+        let decimals = self
+            .tokens
             .iter()
-            .filter(|piece| matches!(piece, FormatToken::Digit(_)))
+            .filter(|token| matches!(token, FormatToken::Digit(_)))
             .count();
         let mut left = whole.len().max(self.whole);
         let padded = format!("{}{whole}", "0".repeat(left - whole.len()));
         let mut chars = padded.chars();
         let mut text = String::new();
-        let mut place = 0;
-        for piece in &self.pieces {
-            match piece {
+        let mut position = 0;
+        for token in &self.tokens {
+            match token {
                 FormatToken::Literal(literal) => text.push_str(literal),
                 FormatToken::Digit(_) => {
                     // The first placeholder gets all digits without a placeholder.
-                    let behind = places - place - 1;
+                    let behind = decimals - position - 1;
                     while left > behind {
                         text.extend(chars.next());
                         left -= 1;
@@ -294,10 +294,10 @@ impl Section {
                             text.push(',');
                         }
                     }
-                    place += 1;
+                    position += 1;
                 }
                 FormatToken::Decimals => {
-                    if places == 0 && !whole.is_empty() {
+                    if decimals == 0 && !whole.is_empty() {
                         text.push_str(whole);
                     }
                     if !fraction.is_empty() {
@@ -307,7 +307,7 @@ impl Section {
                 }
             }
         }
-        (text, if self.shows_digits() { said } else { value })
+        (text, if self.shows_digits() { number } else { value })
     }
 }
 

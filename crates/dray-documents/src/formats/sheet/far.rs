@@ -46,16 +46,16 @@ impl MovedCells {
         };
         for (at, row, first, last) in cells {
             let mut put = |at: usize, bytes: [u8; 2]| {
-                if let Some(place) = stream.get_mut(at..at + 2) {
-                    place.copy_from_slice(&bytes);
+                if let Some(field) = stream.get_mut(at..at + 2) {
+                    field.copy_from_slice(&bytes);
                 }
             };
             put(at + 4, rank(&rows, row));
             put(at + 6, rank(&columns, first));
             if last > first {
                 let length = usize::from(u16_at(stream, at + 2).unwrap_or(0));
-                if let Some(place) = stream.get_mut(at + 4 + length - 2..at + 4 + length) {
-                    place.copy_from_slice(&rank(&columns, last));
+                if let Some(field) = stream.get_mut(at + 4 + length - 2..at + 4 + length) {
+                    field.copy_from_slice(&rank(&columns, last));
                 }
             }
         }

@@ -222,13 +222,13 @@ impl Sheet<'_> {
             .or_else(of_column)
     }
 
-    fn is_cell_hidden(&self, style: &str, cell: &Cell, place: (u64, u32)) -> bool {
+    fn is_cell_hidden(&self, style: &str, cell: &Cell, cell_ref: (u64, u32)) -> bool {
         self.styles.hides_value(style, cell.value)
             // Text with its own style may have another colour than the cell.
             || (!cell.is_styled
                 && self.styles.hides_by_color(style)
                 // A conditional format may change the background, so the contrast is unknown.
-                && !self.coloured.iter().any(|area| area.holds(place)))
+                && !self.coloured.iter().any(|area| area.holds(cell_ref)))
     }
 
     fn merge(&mut self, e: &Element<'_>, (row, column): (u64, u32)) {
@@ -361,9 +361,9 @@ impl TypedValue {
         let Some(rounded) = as_displayed(&exact, displayed) else {
             return format!("{exact}{unit}");
         };
-        let said = rounded.parse::<f64>().unwrap_or(0.0);
+        let number = rounded.parse::<f64>().unwrap_or(0.0);
         // The display may have lost precision that a reader needs, so both are shown.
-        if (said - value * factor).abs() > (value * factor).abs() * MAX_LOSS {
+        if (number - value * factor).abs() > (value * factor).abs() * MAX_LOSS {
             return format!("{rounded}{unit} ({exact}{unit})");
         }
         format!("{rounded}{unit}")

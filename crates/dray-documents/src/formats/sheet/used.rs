@@ -209,10 +209,10 @@ impl SheetReader {
     }
 
     /// Where a cell leads to.
-    pub(super) fn link(&mut self, place: (u64, u32), url: &str) {
+    pub(super) fn link(&mut self, cell_ref: (u64, u32), url: &str) {
         let url = url.trim();
         if !url.is_empty() && url.len() <= MAX_URL_BYTES && self.links.len() < MAX_LINKS {
-            self.links.insert(place, url.to_owned());
+            self.links.insert(cell_ref, url.to_owned());
         }
     }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xls};
 
-use super::biff::{self, RecordLooks};
+use super::biff::{self, RecordFormats};
 use super::format::Format;
 use super::style::{CellText, Style};
 use super::used::{MergedArea, SheetReader};
@@ -65,7 +65,7 @@ pub(super) fn convert(
 }
 
 /// Checks the stream of the workbook.
-fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordLooks, Failure> {
+fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordFormats, Failure> {
     let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -98,7 +98,7 @@ fn write_sheet(
     book: &mut Xls<Cursor<Vec<u8>>>,
     index: usize,
     name: &str,
-    seen: &RecordLooks,
+    seen: &RecordFormats,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let mut used = SheetReader::new(out);

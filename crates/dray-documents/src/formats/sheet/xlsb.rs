@@ -6,7 +6,7 @@ use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
 
 use super::used::SheetReader;
 use super::xls::{value_text, within_limits};
-use super::xlsb_looks::WorkbookLooks;
+use super::xlsb_looks::WorkbookFormats;
 use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::ConversionHint;
@@ -23,7 +23,7 @@ pub(super) fn convert(
     within_limits(input, out)?;
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
-    let looks = WorkbookLooks::read(input, out);
+    let looks = WorkbookFormats::read(input, out);
     let looks = spare_failure(looks, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
@@ -63,7 +63,7 @@ pub(super) fn convert(
 fn read_sheet(
     book: &mut Xlsb<&mut dyn Input>,
     (index, name): (usize, &str),
-    looks: &WorkbookLooks,
+    looks: &WorkbookFormats,
     used: &mut SheetReader,
     out: &Markdown,
 ) -> Result<(), Failure> {

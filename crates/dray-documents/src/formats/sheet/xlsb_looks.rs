@@ -33,15 +33,15 @@ const RECORDS_PER_CHECK: usize = 4096;
 
 /// The hidden parts and cell styles of a workbook.
 #[derive(Debug, Default)]
-pub(super) struct WorkbookLooks {
+pub(super) struct WorkbookFormats {
     /// The sheets in the order of the workbook.
-    pub(super) sheets: Vec<SheetLooks>,
+    pub(super) sheets: Vec<SheetFormats>,
     styles: Vec<Style>,
 }
 
 /// The hidden parts and cell styles of a sheet. Rows and columns count from zero.
 #[derive(Debug, Default)]
-pub(super) struct SheetLooks {
+pub(super) struct SheetFormats {
     pub(super) hidden_rows: Vec<u32>,
     /// Hidden columns: first and last, inclusive.
     pub(super) hidden_columns: Vec<(u32, u32)>,
@@ -49,7 +49,7 @@ pub(super) struct SheetLooks {
     cells: HashMap<(u32, u32), u32>,
 }
 
-impl WorkbookLooks {
+impl WorkbookFormats {
     /// Reads the parts of a workbook.
     pub(super) fn read(input: &mut dyn Input, out: &Markdown) -> Result<Self, Failure> {
         let budget = std::rc::Rc::clone(out.budget());
@@ -76,7 +76,7 @@ impl WorkbookLooks {
             .filter(|(kind, _)| *kind == SHEET_RECORD)
             .map(|(_, data)| wide(data, 8))
         {
-            let mut sheet = SheetLooks::default();
+            let mut sheet = SheetFormats::default();
             let part = id
                 .and_then(|(id, _)| relations.get(&id))
                 .map(|it| it.target.clone());
@@ -102,7 +102,7 @@ impl WorkbookLooks {
     }
 }
 
-impl SheetLooks {
+impl SheetFormats {
     fn read(
         &mut self,
         bytes: &[u8],

@@ -134,10 +134,10 @@ fn write_sheet(
         Ok(links) => {
             // The table is complete at this point, so a damaged part of links or comments only loses these.
             let more = package.relations(&sheet.part).and_then(|relations| {
-                for (place, id) in links {
+                for (cell_ref, id) in links {
                     // Links to places of the workbook lead nowhere in Markdown.
                     if let Some(relation) = relations.get(&id).filter(|r| r.external) {
-                        used.link(place, &relation.target);
+                        used.link(cell_ref, &relation.target);
                     }
                 }
                 sheet_comments(&relations, package, &mut used)

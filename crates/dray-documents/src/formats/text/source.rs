@@ -61,15 +61,15 @@ pub(crate) fn line_feeds(text: String) -> String {
         return text;
     }
     let mut out = String::with_capacity(text.len());
-    for (index, piece) in text.split('\r').enumerate() {
-        let piece = if index == 0 {
-            piece
+    for (index, line) in text.split('\r').enumerate() {
+        let line = if index == 0 {
+            line
         } else {
             out.push('\n');
             // The LF of a CRLF is removed; its CR was written as LF.
-            piece.strip_prefix('\n').unwrap_or(piece)
+            line.strip_prefix('\n').unwrap_or(line)
         };
-        out.push_str(piece);
+        out.push_str(line);
     }
     out
 }

@@ -50,12 +50,12 @@ pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Lim
             Event::Start(tag) => {
                 let name = tag.local_name();
                 // Only direct children count: deeper ones of the same name belong to other vocabularies.
-                let place = within.map_or(depth <= 2, |entry| depth == entry + 1);
+                let is_in_place = within.map_or(depth <= 2, |entry| depth == entry + 1);
                 if matches!(name.as_ref(), "item" | "entry") && within.is_none() {
                     budget.element()?;
                     feed.entries.push(Entry::default());
                     within = Some(depth);
-                } else if place && is_field(name.as_ref()) {
+                } else if is_in_place && is_field(name.as_ref()) {
                     let Ok(inner) = reader.read_text(tag.name()) else {
                         return Ok(None);
                     };
@@ -78,8 +78,8 @@ pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Lim
             _ => {}
         }
     }
-    let told = depth == 0 && !(feed.entries.is_empty() && feed.about.title.is_empty());
-    Ok(told.then_some(feed))
+    let is_known = depth == 0 && !(feed.entries.is_empty() && feed.about.title.is_empty());
+    Ok(is_known.then_some(feed))
 }
 
 /// Whether an element is one of those that are shown.

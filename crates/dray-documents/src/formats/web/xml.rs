@@ -108,8 +108,8 @@ impl Printer {
                     self.line();
                 }
                 self.open = false;
-                for piece in ["</", name.as_ref(), ">"] {
-                    self.push(piece);
+                for part in ["</", name.as_ref(), ">"] {
+                    self.push(part);
                 }
             }
             Event::Text(text) => self.collect(&text)?,
@@ -151,13 +151,13 @@ impl Printer {
         Ok(())
     }
 
-    /// Pieces on a separate line.
-    fn own_line(&mut self, pieces: [&str; 3]) {
+    /// Parts on a separate line.
+    fn own_line(&mut self, parts: [&str; 3]) {
         self.end_text();
         self.open = false;
         self.line();
-        for piece in pieces {
-            self.push(piece);
+        for part in parts {
+            self.push(part);
         }
     }
 

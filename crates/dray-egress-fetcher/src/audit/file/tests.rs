@@ -14,7 +14,7 @@ use super::*;
 use crate::config::AuditFormat;
 
 const TEST_TERMS: QueueTerms = QueueTerms {
-    place: AuditPlace::File,
+    place: AuditDestination::File,
     format: AuditFormat::Json,
     sample_percent: 100,
 };
@@ -161,7 +161,7 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
             file: File::options().write(true).open("/dev/full").unwrap(),
             size: 0,
         },
-        place: AuditPlace::File,
+        place: AuditDestination::File,
         queued_bytes: Arc::clone(&queued_bytes),
         metrics,
     };

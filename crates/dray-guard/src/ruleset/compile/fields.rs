@@ -187,14 +187,14 @@ impl Compiler {
     ) {
         let kind = part.as_str();
         let offset = name.span().start;
-        let place = format!("{}:{}", file.name, file.line_at(offset));
+        let location = format!("{}:{}", file.name, file.line_at(offset));
         let key = (part, name.as_ref().clone());
         if let Some(first) = self.names.get(&key) {
             let problem = format!("{kind} {:?} exists at {first}", name.as_ref());
             let remedy = "Rename one of them, or put their rules together.";
             self.problems.push(file.problem(offset, problem, remedy));
         } else {
-            self.names.insert(key, place);
+            self.names.insert(key, location);
         }
     }
 }

@@ -206,12 +206,12 @@ async fn store_bytes(
             writer.abort().await;
             return Err(too_large_failure(limits.max_bytes));
         }
-        write_piece(&mut writer, bytes).await?;
+        write_chunk(&mut writer, bytes).await?;
     }
     Ok((writer, head))
 }
 
-async fn write_piece(writer: &mut ArtifactWriter, bytes: Bytes) -> Result<(), RequestFailure> {
+async fn write_chunk(writer: &mut ArtifactWriter, bytes: Bytes) -> Result<(), RequestFailure> {
     writer.write(bytes).await.map_err(|error| match error {
         PutError::TooLarge { limit } => too_large_failure(ByteSize::bytes(limit)),
         error => store_failure(&error),

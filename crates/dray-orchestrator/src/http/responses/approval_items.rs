@@ -33,15 +33,15 @@ pub(super) fn approval_item(request: &ApprovalRequest) -> Value {
 ///
 /// 400 with the place in `param`.
 pub(super) fn approval_call(
-    place: &str,
+    field: &str,
     item: &Map<String, Value>,
 ) -> Result<Value, RequestFailure> {
-    let id = call_id(&text_of(place, item, "id")?);
-    let arguments = text_of(place, item, "arguments")?;
+    let id = call_id(&text_of(field, item, "id")?);
+    let arguments = text_of(field, item, "arguments")?;
     let shown = json!({
-        "tool": text_of(place, item, "name")?,
+        "tool": text_of(field, item, "name")?,
         "arguments": serde_json::from_str::<Map<String, Value>>(&arguments)
-            .map_err(|_| invalid(&format!("{place}.arguments"), "It must be the text of a JSON object."))?,
+            .map_err(|_| invalid(&format!("{field}.arguments"), "It must be the text of a JSON object."))?,
     });
     Ok(json!({
         "id": id,
@@ -56,19 +56,19 @@ pub(super) fn approval_call(
 ///
 /// 400 with the place in `param`.
 pub(super) fn approval_result(
-    place: &str,
+    field: &str,
     item: &Map<String, Value>,
 ) -> Result<(Value, String), RequestFailure> {
-    let id = call_id(&text_of(place, item, "approval_request_id")?);
+    let id = call_id(&text_of(field, item, "approval_request_id")?);
     let Some(approve) = item.get("approve").and_then(Value::as_bool) else {
         return Err(invalid(
-            &format!("{place}.approve"),
+            &format!("{field}.approve"),
             "It must be true or false.",
         ));
     };
     let reason = match item.get("reason") {
         None | Some(Value::String(_)) => item.get("reason"),
-        Some(_) => return Err(invalid(&format!("{place}.reason"), "It must be a string.")),
+        Some(_) => return Err(invalid(&format!("{field}.reason"), "It must be a string.")),
     };
     let answer = json!({ "approve": approve, "reason": reason });
     let result = json!({"role": "tool", "tool_call_id": id, "content": answer.to_string()});

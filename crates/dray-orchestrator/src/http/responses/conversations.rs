@@ -172,8 +172,8 @@ fn take_items(body: &mut Map<String, Value>) -> Result<Vec<Value>, RequestFailur
         Some(items @ Value::Array(_)) => match read_input(items) {
             Ok(read) => Ok(read.items),
             Err(mut failure) => {
-                let place = failure.param.take().unwrap_or_default();
-                let rest = place.strip_prefix("input").unwrap_or(&place);
+                let field = failure.param.take().unwrap_or_default();
+                let rest = field.strip_prefix("input").unwrap_or(&field);
                 failure.param = Some(format!("items{rest}").into());
                 Err(failure)
             }

@@ -260,7 +260,7 @@ async fn spawn_driver(
 }
 
 fn stream_response(receiver: mpsc::Receiver<Bytes>) -> Response {
-    let pieces = stream::unfold(receiver, |mut receiver| async move {
+    let events = stream::unfold(receiver, |mut receiver| async move {
         let bytes = receiver.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(bytes), receiver))
     });
@@ -268,5 +268,5 @@ fn stream_response(receiver: mpsc::Receiver<Bytes>) -> Response {
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, Body::from_stream(pieces)).into_response()
+    (headers, Body::from_stream(events)).into_response()
 }

@@ -21,14 +21,14 @@ pub(super) enum InputPart {
 ///
 /// 400 with the place in `param`.
 pub(super) fn read_part(
-    place: &str,
+    field: &str,
     is_answer: bool,
     part: &Value,
 ) -> Result<InputPart, RequestFailure> {
     let text = |name: &str| part.get(name).and_then(Value::as_str);
     let kind = text("type").unwrap_or_default();
     let required = |name: &str| {
-        text(name).ok_or_else(|| invalid(&format!("{place}.{name}"), "It is required."))
+        text(name).ok_or_else(|| invalid(&format!("{field}.{name}"), "It is required."))
     };
     let content = match (kind, is_answer) {
         ("input_text", false) | ("output_text", true) => {
@@ -41,7 +41,7 @@ pub(super) fn read_part(
                 json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
             }
             (None, Some(id)) => json!({"type": "file", "file": {"file_id": id}}),
-            _ => return Err(invalid(place, "It needs either 'image_url' or 'file_id'.")),
+            _ => return Err(invalid(field, "It needs either 'image_url' or 'file_id'.")),
         },
         ("input_file", false) => {
             let name = text("filename");
@@ -55,7 +55,7 @@ pub(super) fn read_part(
                 (None, None, Some(url)) => return Ok(InputPart::Link(linked_file(url, name))),
                 _ => {
                     let message = "It needs one of 'file_data', 'file_id' and 'file_url'.";
-                    return Err(invalid(place, message));
+                    return Err(invalid(field, message));
                 }
             }
         }
@@ -64,7 +64,7 @@ pub(super) fn read_part(
         }
         _ => {
             let reason = "parts of this type are not supported in a message of this role";
-            return Err(unsupported_failure(format!("{place}.type"), reason));
+            return Err(unsupported_failure(format!("{field}.type"), reason));
         }
     };
     Ok(InputPart::Content(content))
@@ -78,7 +78,7 @@ fn linked_file(url: &str, name: Option<&str>) -> Value {
 }
 
 /// The result of a call as text.
-pub(super) fn output_text(place: &str, output: Option<&Value>) -> Result<String, RequestFailure> {
+pub(super) fn output_text(field: &str, output: Option<&Value>) -> Result<String, RequestFailure> {
     match output {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) => {
@@ -87,15 +87,15 @@ pub(super) fn output_text(place: &str, output: Option<&Value>) -> Result<String,
                 let kind = part.get("type").and_then(Value::as_str);
                 let text = part.get("text").and_then(Value::as_str);
                 let Some(text) = text.filter(|_| kind == Some("input_text")) else {
-                    let place = format!("{place}.output.{number}.type");
-                    return Err(unsupported_failure(place, "results of functions are text"));
+                    let field = format!("{field}.output.{number}.type");
+                    return Err(unsupported_failure(field, "results of functions are text"));
                 };
                 whole.push_str(text);
             }
             Ok(whole)
         }
         _ => Err(invalid(
-            &format!("{place}.output"),
+            &format!("{field}.output"),
             "It must be a string or a list of parts.",
         )),
     }

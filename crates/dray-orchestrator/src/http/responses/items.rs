@@ -56,12 +56,12 @@ pub(super) fn read_items(items: Vec<Value>) -> Result<InputItems, RequestFailure
     }
     let mut read = InputItems::default();
     for (index, item) in items.into_iter().enumerate() {
-        let place = format!("input.{index}");
+        let field = format!("input.{index}");
         let Value::Object(mut item) = item else {
-            return Err(invalid(&place, "It must be an object."));
+            return Err(invalid(&field, "It must be an object."));
         };
         item.retain(|_, value| !value.is_null());
-        read.add(&place, index, &mut item)?;
+        read.add(&field, index, &mut item)?;
         read.items.push(Value::Object(item));
     }
     Ok(read)
@@ -70,28 +70,28 @@ pub(super) fn read_items(items: Vec<Value>) -> Result<InputItems, RequestFailure
 impl InputItems {
     fn add(
         &mut self,
-        place: &str,
+        field: &str,
         index: usize,
         item: &mut Map<String, Value>,
     ) -> Result<(), RequestFailure> {
         let kind = item.get("type").and_then(Value::as_str);
         match kind.unwrap_or("message").to_owned().as_str() {
             "message" => {
-                let message = read_message(place, item)?;
+                let message = read_message(field, item)?;
                 self.push(index, message);
             }
             "function_call" => {
                 let call = json!({
-                    "id": text_of(place, item, "call_id")?,
+                    "id": text_of(field, item, "call_id")?,
                     "type": "function",
-                    "function": {"name": text_of(place, item, "name")?, "arguments": text_of(place, item, "arguments")?},
+                    "function": {"name": text_of(field, item, "name")?, "arguments": text_of(field, item, "arguments")?},
                 });
                 set_id(item, "fc_");
                 self.add_call(index, call);
             }
             "function_call_output" => {
-                let id = text_of(place, item, "call_id")?;
-                let content = output_text(place, item.get("output"))?;
+                let id = text_of(field, item, "call_id")?;
+                let content = output_text(field, item.get("output"))?;
                 set_id(item, "fco_");
                 self.add_result(
                     index,
@@ -100,11 +100,11 @@ impl InputItems {
                 );
             }
             "mcp_approval_request" => {
-                let call = approval_call(place, item)?;
+                let call = approval_call(field, item)?;
                 self.add_call(index, call);
             }
             "mcp_approval_response" => {
-                let (result, id) = approval_result(place, item)?;
+                let (result, id) = approval_result(field, item)?;
                 set_id(item, "mcpa_");
                 self.add_result(index, result, &id);
             }
@@ -115,11 +115,11 @@ impl InputItems {
             "item_reference" => {
                 let reason =
                     "items are sent whole, or come with 'previous_response_id' or 'conversation'";
-                return Err(unsupported_failure(format!("{place}.type"), reason));
+                return Err(unsupported_failure(format!("{field}.type"), reason));
             }
             _ => {
                 let reason = "items of this type are not supported";
-                return Err(unsupported_failure(format!("{place}.type"), reason));
+                return Err(unsupported_failure(format!("{field}.type"), reason));
             }
         }
         Ok(())
@@ -172,11 +172,11 @@ impl InputItems {
 }
 
 /// The message of an item, which gets an id and a list of parts.
-fn read_message(place: &str, item: &mut Map<String, Value>) -> Result<Value, RequestFailure> {
-    let role = text_of(place, item, "role")?;
+fn read_message(field: &str, item: &mut Map<String, Value>) -> Result<Value, RequestFailure> {
+    let role = text_of(field, item, "role")?;
     if !matches!(role.as_str(), "user" | "assistant" | "system" | "developer") {
         let message = "It must be 'user', 'assistant', 'system' or 'developer'.";
-        return Err(invalid(&format!("{place}.role"), message));
+        return Err(invalid(&format!("{field}.role"), message));
     }
     let is_answer = role == "assistant";
     let mut message = Map::new();
@@ -195,8 +195,8 @@ fn read_message(place: &str, item: &mut Map<String, Value>) -> Result<Value, Req
             let mut content = Vec::with_capacity(parts.len());
             let mut links = Vec::new();
             for (number, part) in parts.iter().enumerate() {
-                let place = format!("{place}.content.{number}");
-                match read_part(&place, is_answer, part)? {
+                let field = format!("{field}.content.{number}");
+                match read_part(&field, is_answer, part)? {
                     InputPart::Content(part) => content.push(part),
                     InputPart::Link(attachment) => links.push(attachment),
                 }
@@ -208,7 +208,7 @@ fn read_message(place: &str, item: &mut Map<String, Value>) -> Result<Value, Req
         }
         _ => {
             let message = "It must be a string or a list of parts.";
-            return Err(invalid(&format!("{place}.content"), message));
+            return Err(invalid(&format!("{field}.content"), message));
         }
     }
     item.insert("type".to_owned(), json!("message"));
@@ -218,13 +218,13 @@ fn read_message(place: &str, item: &mut Map<String, Value>) -> Result<Value, Req
 }
 
 pub(super) fn text_of(
-    place: &str,
+    field: &str,
     item: &Map<String, Value>,
     name: &str,
 ) -> Result<String, RequestFailure> {
     match item.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
-        _ => Err(invalid(&format!("{place}.{name}"), "It must be a string.")),
+        _ => Err(invalid(&format!("{field}.{name}"), "It must be a string.")),
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn list_item(list: McpToolList, output_index: usize) -> (Value, ItemE
             "id": id, "type": "mcp_list_tools", "server_label": list.server, "tools": tools, "error": list.error,
         })
     };
-    let place = json!({"item_id": id, "output_index": output_index});
+    let item_fields = json!({"item_id": id, "output_index": output_index});
     let ending = if list.error.is_some() {
         "response.mcp_list_tools.failed"
     } else {
@@ -50,8 +50,8 @@ pub(super) fn list_item(list: McpToolList, output_index: usize) -> (Value, ItemE
             "response.output_item.added",
             json!({"output_index": output_index, "item": item(&[])}),
         ),
-        ("response.mcp_list_tools.in_progress", place.clone()),
-        (ending, place),
+        ("response.mcp_list_tools.in_progress", item_fields.clone()),
+        (ending, item_fields),
     ];
     (item(&tools), events)
 }
@@ -66,7 +66,7 @@ impl OpenMcpCalls {
                 "arguments": arguments, "output": null, "error": null, "approval_request_id": null,
             })
         };
-        let place =
+        let item_fields =
             |name: &str| json!({"item_id": id, "output_index": output_index, name: call.arguments});
         let events = vec![
             (
@@ -77,8 +77,8 @@ impl OpenMcpCalls {
                 "response.mcp_call.in_progress",
                 json!({"item_id": id, "output_index": output_index}),
             ),
-            ("response.mcp_call_arguments.delta", place("delta")),
-            ("response.mcp_call_arguments.done", place("arguments")),
+            ("response.mcp_call_arguments.delta", item_fields("delta")),
+            ("response.mcp_call_arguments.done", item_fields("arguments")),
         ];
         let shown = item(&call.arguments);
         self.open.push(OpenMcpCall {
@@ -109,9 +109,9 @@ impl OpenMcpCalls {
             item,
             &[("status", json!(status)), (member, json!(end.text))],
         );
-        let place = json!({"item_id": item.get("id"), "output_index": call.output_index});
+        let item_fields = json!({"item_id": item.get("id"), "output_index": call.output_index});
         let done = json!({"output_index": call.output_index, "item": item});
-        vec![(kind, place), ("response.output_item.done", done)]
+        vec![(kind, item_fields), ("response.output_item.done", done)]
     }
 
     /// Ends all calls that run: the response ends before they do.

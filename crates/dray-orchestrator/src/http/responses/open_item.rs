@@ -149,8 +149,9 @@ impl OpenItem {
 
 impl OpenReasoning {
     fn event(&self, output_index: usize, name: &str, value: Value) -> Value {
-        let place = json!({"item_id": self.id, "output_index": output_index, "summary_index": 0});
-        with_member(place, name, value)
+        let item_fields =
+            json!({"item_id": self.id, "output_index": output_index, "summary_index": 0});
+        with_member(item_fields, name, value)
     }
 }
 
@@ -233,10 +234,10 @@ impl OpenMessage {
     }
 
     fn event(&self, output_index: usize, name: &str, value: Value) -> Value {
-        let place = json!({
+        let item_fields = json!({
             "item_id": self.id, "output_index": output_index, "content_index": self.content.len(),
         });
-        with_member(place, name, value)
+        with_member(item_fields, name, value)
     }
 }
 

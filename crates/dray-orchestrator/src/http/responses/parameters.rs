@@ -93,9 +93,9 @@ pub(super) fn take_reasoning(
                 }
             }
             _ => {
-                let place = format!("reasoning.{name}");
+                let field = format!("reasoning.{name}");
                 return Err(unsupported_failure(
-                    place,
+                    field,
                     "the model's service does not have it",
                 ));
             }

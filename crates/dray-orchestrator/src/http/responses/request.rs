@@ -165,11 +165,11 @@ pub(super) fn at_place(mut failure: RequestFailure, items: &[Option<usize>]) -> 
     let Some(param) = failure.param.take() else {
         return failure;
     };
-    let place = response_place(&param, items);
+    let field = response_place(&param, items);
     failure.message = failure
         .message
-        .replace(&format!("'{param}'"), &format!("'{place}'"));
-    failure.param = Some(place.into());
+        .replace(&format!("'{param}'"), &format!("'{field}'"));
+    failure.param = Some(field.into());
     failure
 }
 

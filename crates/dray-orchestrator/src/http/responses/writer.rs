@@ -327,9 +327,9 @@ impl ResponseWriter {
                 "arguments": arguments,
             })
         };
-        let place = json!({"item_id": id, "output_index": index});
+        let item_fields = json!({"item_id": id, "output_index": index});
         let with = |name: &str, value: Value| {
-            let mut body = place.clone();
+            let mut body = item_fields.clone();
             if let Some(body) = body.as_object_mut() {
                 body.insert(name.to_owned(), value);
             }

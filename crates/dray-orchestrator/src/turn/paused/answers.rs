@@ -168,10 +168,10 @@ struct Answer {
 impl Answer {
     fn read(answer: Option<&Message>, paused: &PausedApproval) -> Result<Self, RequestFailure> {
         if let Some(question) = &paused.waiting.question {
-            let asked = &question.asked;
+            let tool_question = &question.asked;
             let answers = match answer {
-                Some(answer) => read_input_answer(answer, &asked.questions)?,
-                None => asked.answered(&UserAnswer::Cancelled).answers,
+                Some(answer) => read_input_answer(answer, &tool_question.questions)?,
+                None => tool_question.answered(&UserAnswer::Cancelled).answers,
             };
             return Ok(Self {
                 decision: decision_of(&answers),

@@ -87,7 +87,7 @@ fn a_caller_may_ask_for_paths_before_it_decides() {
     assert_eq!(hold.finish(resolve).files, ["/a.png", "/d"]);
 }
 
-/// Pieces that make the rules meet each other.
+/// Parts that make the rules meet each other.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just("MEDIA:".to_owned()),
@@ -104,7 +104,7 @@ fn fragment() -> impl Strategy<Value = String> {
 }
 
 fn message() -> impl Strategy<Value = String> {
-    prop::collection::vec(fragment(), 0..24).prop_map(|pieces| pieces.concat())
+    prop::collection::vec(fragment(), 0..24).prop_map(|segments| segments.concat())
 }
 
 proptest! {

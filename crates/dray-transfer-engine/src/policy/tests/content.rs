@@ -55,7 +55,7 @@ fn refuses_a_key_file_whose_private_key_stands_behind_other_text() {
             // Chunks of every length, so that the line of the key is cut at every position.
             for length in 1..key.len() {
                 let mut scanner = Scanner::new();
-                text.chunks(length).for_each(|piece| scanner.push(piece));
+                text.chunks(length).for_each(|chunk| scanner.push(chunk));
                 let refused = |name: &str| {
                     policy
                         .check_key_file(

@@ -113,9 +113,9 @@ impl DownloadDirectory {
         if !answer.is_success() {
             return Err(format!("the link answers with status {}", answer.status()));
         }
-        let told = answer.length();
+        let announced = answer.length();
         // The announced length is checked first, so that a file that is too large is not read.
-        if told.is_some_and(|length| length > MAX_FILE_BYTES) {
+        if announced.is_some_and(|length| length > MAX_FILE_BYTES) {
             return Err(too_large());
         }
         let mut part = self.part()?;
@@ -128,7 +128,7 @@ impl DownloadDirectory {
             part.write_all(&bytes).map_err(write_failure_text)?;
         }
         // A connection that closes early must not count as a complete file.
-        if told.is_some_and(|length| length != size) {
+        if announced.is_some_and(|length| length != size) {
             return Err("the file came cut".to_owned());
         }
         Ok(Some((self.publish(part, attachment)?, size)))

@@ -94,7 +94,7 @@ impl ChatPeer {
             response: silence,
             ..HttpTimeouts::default()
         };
-        let place = PeerAddress {
+        let address = PeerAddress {
             url,
             origin,
             key,
@@ -102,8 +102,8 @@ impl ChatPeer {
             ca_file: chat.ca_file.as_deref(),
         };
         let opened = match &chat.deployment {
-            Some(deployment) => place.deployment(deployment),
-            None => place.plain(named).await,
+            Some(deployment) => address.deployment(deployment),
+            None => address.plain(named).await,
         };
         // The services have started, so a failure must stop them first.
         match (opened, embedded) {

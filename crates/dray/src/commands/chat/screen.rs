@@ -153,10 +153,10 @@ impl ChatScreen {
     ) -> String {
         let line = describe_attachment(attachment, taken);
         if self.json {
-            let mut told = json!({
+            let mut report = json!({
                 "event": "attachment", "type": attachment.kind, "title": attachment.title,
             });
-            let fields = told.as_object_mut();
+            let fields = report.as_object_mut();
             if let Some(fields) = fields {
                 // The content itself is not repeated in the event.
                 let is_held = inline_bytes(attachment).is_some();
@@ -174,7 +174,7 @@ impl ChatScreen {
                     Some(DownloadOutcome::Left) | None => {}
                 }
             }
-            print_event(&told);
+            print_event(&report);
         } else {
             self.note(&line);
         }

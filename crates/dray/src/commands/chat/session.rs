@@ -86,12 +86,12 @@ impl<'a> ChatSession<'a> {
         self.screen.begin();
         let messages = self.book.messages(&question);
         // Dropping the answer closes the connection, which stops the work of the agent.
-        let asked = tokio::select! {
+        let stream = tokio::select! {
             answer = ask::ask_and_show(self.peer, &messages, &mut self.screen) => answer,
             _ = interrupts.recv() => Err(self.interrupt()),
         };
         self.screen.stop();
-        match asked {
+        match stream {
             Ok(answer) => self.answered(question, answer, interrupts).await,
             Err(failure) => {
                 // Kept in the file too, so that `/retry` works in a later chat.

@@ -59,21 +59,21 @@ fn display_message(error: &ChatError) -> String {
 }
 
 /// The failure for a refused key.
-pub(super) fn refused_key_failure(status: u16, said: Option<&str>) -> CommandFailure {
+pub(super) fn refused_key_failure(status: u16, message: Option<&str>) -> CommandFailure {
     chat_failure(
         FaultCode::Denied,
         "not_allowed",
         format!(
             "{} (status {status})",
-            said.unwrap_or("The key is refused.")
+            message.unwrap_or("The key is refused.")
         ),
         "Check the key: --api-key-file names the file that contains it.",
     )
 }
 
-fn of_status(status: u16, said: &str, error: &ChatError) -> CommandFailure {
+fn of_status(status: u16, message: &str, error: &ChatError) -> CommandFailure {
     let (code, detail, advice) = match status {
-        401 | 403 => return refused_key_failure(status, Some(said)),
+        401 | 403 => return refused_key_failure(status, Some(message)),
         404 => (
             FaultCode::NotFound,
             "not_found",
@@ -93,7 +93,7 @@ fn of_status(status: u16, said: &str, error: &ChatError) -> CommandFailure {
         429 => (FaultCode::RateLimited, "busy", "Wait, then /retry."),
         _ => (FaultCode::Unavailable, "agent_failed", RETRY_ADVICE),
     };
-    let mut fault = Fault::new(code, format!("{said} (status {status})"))
+    let mut fault = Fault::new(code, format!("{message} (status {status})"))
         .detail(detail)
         .advice(advice);
     if let Some(delay) = error.retry_after {

@@ -236,8 +236,8 @@ async fn read_sample() -> Result<(), String> {
     if output.status.success() && String::from_utf8_lossy(&output.stdout).contains(SAMPLE_TEXT) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let first = said.lines().next().unwrap_or("it printed no reason");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let first = stderr.lines().next().unwrap_or("it printed no reason");
     Err(first.trim_start_matches("error: ").to_owned())
 }
 

@@ -24,8 +24,8 @@ pub(super) async fn check_name_servers(
     }
     match configured_servers(config.dns_servers.as_deref()) {
         Ok(servers) => {
-            let asked = servers.iter().map(|server| check_server(*server, limit));
-            futures_util::future::join_all(asked).await
+            let lookup = servers.iter().map(|server| check_server(*server, limit));
+            futures_util::future::join_all(lookup).await
         }
         Err(error) => vec![Finding::problem(
             "name server",
@@ -68,8 +68,8 @@ async fn ask_server(server: SocketAddr, limit: Duration) -> Result<(), DnsError>
         .parse()
         .map_err(|_| failure("no name".to_owned()))?;
     let judge = Judge::new(JudgeConfig::default());
-    let asked = tokio::time::timeout(limit, resolver.lookup(&name, &judge)).await;
-    asked.map_err(|_| DnsError::Timeout)?.map(drop)
+    let lookup = tokio::time::timeout(limit, resolver.lookup(&name, &judge)).await;
+    lookup.map_err(|_| DnsError::Timeout)?.map(drop)
 }
 
 #[cfg(test)]

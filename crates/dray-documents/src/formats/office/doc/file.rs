@@ -151,7 +151,7 @@ pub(super) fn text_pieces(file: &File) -> Vec<TextPiece> {
     let mut pieces: Vec<TextPiece> = Vec::new();
     for index in 0..count {
         let descriptor = (count + 1) * 4 + index * 8;
-        let (Some(first), Some(end), Some(place)) = (
+        let (Some(first), Some(end), Some(text_offset)) = (
             offset_at(table, index * 4),
             offset_at(table, index * 4 + 4),
             u32_at(table, descriptor + 2),
@@ -159,14 +159,14 @@ pub(super) fn text_pieces(file: &File) -> Vec<TextPiece> {
             break;
         };
         // Bit 30 is `fCompressed`; then the offset counts double (MS-DOC 2.9.73).
-        let narrow = place & 0x4000_0000 != 0;
-        let place = usize::try_from(place & 0x3FFF_FFFF).unwrap_or(usize::MAX);
+        let narrow = text_offset & 0x4000_0000 != 0;
+        let text_offset = usize::try_from(text_offset & 0x3FFF_FFFF).unwrap_or(usize::MAX);
         let after = pieces.last().map_or(0, |piece| piece.end);
         if first >= after && end > first {
             pieces.push(TextPiece {
                 first,
                 end,
-                offset: if narrow { place / 2 } else { place },
+                offset: if narrow { text_offset / 2 } else { text_offset },
                 narrow,
             });
         }

@@ -72,13 +72,13 @@ pub(super) fn convert(
 /// Where notes are referred to in the body, and the mark of each.
 fn note_references(file: &File) -> HashMap<usize, String> {
     // The last position is the end of the story.
-    let places = |table| {
-        let mut places: Vec<usize> = table_positions(file.table(table), 2).collect();
-        places.pop();
-        places
+    let positions = |table| {
+        let mut positions: Vec<usize> = table_positions(file.table(table), 2).collect();
+        positions.pop();
+        positions
     };
-    let footnotes = places(Table::FootnoteReferences);
-    let endnotes = places(Table::EndnoteReferences);
+    let footnotes = positions(Table::FootnoteReferences);
+    let endnotes = positions(Table::EndnoteReferences);
     let mark = |prefix: &'static str| {
         move |(number, at): (u32, usize)| (at, format!("[^{prefix}{number}]"))
     };

@@ -24,7 +24,7 @@ pub(super) struct Run<L> {
 
 /// Character formats that change the visible text.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CharacterLook {
+pub(super) struct CharacterFormat {
     pub(super) style: Style,
     pub(super) hidden: bool,
     /// Its deletion is tracked.
@@ -33,7 +33,7 @@ pub(super) struct CharacterLook {
 
 /// The properties of a paragraph.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ParagraphLook {
+pub(super) struct ParagraphFormat {
     pub(super) style: u16,
     pub(super) outline: Option<u8>,
     pub(super) in_table: bool,
@@ -111,13 +111,16 @@ impl<L: Copy + Default> Runs<L> {
 }
 
 /// The formats of all characters.
-pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<CharacterLook>, Failure> {
+pub(super) fn character_runs(
+    file: &File,
+    budget: &Budget,
+) -> Result<Runs<CharacterFormat>, Failure> {
     Runs::read(file, Table::CharacterRuns, budget, |page, count, at| {
         // An offset of 0 means that the format equals the style.
-        let place = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
-        let length = usize::from(u8_at(page, place).filter(|_| place > 0)?);
-        let mut look = CharacterLook::default();
-        for (code, operand) in Properties(page.get(place + 1..place + 1 + length)?) {
+        let offset = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
+        let length = usize::from(u8_at(page, offset).filter(|_| offset > 0)?);
+        let mut look = CharacterFormat::default();
+        for (code, operand) in Properties(page.get(offset + 1..offset + 1 + length)?) {
             let on = operand.first().is_some_and(|value| value & 1 != 0);
             match code {
                 0x0835 => look.style.bold = on,
@@ -133,18 +136,21 @@ pub(super) fn character_runs(file: &File, budget: &Budget) -> Result<Runs<Charac
 }
 
 /// The formats of all paragraphs.
-pub(super) fn paragraph_runs(file: &File, budget: &Budget) -> Result<Runs<ParagraphLook>, Failure> {
+pub(super) fn paragraph_runs(
+    file: &File,
+    budget: &Budget,
+) -> Result<Runs<ParagraphFormat>, Failure> {
     Runs::read(file, Table::ParagraphRuns, budget, |page, count, at| {
-        let place = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
+        let offset = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
         // Two ways to write the length of the properties (MS-DOC 2.9.175).
-        let (start, length) = match usize::from(u8_at(page, place).filter(|_| place > 0)?) {
-            0 => (place + 2, usize::from(u8_at(page, place + 1)?) * 2),
-            words => (place + 1, words * 2 - 1),
+        let (start, length) = match usize::from(u8_at(page, offset).filter(|_| offset > 0)?) {
+            0 => (offset + 2, usize::from(u8_at(page, offset + 1)?) * 2),
+            words => (offset + 1, words * 2 - 1),
         };
         let data = page.get(start..start + length)?;
-        let mut look = ParagraphLook {
+        let mut look = ParagraphFormat {
             style: u16_at(data, 0)?,
-            ..ParagraphLook::default()
+            ..ParagraphFormat::default()
         };
         let (mut level, mut list) = (0, 0);
         for (code, operand) in Properties(data.get(2..)?) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::file::{File, TextPiece};
-use super::runs::{self, CharacterLook, ParagraphLook, Runs};
+use super::runs::{self, CharacterFormat, ParagraphFormat, Runs};
 use crate::compound::{u8_at, u16_at};
 use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
 use crate::formats::office::docx::field::{self, Field};
@@ -22,8 +22,8 @@ const MAX_CELLS: usize = 1024;
 pub(super) struct Walker<'f> {
     file: &'f File,
     pieces: Vec<TextPiece>,
-    characters: Runs<CharacterLook>,
-    paragraphs: Runs<ParagraphLook>,
+    characters: Runs<CharacterFormat>,
+    paragraphs: Runs<ParagraphFormat>,
     headings: Vec<Option<u8>>,
     /// The text of references to notes, by the position of the character.
     pub(super) references: HashMap<usize, String>,

@@ -25,15 +25,15 @@ impl Field {
 
 /// The target of a `HYPERLINK` instruction; `None` for other fields and for positions within the document.
 pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<String> {
-    let mut words = FieldWords(instruction);
+    let mut words = FieldTokens(instruction);
     if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
         return None;
     }
     let mut target = None;
-    let mut place = None;
+    let mut anchor = None;
     while let Some((word, quoted)) = words.next() {
         match word.as_str() {
-            "\\l" if !quoted => place = words.next().map(|(word, _)| word),
+            "\\l" if !quoted => anchor = words.next().map(|(word, _)| word),
             // These two switches have an argument: a tooltip and the name of a frame.
             "\\o" | "\\t" if !quoted => {
                 words.next();
@@ -45,16 +45,16 @@ pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<
         }
     }
     let target = target.filter(|t| !t.is_empty())?;
-    Some(match place {
-        Some(place) => format!("{target}#{place}"),
+    Some(match anchor {
+        Some(anchor) => format!("{target}#{anchor}"),
         None => target,
     })
 }
 
 /// Words of an instruction: quoted or up to white space. Within quotes a backslash marks the next character.
-struct FieldWords<'a>(&'a str);
+struct FieldTokens<'a>(&'a str);
 
-impl FieldWords<'_> {
+impl FieldTokens<'_> {
     fn next(&mut self) -> Option<(String, bool)> {
         let rest = self.0.trim_start();
         if let Some(quoted) = rest.strip_prefix('"') {

@@ -138,8 +138,8 @@ impl Numbering {
                             if found.levels.len() <= at {
                                 found.levels.resize_with(at + 1, Level::default);
                             }
-                            if let Some(place) = found.levels.get_mut(at) {
-                                *place = level;
+                            if let Some(slot) = found.levels.get_mut(at) {
+                                *slot = level;
                             }
                         }
                     }

@@ -239,8 +239,8 @@ impl Walker {
                     // Links to places in the document lead nowhere in Markdown, so only their text stays.
                     .filter(|r| r.external)
                     .map(|r| match e.attr("anchor") {
-                        Some(place) if !r.target.contains('#') => {
-                            format!("{}#{place}", r.target)
+                        Some(anchor) if !r.target.contains('#') => {
+                            format!("{}#{anchor}", r.target)
                         }
                         _ => r.target.clone(),
                     });

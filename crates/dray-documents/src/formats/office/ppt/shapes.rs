@@ -147,22 +147,22 @@ impl<'a> ShapeReader<'a> {
     fn group(
         &mut self,
         records: Records<'_>,
-        place: Option<(i64, i64)>,
+        position: Option<(i64, i64)>,
         depth: u32,
     ) -> Result<(), Failure> {
         if depth > MAX_DEPTH {
             return Ok(());
         }
-        let mut place = place;
+        let mut position = position;
         for record in records {
             self.budget.clock()?;
             match record.kind {
-                kind::GROUP => self.group(Records(record.data), place, depth + 1)?,
+                kind::GROUP => self.group(Records(record.data), position, depth + 1)?,
                 kind::SHAPE => {
-                    let own = self.shape(&Records(record.data), place)?;
+                    let own = self.shape(&Records(record.data), position)?;
                     // The first shape of a group is the group itself.
                     if depth > 1 {
-                        place = place.or(own);
+                        position = position.or(own);
                     }
                 }
                 _ => {}
@@ -175,7 +175,7 @@ impl<'a> ShapeReader<'a> {
     fn shape(
         &mut self,
         records: &Records<'_>,
-        place: Option<(i64, i64)>,
+        position: Option<(i64, i64)>,
     ) -> Result<Option<(i64, i64)>, Failure> {
         let own = records.of(kind::CLIENT_ANCHOR).and_then(shape_anchor);
         let placeholder = records
@@ -210,17 +210,17 @@ impl<'a> ShapeReader<'a> {
             if text.kind == TextKind::Notes {
                 self.notes.extend(text_blocks(&text));
             } else {
-                self.shapes.push(text_shape(&text, place.or(own)));
+                self.shapes.push(text_shape(&text, position.or(own)));
             }
         }
         Ok(own)
     }
 }
 
-fn text_shape(text: &Text, place: Option<(i64, i64)>) -> Shape {
+fn text_shape(text: &Text, position: Option<(i64, i64)>) -> Shape {
     Shape {
         title: text.kind == TextKind::Title,
-        place,
+        place: position,
         blocks: text_blocks(text),
     }
 }

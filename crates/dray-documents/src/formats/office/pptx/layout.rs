@@ -99,9 +99,9 @@ impl Layout {
                         };
                         if let (Some(bullet), Some(at), Some(bullets)) =
                             (bullet_of(name), level, bullets)
-                            && let Some(place) = bullets.get_mut(at)
+                            && let Some(slot) = bullets.get_mut(at)
                         {
-                            *place = Some(bullet);
+                            *slot = Some(bullet);
                         }
                     }
                     _ => {}
@@ -124,8 +124,8 @@ impl Layout {
 
     /// Fills in from the master what this layout does not state.
     pub(super) fn before(&mut self, master: &Self) {
-        for (place, behind) in self.body.iter_mut().zip(master.body) {
-            *place = place.or(behind);
+        for (slot, behind) in self.body.iter_mut().zip(master.body) {
+            *slot = slot.or(behind);
         }
         for own in &mut self.placeholders {
             let behind = master
@@ -134,8 +134,8 @@ impl Layout {
                 .find(|m| are_alike(&m.role.kind, &own.role.kind));
             if let Some(behind) = behind {
                 own.place = own.place.or(behind.place);
-                for (place, bullet) in own.bullets.iter_mut().zip(behind.bullets) {
-                    *place = place.or(bullet);
+                for (slot, bullet) in own.bullets.iter_mut().zip(behind.bullets) {
+                    *slot = slot.or(bullet);
                 }
             }
         }

@@ -201,9 +201,9 @@ impl Walker {
             }
         } else if let Some(shape) = &mut self.shape
             && let Some(level) = shape.level
-            && let Some(place) = shape.bullets.get_mut(level)
+            && let Some(bullet_style) = shape.bullets.get_mut(level)
         {
-            *place = Some(bullet);
+            *bullet_style = Some(bullet);
         }
     }
 

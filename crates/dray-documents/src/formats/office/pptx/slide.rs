@@ -248,12 +248,12 @@ impl Walker {
         {
             return;
         }
-        let own = shape.place.map(|place| {
+        let own = shape.place.map(|position| {
             self.groups
                 // From the innermost group outwards, because each group has its own coordinates for its children.
                 .iter()
                 .rev()
-                .fold(place, |place, group| group.place(place))
+                .fold(position, |position, group| group.place(position))
         });
         self.shapes.push(Shape {
             title: role.is_some_and(Role::is_title),

@@ -1,9 +1,9 @@
 //! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
-//! The engine returns each piece of text with its position, but not the order in which text, shapes and pictures are
+//! The engine returns each span of text with its position, but not the order in which text, shapes and pictures are
 //! painted. Therefore [`mod@walk`] reads the operators of the page first. It records all paints, and writes a mark before
 //! every operator that shows text: a fill colour that encodes the number of the state at that operator. The engine then
-//! reads the marked operators, and [`PaintedPage::judge`] finds the state of each piece of text by its colour.
+//! reads the marked operators, and [`PaintedPage::judge`] finds the state of each span of text by its colour.
 
 mod color;
 mod mask;
@@ -35,7 +35,7 @@ const MAX_FAINT_ALPHA: f32 = 0.6;
 const MIN_FAINT_LUMINANCE: f32 = 0.7;
 /// Pixels of a picture for each point below which it cannot show text.
 const MIN_PIXELS_PER_POINT: f32 = 0.05;
-/// Share of a piece of text that must be behind a paint to count as covered.
+/// Share of a span of text that must be behind a paint to count as covered.
 const COVERED_SHARE: f32 = 0.85;
 /// Share of the page that pictures must fill to count as a scan of it.
 const SCAN_SHARE: f32 = 0.7;
@@ -43,7 +43,7 @@ const SCAN_SHARE: f32 = 0.7;
 const PAGE_TOLERANCE: f32 = 1.0;
 /// Horizontal bands in which paints are looked up.
 const BAND_COUNT: usize = 128;
-/// Pieces of text between two checks of the time limit.
+/// Text spans between two checks of the time limit.
 const SPANS_PER_LOOK: usize = 64;
 
 /// The state in which text is shown.
@@ -84,7 +84,7 @@ pub(super) struct PaintedPage {
     masks: Vec<SoftMask>,
 }
 
-/// Whether a piece of text can be seen.
+/// Whether a span of text can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextVisibility {
     Seen,
@@ -94,7 +94,7 @@ enum TextVisibility {
 }
 
 impl PaintedPage {
-    /// Which pieces of text a person cannot see, in the order of the pieces.
+    /// Which text spans a person cannot see, in the order of the spans.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl PaintedPage {
         Ok(hidden.collect())
     }
 
-    /// Whether a piece of text is so pale or transparent that other text can be read through it.
+    /// Whether a span of text is so pale or transparent that other text can be read through it.
     pub(super) fn is_faint(&self, span: &TextSpan) -> bool {
         let shown = mark::read(span.color).and_then(|at| self.shown.get(at));
         shown.is_some_and(|shown| {
@@ -268,7 +268,7 @@ impl PaintedPage {
     }
 }
 
-/// The mark that a piece of text carries.
+/// The mark that a span of text carries.
 mod mark {
     /// Marks that can be distinguished.
     pub(super) const MAX_MARKS: usize = 1 << 24;
@@ -340,14 +340,14 @@ impl Bands {
         index
     }
 
-    /// The paints in the band of the middle of a piece of text.
+    /// The paints in the band of the middle of a span of text.
     fn at(&self, core: Rect) -> &[usize] {
         let index = self.index(f32::midpoint(core.y0, core.y1));
         self.bands.get(index).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The part of a piece of text that certainly contains ink, because font boxes extend far above and below the letters.
+/// The part of a span of text that certainly contains ink, because font boxes extend far above and below the letters.
 fn core(span: &TextSpan) -> Rect {
     let bbox = span.bbox.normalize();
     if span.rotate == 0 && !span.vertical {
@@ -375,7 +375,7 @@ fn size_of(area: Rect) -> f32 {
     area.width().abs() * area.height().abs()
 }
 
-/// Whether a piece of text is entirely outside the page.
+/// Whether a span of text is entirely outside the page.
 fn is_outside(bbox: Rect, page: Rect) -> bool {
     let (bbox, page) = (bbox.normalize(), page.normalize());
     bbox.x1 < page.x0 - PAGE_TOLERANCE

@@ -98,10 +98,10 @@ fn escape_cdata(source: &str) -> Cow<'_, str> {
         return source.into();
     }
     let mut out = String::with_capacity(source.len());
-    let mut pieces = source.split(CDATA_OPEN);
-    out.push_str(pieces.next().unwrap_or_default());
-    for piece in pieces {
-        let (text, rest) = piece.split_once("]]>").unwrap_or((piece, ""));
+    let mut sections = source.split(CDATA_OPEN);
+    out.push_str(sections.next().unwrap_or_default());
+    for section in sections {
+        let (text, rest) = section.split_once("]]>").unwrap_or((section, ""));
         for character in text.chars() {
             match character {
                 '&' => out.push_str("&amp;"),

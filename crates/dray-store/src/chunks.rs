@@ -12,11 +12,11 @@ use dray_types::Sha256Digest;
 use http_body::{Body, Frame, SizeHint};
 use sha2::{Digest as _, Sha256};
 
-/// Pieces shorter than this many bytes are copied together: each piece costs some bookkeeping, and a small one may
+/// Chunks shorter than this many bytes are copied together: each chunk costs some bookkeeping, and a small one may
 /// keep a large buffer alive.
 const MAX_COPIED_CHUNK_BYTES: usize = 16 << 10;
 
-/// Up to one part of an upload, in pieces.
+/// Up to one part of an upload, in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkBuffer {
     whole: Vec<Bytes>,
@@ -34,7 +34,7 @@ impl ChunkBuffer {
                 self.close_short();
             }
         } else {
-            // Before the long piece, to keep the order.
+            // Before the long chunk, to keep the order.
             self.close_short();
             self.whole.push(bytes);
         }
@@ -45,7 +45,7 @@ impl ChunkBuffer {
         self.length
     }
 
-    /// Takes all pieces, in order.
+    /// Takes all chunks, in order.
     pub(crate) fn take(&mut self) -> Vec<Bytes> {
         self.close_short();
         self.length = 0;
@@ -60,25 +60,25 @@ impl ChunkBuffer {
 }
 
 /// Length of a body, as the SDK expects it.
-pub(crate) fn body_length(pieces: &[Bytes]) -> i64 {
-    let length: usize = pieces.iter().map(Bytes::len).sum();
+pub(crate) fn body_length(chunks: &[Bytes]) -> i64 {
+    let length: usize = chunks.iter().map(Bytes::len).sum();
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 /// Makes a body that the SDK can send again for its one retry.
-pub(crate) fn retryable_body(pieces: Vec<Bytes>) -> SdkBody {
+pub(crate) fn retryable_body(chunks: Vec<Bytes>) -> SdkBody {
     // Clones share the bytes, so the retry costs no memory.
-    SdkBody::retryable(move || SdkBody::from_body_1_x(ChunkBody(pieces.clone().into())))
+    SdkBody::retryable(move || SdkBody::from_body_1_x(ChunkBody(chunks.clone().into())))
 }
 
-/// Hashes pieces on a thread for blocking work, and returns them.
-pub(crate) async fn digest_all(pieces: Vec<Bytes>) -> (Sha256Digest, Vec<Bytes>) {
+/// Hashes chunks on a thread for blocking work, and returns them.
+pub(crate) async fn digest_all(chunks: Vec<Bytes>) -> (Sha256Digest, Vec<Bytes>) {
     let hash = move || {
         let mut hasher = Sha256::new();
-        for chunk in &pieces {
+        for chunk in &chunks {
             hasher.update(chunk);
         }
-        (Sha256Digest::from_bytes(hasher.finalize().into()), pieces)
+        (Sha256Digest::from_bytes(hasher.finalize().into()), chunks)
     };
     match tokio::task::spawn_blocking(hash).await {
         Ok(hashed) => hashed,
@@ -87,13 +87,13 @@ pub(crate) async fn digest_all(pieces: Vec<Bytes>) -> (Sha256Digest, Vec<Bytes>)
     }
 }
 
-/// Hashes one piece as [`digest_all`] does.
+/// Hashes one chunk as [`digest_all`] does.
 pub(crate) async fn digest_one(bytes: Bytes) -> (Sha256Digest, Bytes) {
     let (digest, _) = digest_all(vec![bytes.clone()]).await;
     (digest, bytes)
 }
 
-/// The pieces that are still to be sent.
+/// The chunks that are still to be sent.
 struct ChunkBody(VecDeque<Bytes>);
 
 impl Body for ChunkBody {

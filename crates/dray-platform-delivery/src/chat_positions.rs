@@ -19,7 +19,7 @@ const MAX_MOVES: usize = 4;
 
 /// The chats of all accounts, and the order of the deliveries in them.
 #[derive(Clone, Debug)]
-pub(crate) struct ChatPlaces {
+pub(crate) struct ChatPositions {
     pub(crate) accounts: AccountRegistry,
     pub(crate) platform_cache: PlatformCache,
     pub(crate) order: ChatOrder,
@@ -34,7 +34,7 @@ pub(crate) fn chat_of(account: &str, target: &v1::ChatTarget) -> String {
     format!("{account}\0{}", target.chat)
 }
 
-impl ChatPlaces {
+impl ChatPositions {
     /// The id that this chat has now, as far as the platform said. Learnt again with every use, so that a chat that is
     /// in use is never forgotten.
     pub(crate) async fn current_chat(&self, account: &PlatformAccount, chat: &str) -> String {
@@ -72,7 +72,7 @@ impl ChatPlaces {
 
     /// The place of a delivery in its chat, taken now when it has none. Where no account serves the chat no order has
     /// to keep.
-    pub(crate) async fn place_of(
+    pub(crate) async fn position_of(
         &self,
         tenant: &TenantId,
         key: &str,
@@ -81,8 +81,8 @@ impl ChatPlaces {
         let Some((_, chat)) = self.chat_of(tenant, target).await else {
             return Ok(self.clock.now_ms());
         };
-        let place = self.order.take(&chat, key).await;
-        Ok(place.map_err(RecordError::Unreachable)?.number)
+        let position = self.order.take(&chat, key).await;
+        Ok(position.map_err(RecordError::Unreachable)?.number)
     }
 
     /// Gives the place of a delivery back that ended without a worker of its platform.
@@ -108,9 +108,13 @@ impl ChatPlaces {
     }
 
     /// Whether an earlier place of the chat is open.
-    pub(crate) async fn is_blocked(&self, chat: &str, place: u64) -> Result<bool, DeliveryError> {
+    pub(crate) async fn is_blocked(
+        &self,
+        chat: &str,
+        position: u64,
+    ) -> Result<bool, DeliveryError> {
         let first = self.order.first(chat).await;
         let first = first.map_err(RecordError::Unreachable)?;
-        Ok(first.is_some_and(|first| first < place))
+        Ok(first.is_some_and(|first| first < position))
     }
 }
