@@ -12,7 +12,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::v1::{self, ConsoleAction};
-use dray_store::{ArtifactLabel, ArtifactReader};
+use dray_store::{ArtifactLabel, ArtifactReader, ContentOrigins};
 use dray_types::hex::hex_digits;
 use dray_types::{Claim, Deadline, Fault, FaultCode, Sha256Digest};
 use http::Uri;
@@ -38,6 +38,8 @@ const MAX_LABEL_DELIVERIES: u32 = 100;
 const MAX_HOLDERS: u32 = 50;
 /// The way back from a page of one file.
 const BACK_TO_FILES: (&str, &str) = ("/files", "the files");
+/// Longest time for reading where a file came from.
+const ORIGIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for one download.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(10);
 
@@ -183,10 +185,15 @@ pub(crate) async fn file_page(
         limit: MAX_HOLDERS,
         ..v1::ListReceiptsRequest::default()
     };
-    let (stored, receipts) = tokio::join!(find_stored(&state, digest), state.ask(&deliveries));
+    let (stored, receipts, origins) = tokio::join!(
+        find_stored(&state, digest),
+        state.ask(&deliveries),
+        find_origins(&state, digest)
+    );
     let content = html! {
         p { code { "sha256:" (digest.to_hex()) } }
         (stored_state(&state, &session, digest, &stored))
+        @if let Some(origins) = &origins { (fetch_list(origins)) }
         (delivery_holders(digest, &receipts))
         (event_holders(&state, digest))
         p { a href="/files" { "Back to the files" } }
@@ -241,6 +248,38 @@ fn stored_state(
                         (token_field(session)) button { "Download" }
                     }
                 }
+            },
+        }
+    }
+}
+
+/// Where the bytes were fetched from; `None` for a console that is attached to no store.
+async fn find_origins(
+    state: &ConsoleState,
+    digest: Sha256Digest,
+) -> Option<Result<ContentOrigins, Fault>> {
+    let store = state.store.as_ref()?;
+    let deadline = Deadline::after(state.now_ms(), ORIGIN_TIMEOUT);
+    let found = store.origins(&state.tenant, digest, Some(deadline)).await;
+    Some(found.map_err(Fault::from))
+}
+
+fn fetch_list(origins: &Result<ContentOrigins, Fault>) -> Markup {
+    html! {
+        h2 { "From the web" }
+        @match origins {
+            Err(fault) => (fault_notice("The store cannot be asked.", fault)),
+            Ok(origins) => {
+                @if origins.fetches.is_empty() && !origins.is_cut { p { "No fetch of these bytes is known." } }
+                @else {
+                    ul #origins {
+                        @for fetch in &origins.fetches { li {
+                            (time_element(fetch.fetched_at_ms)) ": " (shown(&fetch.hosts.join(" → "))) ", "
+                            span.muted { (shown(&fetch.media_type)) } " policy " code { (shown(&fetch.policy_digest)) }
+                        } }
+                    }
+                }
+                @if origins.is_cut { p.muted { "There are further records, which are not shown." } }
             },
         }
     }

@@ -85,6 +85,9 @@ pub struct Config {
     pub user_agent: String,
     /// Fails a fetch whose audit event could not be published.
     pub audit_required: bool,
+    /// Fails a fetch that returns a small file whose origin could not be recorded in the store. A fetch that stores its
+    /// file always fails then. Set it where `platform-delivery.web_files` has rules.
+    pub origin_required: bool,
     /// Key of the hash that stands for path and query in audit events, so that equal paths can be recognised across
     /// replicas; absent uses a random one for each process.
     pub audit_key: Option<Secret>,
@@ -163,6 +166,7 @@ impl Default for Config {
             upstream_proxy: UpstreamProxyConfig::default(),
             user_agent: concat!("dray/", env!("CARGO_PKG_VERSION")).to_owned(),
             audit_required: false,
+            origin_required: false,
             audit_key: None,
             audit_file: AuditFileConfig::default(),
             audit_syslog: AuditSyslogConfig::default(),

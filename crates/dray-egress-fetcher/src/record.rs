@@ -13,6 +13,7 @@ use crate::body::BodyCounts;
 use crate::coding::ContentCoding;
 use crate::error::FetchPhase;
 use crate::fetch::QuestionId;
+use crate::sink::ContentOrigin;
 use crate::tls::TlsSession;
 
 mod tried;
@@ -292,6 +293,28 @@ impl FetchRecord {
             reason = "the index of the last element of a list that is not empty"
         )]
         &mut self.hops[last]
+    }
+
+    /// Where the file of this fetch comes from: the hosts of its last attempt, each once.
+    pub(crate) fn origin(&self, media_type: &str) -> ContentOrigin {
+        let attempt = self
+            .hops
+            .iter()
+            .filter(|hop| hop.attempt == self.retries)
+            .filter_map(|hop| hop.url.as_ref());
+        let mut hosts: Vec<String> = Vec::new();
+        for url in attempt {
+            let host = url.host().to_string();
+            // The last one sent the bytes, also where the chain came back to an earlier host.
+            hosts.retain(|earlier| *earlier != host);
+            hosts.push(host);
+        }
+        ContentOrigin {
+            hosts,
+            policy_digest: self.policy_digest.clone(),
+            rules_digest: self.rules_digest.clone(),
+            media_type: media_type.to_owned(),
+        }
     }
 
     /// Number of the hop in which the fetch ended.

@@ -28,7 +28,7 @@ use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
 use crate::response_cache::{CACHE_BUCKET, CacheStore};
-use crate::staging::StagedFile;
+use crate::staging::{StagedFile, StagingArea};
 use crate::tls::TlsClient;
 
 mod explain;
@@ -47,6 +47,7 @@ pub struct EgressFetcher {
     fetcher: Arc<Fetcher>,
     auditor: Auditor,
     cx: ServiceContext,
+    staging: StagingArea,
     audit_required: bool,
     questions: QuestionStore,
     cache: Option<Arc<CacheStore>>,
@@ -116,7 +117,7 @@ impl Service for EgressFetcher {
     }
 
     fn store_access() -> StoreAccess {
-        StoreAccess::probe().reads().writes()
+        StoreAccess::probe().reads().fetches()
     }
 
     fn instruments(meter: &Meter) {
@@ -217,6 +218,11 @@ impl EgressFetcher {
             auditor,
             proxy,
             cx: cx.clone(),
+            staging: StagingArea {
+                store: cx.store.clone(),
+                clock: cx.clock.clone(),
+                origin_required: config.origin_required,
+            },
             audit_required: config.audit_required,
             questions,
             cache,
@@ -273,13 +279,7 @@ impl EgressFetcher {
     }
 
     fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> StagedFile {
-        StagedFile::new(
-            self.cx.store.clone(),
-            meta.tenant.clone(),
-            meta.operation.clone(),
-            until,
-            sink == v1::Sink::ClaimOnly,
-        )
+        self.staging.file(meta, until, sink == v1::Sink::ClaimOnly)
     }
 
     /// Waits for the audit event, but not longer than the caller waits for the reply.

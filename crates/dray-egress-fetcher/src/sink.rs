@@ -32,8 +32,30 @@ pub trait ByteSink: Send {
         std::future::ready(false)
     }
 
+    /// Records where the file comes from: before [`Self::finish`], or before an adopted file is used. So nothing is stored
+    /// without its origin.
+    fn record_origin(
+        &mut self,
+        _origin: ContentOrigin,
+    ) -> impl Future<Output = Result<(), SinkError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Removes what was written so far. If it is dropped before its end, the sink cleans up by itself.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Where a fetched file comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContentOrigin {
+    /// Hosts of the chain of redirects, from the one that was requested to the one that sent the bytes.
+    pub hosts: Vec<String>,
+    /// SHA-256 (hex) of the effective policy.
+    pub policy_digest: String,
+    /// SHA-256 (hex) of the policy files; empty without them.
+    pub rules_digest: String,
+    /// Media type as declared; empty without one.
+    pub media_type: String,
 }
 
 /// What a finished sink holds.

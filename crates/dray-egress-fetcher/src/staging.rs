@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use dray_bus::Meta;
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::ContentSource;
-use dray_store::{ArtifactLabel, ArtifactWriter, ReadError, Store};
-use dray_types::{ByteSize, Deadline, OperationId, Sha256Digest, TenantId};
+use dray_store::{ArtifactLabel, ArtifactWriter, ReadError, Store, WebOrigin};
+use dray_types::{ByteSize, Clock, Deadline, OperationId, Sha256Digest, TenantId};
 
 use crate::fetch::CachedFile;
 use crate::label::ResponseLabels;
-use crate::sink::{ByteSink, SinkError, StoredFile};
+use crate::sink::{ByteSink, ContentOrigin, SinkError, StoredFile};
 
 /// Chunks below this size in bytes are collected, so that a peer that sends single bytes cannot make the store hold a
 /// buffer for each.
@@ -19,10 +20,46 @@ const MIN_CHUNK_BYTES: usize = 48 * 1024;
 /// Longest time for keeping a small file for the cache.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Longest time for recording where a file came from that is returned and not stored.
+const ORIGIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where fetched files go: the store, and the rule about their origins.
+#[derive(Clone, Debug)]
+pub struct StagingArea {
+    /// The store of files and of the records of their origins.
+    pub store: Store,
+    /// Stamps the records of origins.
+    pub clock: Clock,
+    /// Whether a file that is only returned fails too when its origin cannot be recorded.
+    pub origin_required: bool,
+}
+
+impl StagingArea {
+    /// A sink for a fetch of this caller; with `claim_only` even small files go to the store.
+    pub fn file(&self, meta: &Meta, deadline: Deadline, claim_only: bool) -> StagedFile {
+        StagedFile {
+            area: self.clone(),
+            tenant: meta.tenant.clone(),
+            operation: meta.operation.clone(),
+            deadline,
+            claim_only,
+            held: BytesMut::new(),
+            writer: None,
+            content: None,
+        }
+    }
+}
+
+/// How an origin is recorded.
+struct OriginTerms {
+    is_required: bool,
+    limit: Duration,
+}
+
 /// The sink of one fetched file, inline or in the store. Dropping it removes what was stored so far.
 #[derive(Debug)]
 pub struct StagedFile {
-    store: Store,
+    area: StagingArea,
     tenant: TenantId,
     operation: OperationId,
     deadline: Deadline,
@@ -33,26 +70,6 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// A sink for `tenant`; with `claim_only` even small files go to the store.
-    pub fn new(
-        store: Store,
-        tenant: TenantId,
-        operation: OperationId,
-        deadline: Deadline,
-        claim_only: bool,
-    ) -> Self {
-        Self {
-            store,
-            tenant,
-            operation,
-            deadline,
-            claim_only,
-            held: BytesMut::new(),
-            writer: None,
-            content: None,
-        }
-    }
-
     /// Returns the finished file, or `None` before it is finished.
     pub fn into_content(self) -> Option<ContentSource> {
         self.content
@@ -62,7 +79,8 @@ impl StagedFile {
     async fn flush(&mut self) -> Result<&mut ArtifactWriter, SinkError> {
         let writer = self.writer.get_or_insert_with(|| {
             // A fetch is a call and has no lease; two attempts of one operation differ by the writer's own key.
-            self.store
+            self.area
+                .store
                 .writer(&self.tenant, &self.operation, 0)
                 .deadline(self.deadline)
         });
@@ -75,10 +93,41 @@ impl StagedFile {
 }
 
 impl StagedFile {
+    /// The digest of the whole file, whose last byte was written or which was adopted.
+    async fn digest(&mut self) -> Result<Sha256Digest, SinkError> {
+        match &self.content {
+            Some(ContentSource::Inline(bytes)) => Ok(Sha256Digest::of(bytes)),
+            Some(ContentSource::Claim(claim)) => Ok(claim.artifact.sha256),
+            // A reply with the bytes is recorded too: its reader can store them later.
+            None if self.writer.is_none() && !self.claim_only => Ok(Sha256Digest::of(&self.held)),
+            None => Ok(self.flush().await?.sha256()),
+        }
+    }
+
+    /// Content of the store never lacks its origin. Bytes that are only returned must not need the store, unless the
+    /// operator wants that.
+    fn origin_terms(&self) -> OriginTerms {
+        let is_returned = match &self.content {
+            Some(content) => matches!(content, ContentSource::Inline(_)),
+            None => self.writer.is_none() && !self.claim_only,
+        };
+        let is_required = self.area.origin_required || !is_returned;
+        OriginTerms {
+            is_required,
+            // A required record has the time of the fetch.
+            limit: if is_required {
+                Duration::MAX
+            } else {
+                ORIGIN_TIMEOUT
+            },
+        }
+    }
+
     /// The content of a file that is in the store: a small one as bytes, where bytes are wanted.
     async fn stored_content(&self, file: &CachedFile) -> Result<Option<ContentSource>, ReadError> {
         let label = artifact_label(&file.labels);
         let found = self
+            .area
             .store
             .claim(&self.tenant, file.stored.sha256, label)
             .await?;
@@ -89,7 +138,7 @@ impl StagedFile {
         if self.claim_only || !is_small {
             return Ok(Some(ContentSource::Claim(claim)));
         }
-        let reading = self.store.read(&self.tenant, &claim, self.deadline);
+        let reading = self.area.store.read(&self.tenant, &claim, self.deadline);
         let bytes = reading
             .await?
             .read_all(ByteSize::bytes(file.stored.size))
@@ -116,6 +165,41 @@ impl ByteSink for StagedFile {
                 .min(chunk.len().max(MIN_CHUNK_BYTES)),
         );
         self.held.extend_from_slice(&chunk);
+        Ok(())
+    }
+
+    async fn record_origin(&mut self, origin: ContentOrigin) -> Result<(), SinkError> {
+        let sha256 = self.digest().await?;
+        let ContentOrigin {
+            hosts,
+            policy_digest,
+            rules_digest,
+            media_type,
+        } = origin;
+        let origin = WebOrigin {
+            hosts,
+            fetched_at_ms: self.area.clock.now_ms(),
+            policy_digest,
+            rules_digest,
+            media_type,
+        };
+        let OriginTerms { is_required, limit } = self.origin_terms();
+        let recording =
+            self.area
+                .store
+                .record_origin(&self.tenant, sha256, &origin, Some(self.deadline));
+        let failure = match tokio::time::timeout(limit, recording).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => SinkError::new(error),
+            Err(_) => SinkError::new("the store took too long to record an origin"),
+        };
+        if is_required {
+            return Err(failure);
+        }
+        tracing::warn!(
+            error = &failure as &dyn std::error::Error,
+            "where a returned file came from could not be recorded"
+        );
         Ok(())
     }
 
@@ -166,6 +250,7 @@ impl ByteSink for StagedFile {
         };
         let label = artifact_label(&file.labels);
         let stored = self
+            .area
             .store
             .put(&self.tenant, &self.operation, bytes.clone(), label);
         match tokio::time::timeout(KEEP_TIMEOUT, stored).await {

@@ -20,6 +20,8 @@ use crate::inbound::origin::is_origin;
 use crate::link::LinkPolicy;
 pub use crate::questions::QuestionChat;
 use crate::questions::question_problems;
+pub use crate::web_files::{WebFileOutcome, WebFileRule};
+use crate::web_files::{covers, rule_problems};
 
 /// Section `platform-delivery`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +76,8 @@ pub struct Config {
     /// Chats whose people are asked about calls that wait for approval, by name. The orchestrator names them in
     /// `approval_chats`. Default none.
     pub question_chats: BTreeMap<String, QuestionChat>,
+    /// Which files from the web may go to which chats. Default none: all may.
+    pub web_files: Vec<WebFileRule>,
     /// Asks platforms for messages where they are asked rather than call us. Default true.
     pub poll: bool,
     /// Most bytes of one attachment of a user. Default `128MiB`.
@@ -108,6 +112,7 @@ impl Default for Config {
             upload_tokens: BTreeMap::new(),
             upload_origins: Vec::new(),
             question_chats: BTreeMap::new(),
+            web_files: Vec::new(),
             poll: true,
             max_attachment: ByteSize::mib(128),
             max_message: ByteSize::mib(128),
@@ -186,6 +191,7 @@ impl Section for Config {
         }
         problems.extend(self.upload_problems());
         problems.extend(question_problems(&self.question_chats));
+        problems.extend(rule_problems(&self.web_files));
         problems
     }
 }
@@ -284,15 +290,9 @@ impl Config {
 
     /// Whether policy lists this chat for every session.
     pub fn lists(&self, target: &DeliveryTarget) -> bool {
-        self.allowed_targets.iter().any(|allowed| {
-            let Ok(allowed) = allowed.parse::<DeliveryTarget>() else {
-                return false;
-            };
-            allowed.platform == target.platform
-                && (allowed.account.is_empty() || allowed.account == target.account)
-                && (allowed.chat == "*" || allowed.chat == target.chat)
-                && (allowed.thread.is_empty() || allowed.thread == target.thread)
-        })
+        self.allowed_targets
+            .iter()
+            .any(|allowed| covers(allowed, target))
     }
 }
 

@@ -69,6 +69,7 @@ pub mod service;
 pub mod source;
 mod status;
 pub mod uploads;
+mod web_files;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use dray_proto::{NamedCode as _, v1};
 use dray_types::TenantId;
 
 use crate::machine::DeliveryStep;
+use crate::web_files::WebFileVerdict;
 
 mod wire;
 
@@ -186,6 +187,8 @@ pub struct FileRecord {
     pub limit: u64,
     /// Its previews, for a file that is sent as one.
     pub preview: Option<v1::PreviewReceipt>,
+    /// What the rules about files from the web decided.
+    pub web: WebFileVerdict,
 }
 
 impl FileRecord {
@@ -211,6 +214,7 @@ impl FileRecord {
             attempts: 0,
             limit: 0,
             preview: None,
+            web: WebFileVerdict::NONE,
         }
     }
 

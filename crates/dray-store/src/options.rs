@@ -41,6 +41,10 @@ pub struct StoreOptions {
     /// How long finished content is kept. At least `15d`, so that a dead letter (14 days) can still be redriven. A
     /// lifecycle rule of the bucket has to say the same. Default `15d`.
     pub cas_lifetime: Period,
+    /// How long it is remembered that content came from the web, after its last fetch. Copies outside of the store are
+    /// known for as long. `cas_lifetime` counts where it is longer. A lifecycle rule of the bucket has to say the same.
+    /// Default `90d`.
+    pub origin_lifetime: Period,
     /// How long unfinished uploads are kept. Default `1d`.
     pub stage_lifetime: Period,
     /// How long what is on its way between sandboxes and people is kept after its last use, unless a delivery or a link
@@ -84,6 +88,7 @@ impl Default for StoreOptions {
             create_bucket: false,
             ca_file: None,
             cas_lifetime: SHORTEST_CAS_LIFETIME,
+            origin_lifetime: Period::secs(90 * DAY_SECONDS),
             stage_lifetime: Period::secs(DAY_SECONDS),
             cache_lifetime: Period::secs(60 * 60),
             cache_size: ByteSize::mib(16 << 10),

@@ -1,8 +1,9 @@
 //! The rights of one access key on the bucket, as a policy document that S3-compatible servers enforce.
 //!
 //! A service declares how it uses the store; the actions and prefixes follow from how this crate stores objects: `cas/`
-//! for finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress. The
-//! document grants nothing else, and no key may delete finished content: the lifecycle rules of the bucket do that.
+//! for finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress, `origin/` for
+//! where content came from. The document grants nothing else, and no key may delete finished content or its origin: the
+//! lifecycle rules of the bucket do that.
 
 use serde_json::{Value, json};
 
@@ -17,6 +18,7 @@ pub struct StoreAccess {
     writes: bool,
     caches: bool,
     evicts: bool,
+    fetches: bool,
 }
 
 impl StoreAccess {
@@ -27,6 +29,7 @@ impl StoreAccess {
             writes: false,
             caches: false,
             evicts: false,
+            fetches: false,
         }
     }
 
@@ -63,6 +66,16 @@ impl StoreAccess {
     pub const fn evicts(self) -> Self {
         Self {
             evicts: true,
+            ..self
+        }
+    }
+
+    /// Stores what came from the web, and records where it came from.
+    #[must_use]
+    pub const fn fetches(self) -> Self {
+        Self {
+            writes: true,
+            fetches: true,
             ..self
         }
     }
@@ -111,10 +124,14 @@ impl StoreAccess {
             (self.caches, "s3:PutObject"),
             (self.evicts, "s3:DeleteObject"),
         ]);
+        // A service that only adds records of its own reads none; overwriting one needs no other right.
+        let origins =
+            granted_actions(&[(self.reads, "s3:GetObject"), (self.fetches, "s3:PutObject")]);
         [
             (staging.0, staging.1, stage),
             ("FinishedContent", "cas/", finished_content),
             ("TheCache", "cache/", cached),
+            ("Origins", "origin/", origins),
         ]
         .into_iter()
         .filter(|(_, _, actions)| !actions.is_empty())
@@ -152,7 +169,7 @@ mod tests {
 
     #[test]
     fn no_identity_may_delete_finished_content() {
-        let everything = StoreAccess::probe().reads().writes().caches().evicts();
+        let everything = StoreAccess::probe().reads().caches().evicts().fetches();
         for (resource, actions) in rights(everything) {
             let deletes = actions.contains(&"s3:DeleteObject".to_owned());
             assert_eq!(
@@ -174,6 +191,20 @@ mod tests {
             resources,
             ["arn:aws:s3:::drayage", "arn:aws:s3:::drayage/stage/probe/*"]
         );
+    }
+
+    #[test]
+    fn only_a_service_that_fetches_records_origins() {
+        let may_record = |access: StoreAccess| {
+            rights(access).iter().any(|(resource, actions)| {
+                resource.contains("/origin/") && actions.contains(&"s3:PutObject".to_owned())
+            })
+        };
+        assert!(may_record(StoreAccess::probe().fetches()));
+        // An identity that could replace the record of a fetch could take a file for one of another host.
+        assert!(!may_record(
+            StoreAccess::probe().reads().writes().caches().evicts()
+        ));
     }
 
     #[test]

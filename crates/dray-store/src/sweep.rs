@@ -5,6 +5,8 @@ use aws_sdk_s3::primitives::DateTime;
 use dray_types::Period;
 
 use crate::object;
+use crate::options::StoreOptions;
+use crate::origin::ORIGIN_PREFIX;
 use crate::request::RequestError;
 use crate::store::{Store, StoreInner};
 
@@ -15,6 +17,8 @@ pub struct SweepReport {
     pub finished: u64,
     /// Staged objects past their lifetime.
     pub staged: u64,
+    /// Records of fetches past their lifetime.
+    pub origins: u64,
     /// Multipart uploads that were never completed.
     pub uploads: u64,
     /// Bytes of the removed objects.
@@ -31,12 +35,21 @@ impl Store {
             remove_old(inner, "cas/", inner.options.cas_lifetime).await?;
         let (staged, staged_bytes) =
             remove_old(inner, "stage/", inner.options.stage_lifetime).await?;
+        let StoreOptions {
+            origin_lifetime,
+            cas_lifetime,
+            ..
+        } = inner.options;
+        let (origins, origin_bytes) =
+            // Content must not be in the store for longer than its origin is known.
+            remove_old(inner, ORIGIN_PREFIX, origin_lifetime.max(cas_lifetime)).await?;
         let uploads = abort_old(inner).await?;
         Ok(SweepReport {
             finished,
             staged,
+            origins,
             uploads,
-            bytes: finished_bytes + staged_bytes,
+            bytes: finished_bytes + staged_bytes + origin_bytes,
         })
     }
 }

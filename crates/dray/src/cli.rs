@@ -291,6 +291,11 @@ pub(crate) enum ArtifactCommand {
         #[arg(short, long, default_value = "-")]
         output: PathBuf,
     },
+    /// Print where the bytes of a digest were fetched from, the newest fetch first.
+    Origin {
+        /// SHA-256 of the content, 64 hexadecimal digits.
+        sha256: String,
+    },
     /// Create a link that opens a stored file for anyone who holds it.
     Url {
         /// SHA-256 of the content, 64 hexadecimal digits.

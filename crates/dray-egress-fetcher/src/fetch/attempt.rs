@@ -14,7 +14,7 @@ use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyFraming, BodyPlan};
 use crate::hop::WireBody;
 use crate::record::FetchRecord;
-use crate::sink::{ByteSink, StoredFile};
+use crate::sink::{ByteSink, SinkError, StoredFile};
 
 impl Fetcher {
     /// The chain of redirects from the URL of the command to the file, or to the rest of it.
@@ -40,6 +40,13 @@ impl Fetcher {
             match (self.hop(chain, context, source, record).await?, &cached) {
                 (HopOutcome::Redirected, _) => {}
                 (HopOutcome::Stored, Some(cached)) => {
+                    let origin = record.origin(&cached.file.labels.media_type);
+                    let recording = sink.record_origin(origin);
+                    context
+                        .budget
+                        .whole(recording)
+                        .await?
+                        .map_err(sink_failure)?;
                     return Ok(cached_file(cached, chain, record));
                 }
                 // Only a hop with a stored response has this outcome.
@@ -128,12 +135,20 @@ impl Fetcher {
         let transfer = &mut partial.transfer;
         transfer.receive(wire, plan, budget, sink, counts).await?;
         let sniffed = transfer.finish(counts)?;
-        let stored = budget
-            .whole(sink.finish(&partial.labels))
-            .await?
-            .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
+        let labels = &partial.labels;
+        let origin = record.origin(&labels.media_type);
+        let storing = async {
+            // First, so that a process that dies in between leaves no content without its origin.
+            sink.record_origin(origin).await?;
+            sink.finish(labels).await
+        };
+        let stored = budget.whole(storing).await?.map_err(sink_failure)?;
         Ok((sniffed, stored))
     }
+}
+
+fn sink_failure(error: SinkError) -> FetchError {
+    FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error)
 }
 
 /// The file of a stored response, in the form of one that came now.

@@ -17,6 +17,8 @@ mod explained;
 pub(crate) mod fake_network;
 mod load;
 mod messages;
+#[cfg(feature = "service")]
+mod origins;
 mod policy;
 mod redirect;
 mod resolution;

@@ -14,6 +14,7 @@ mod refused;
 mod run;
 mod step;
 mod turns;
+mod web;
 
 use std::sync::Arc;
 use std::time::Duration;

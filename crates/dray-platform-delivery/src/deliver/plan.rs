@@ -30,6 +30,10 @@ impl DeliveryRun<'_> {
     ) -> Result<Result<OpenDelivery, StepFlow>, DeliveryError> {
         let target = target_of(&self.record().target.clone().unwrap_or_default());
         let is_planned = !self.record().steps.is_empty();
+        // Before the platform hears of the delivery and before a byte is read.
+        if !is_planned {
+            self.judge_web_files(&account).await?;
+        }
         let mut limits = match self.limits(&account, &chat).await? {
             Ok(limits) => limits,
             // A step may be visible already, so its outcome is determined even when the chat no longer reports

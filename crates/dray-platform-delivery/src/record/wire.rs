@@ -11,6 +11,7 @@ use crate::machine::{
     DeliveryStep, DoneStep, FailedStep, ReadyStep, SendingStep, StepConfirmation, StepData,
     StepPlan, UnknownStep,
 };
+use crate::web_files::WebFileVerdict;
 
 /// Conversions between an enum of `dray-platform` and a code, in both directions.
 macro_rules! same_values {
@@ -83,7 +84,13 @@ impl From<&FileRecord> for v1::DeliveredFile {
             attempts,
             limit,
             preview,
+            web,
         } = file.clone();
+        let WebFileVerdict {
+            hosts: web_hosts,
+            refused_by,
+            reported_by,
+        } = web;
         let mut wire = Self {
             path,
             name,
@@ -101,6 +108,9 @@ impl From<&FileRecord> for v1::DeliveredFile {
             attempts,
             limit,
             preview,
+            web_hosts,
+            refused_by,
+            reported_by,
             ..Self::default()
         };
         wire.set_file_state(state.into());
@@ -134,6 +144,11 @@ impl From<v1::DeliveredFile> for FileRecord {
             attempts: wire.attempts,
             limit: wire.limit,
             preview: wire.preview,
+            web: WebFileVerdict {
+                hosts: wire.web_hosts,
+                refused_by: wire.refused_by,
+                reported_by: wire.reported_by,
+            },
         }
     }
 }
@@ -384,5 +399,8 @@ pub(crate) fn audit_line(
         state_code: wire.state_code,
         route_code: wire.route_code,
         error_code: wire.error_code,
+        web_hosts: wire.web_hosts,
+        refused_by: wire.refused_by,
+        reported_by: wire.reported_by,
     }
 }

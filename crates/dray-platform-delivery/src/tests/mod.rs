@@ -23,3 +23,4 @@ mod routes;
 mod upgrade;
 mod uploads;
 mod waits;
+mod web_files;

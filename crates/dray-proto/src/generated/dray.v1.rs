@@ -2269,6 +2269,15 @@ pub struct DeliveredFile {
     /// The previews of a file that is sent as one; absent for every other file.
     #[prost(message, optional, tag = "22")]
     pub preview: ::core::option::Option<PreviewReceipt>,
+    /// Hosts from which the egress-fetcher fetched these bytes, each once; empty where no fetch is known or no rule asked.
+    #[prost(string, repeated, tag = "23")]
+    pub web_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The rule of `platform-delivery.web_files` that refused the file; empty for none.
+    #[prost(string, tag = "24")]
+    pub refused_by: ::prost::alloc::string::String,
+    /// The first rule with the outcome `report` that would have refused it; empty for none.
+    #[prost(string, tag = "25")]
+    pub reported_by: ::prost::alloc::string::String,
 }
 impl ::prost::Name for DeliveredFile {
 const NAME: &'static str = "DeliveredFile";
@@ -2896,6 +2905,15 @@ pub struct DeliveryAudit {
     /// Kind of the failure; unspecified for none.
     #[prost(enumeration = "DeliveryErrorKind", tag = "14")]
     pub error_code: i32,
+    /// On the way out, the hosts from which these bytes were fetched, as in DeliveredFile.
+    #[prost(string, repeated, tag = "15")]
+    pub web_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The rule of `platform-delivery.web_files` that refused the file; empty for none.
+    #[prost(string, tag = "16")]
+    pub refused_by: ::prost::alloc::string::String,
+    /// The first rule with the outcome `report` that would have refused it; empty for none.
+    #[prost(string, tag = "17")]
+    pub reported_by: ::prost::alloc::string::String,
 }
 impl ::prost::Name for DeliveryAudit {
 const NAME: &'static str = "DeliveryAudit";

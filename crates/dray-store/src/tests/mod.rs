@@ -10,6 +10,7 @@ mod lifetime;
 mod listing;
 mod multipart;
 mod options;
+mod origin;
 mod permissions;
 mod presigned;
 mod race;

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_store::ArtifactLabel;
+use dray_presentation::name;
+use dray_store::{ArtifactLabel, ContentOrigins, WebOrigin};
 use dray_types::{Artifact as Stored, Claim, Fault, FaultCode, Sha256Digest};
 use serde_json::json;
 
 use crate::cli::{ArtifactCommand, GlobalOptions};
 use crate::commands::fetch::write_claim;
-use crate::commands::upload;
+use crate::commands::{shown, upload};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 
@@ -35,6 +36,7 @@ pub(crate) async fn run(
         ArtifactCommand::Get { sha256, output } => {
             get_artifact(global, &system, sha256, output).await
         }
+        ArtifactCommand::Origin { sha256 } => print_origins(global, &system, sha256).await,
         ArtifactCommand::Url {
             sha256,
             expires,
@@ -90,10 +92,13 @@ async fn claim_from_text(
     sha256: &str,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
-    let sha256 = sha256
+    stored_claim(system, parse_digest(sha256)?, label).await
+}
+
+fn parse_digest(sha256: &str) -> Result<Sha256Digest, CommandFailure> {
+    sha256
         .parse()
-        .map_err(|error| CommandFailure::Usage(format!("`{sha256}`: {error}")))?;
-    stored_claim(system, sha256, label).await
+        .map_err(|error| CommandFailure::Usage(format!("`{sha256}`: {error}")))
 }
 
 /// The claim for a digest. Fails with `claim_missing` when the tenant has not stored such content.
@@ -144,6 +149,51 @@ async fn get_artifact(
                 output.display()
             ));
         }
+    }
+    Ok(())
+}
+
+/// Prints one line for each chain of hosts. Content without a known fetch is not an error: most content has none.
+async fn print_origins(
+    global: &GlobalOptions,
+    system: &SystemConnection,
+    sha256: &str,
+) -> Result<(), CommandFailure> {
+    let digest = parse_digest(sha256)?;
+    let store = system.store()?;
+    let found = store.origins(system.tenant(), digest, None).await;
+    let ContentOrigins { fetches, is_cut } = found.map_err(Fault::from)?;
+    if global.json {
+        let line = json!({ "sha256": digest.to_hex(), "fetches": fetches, "is_cut": is_cut });
+        print_line(&line.to_string());
+        return Ok(());
+    }
+    if fetches.is_empty() && !is_cut {
+        print_line("No fetch of these bytes is known.");
+    }
+    for fetch in &fetches {
+        let WebOrigin {
+            hosts,
+            fetched_at_ms,
+            policy_digest,
+            rules_digest,
+            media_type,
+        } = fetch;
+        // A server chose the media type, so it is shown like any text from outside.
+        let media_type = match name::shown_text(media_type, 80) {
+            media_type if media_type.is_empty() => "no media type".to_owned(),
+            media_type => media_type,
+        };
+        let rules = rules_digest.get(..12).unwrap_or("-");
+        print_line(&format!(
+            "{}  {}  {media_type}  policy {}  rules {rules}",
+            shown::rfc3339_time(*fetched_at_ms),
+            name::shown_text(&hosts.join(" -> "), 400),
+            policy_digest.get(..12).unwrap_or("-"),
+        ));
+    }
+    if is_cut {
+        crate::outcome::print_note("There are further records, which are not shown.");
     }
     Ok(())
 }

@@ -128,6 +128,14 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
             transfer.transport, transfer.integrity
         ));
     }
+    if !file.web_hosts.is_empty() {
+        let hosts = file.web_hosts.join(", ");
+        parts.push(format!("from the web ({})", name::shown_text(&hosts, 200)));
+    }
+    if !file.reported_by.is_empty() {
+        let rule = name::shown_text(&file.reported_by, 64);
+        parts.push(format!("the rule `{rule}` would refuse it"));
+    }
     if let Some(kind) = file.failure() {
         let code = if file.platform_code.is_empty() {
             String::new()
@@ -215,6 +223,9 @@ fn report_json(report: &v1::DeliveryReport) -> Value {
                 "error_kind": file.failure().map_or("", NamedCode::name),
                 "error_message": file.error_message,
                 "platform_code": file.platform_code,
+                "web_hosts": file.web_hosts,
+                "refused_by": file.refused_by,
+                "reported_by": file.reported_by,
                 "transfer": file.transfer.as_ref().map(sandbox::receipt_json),
             })
         })

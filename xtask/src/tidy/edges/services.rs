@@ -21,6 +21,7 @@ pub(super) const SANDBOX_TRANSFER: &[&str] = &[
 /// A service, beside all platforms; no sandbox is among it.
 pub(super) const PLATFORM_DELIVERY: &[&str] = &[
     "dray-types",
+    "dray-guard",
     "dray-media-type",
     "dray-presentation",
     "dray-proto",

@@ -1579,7 +1579,15 @@ class DeliveredFile(Message):
     def preview(self) -> PreviewReceipt:
         """The previews of a file that is sent as one; absent for every other file."""
         ...
-    def __init__(self, *, path: _bytes | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., state: _str | None = ..., route: _str | None = ..., platform_message_id: _str | None = ..., platform_file_id: _str | None = ..., url_expires_at_ms: _int | None = ..., error_kind: _str | None = ..., error_message: _str | None = ..., platform_code: _str | None = ..., lossy: _bool | None = ..., claim: Claim | None = ..., transfer: TransferReceipt | None = ..., attempts: _int | None = ..., limit: _int | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., preview: PreviewReceipt | None = ...) -> None: ...
+    @property
+    def web_hosts(self) -> RepeatedScalarFieldContainer[_str]:
+        """Hosts from which the egress-fetcher fetched these bytes, each once; empty where no fetch is known or no rule asked."""
+        ...
+    refused_by: _str
+    """The rule of `platform-delivery.web_files` that refused the file; empty for none."""
+    reported_by: _str
+    """The first rule with the outcome `report` that would have refused it; empty for none."""
+    def __init__(self, *, path: _bytes | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., state: _str | None = ..., route: _str | None = ..., platform_message_id: _str | None = ..., platform_file_id: _str | None = ..., url_expires_at_ms: _int | None = ..., error_kind: _str | None = ..., error_message: _str | None = ..., platform_code: _str | None = ..., lossy: _bool | None = ..., claim: Claim | None = ..., transfer: TransferReceipt | None = ..., attempts: _int | None = ..., limit: _int | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., preview: PreviewReceipt | None = ..., web_hosts: Iterable[_str] | None = ..., refused_by: _str | None = ..., reported_by: _str | None = ...) -> None: ...
 
 class PreviewReceipt(Message):
     """What is known of the previews of one delivered file. Only the ids and the end are stored; the rest is asked for with each receipt."""
@@ -2005,7 +2013,15 @@ class DeliveryAudit(Message):
     """How it travelled; unspecified on the way in."""
     error_code: DeliveryErrorKind
     """Kind of the failure; unspecified for none."""
-    def __init__(self, *, delivery_id: _str | None = ..., direction: _str | None = ..., platform: _str | None = ..., session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., route: _str | None = ..., state: _str | None = ..., error_kind: _str | None = ..., platform_message_id: _str | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ...) -> None: ...
+    @property
+    def web_hosts(self) -> RepeatedScalarFieldContainer[_str]:
+        """On the way out, the hosts from which these bytes were fetched, as in DeliveredFile."""
+        ...
+    refused_by: _str
+    """The rule of `platform-delivery.web_files` that refused the file; empty for none."""
+    reported_by: _str
+    """The first rule with the outcome `report` that would have refused it; empty for none."""
+    def __init__(self, *, delivery_id: _str | None = ..., direction: _str | None = ..., platform: _str | None = ..., session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., route: _str | None = ..., state: _str | None = ..., error_kind: _str | None = ..., platform_message_id: _str | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., web_hosts: Iterable[_str] | None = ..., refused_by: _str | None = ..., reported_by: _str | None = ...) -> None: ...
 
 class CheckAccountsRequest(Message):
     """Which accounts to check."""
