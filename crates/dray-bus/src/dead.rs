@@ -127,8 +127,8 @@ pub(crate) async fn publish_dead_letter(
     .map(|_| ())
 }
 
-/// `<tenant>/<operation>:<step>:dlq`. The id of redriven work ends in its redrive count; without the count the stream would
-/// drop the letter as a duplicate of the first.
+/// `<tenant>/<operation>:<step>:dlq`. The id of redriven work ends in its redrive count; without the count the stream
+/// would drop the letter as a duplicate of the first.
 fn letter_id(envelope: &WorkEnvelope) -> String {
     let tenant = envelope.meta.tenant.token();
     let operation = &envelope.meta.operation;
@@ -139,7 +139,8 @@ fn letter_id(envelope: &WorkEnvelope) -> String {
     }
 }
 
-/// `dray.dead.…` for `dray.work.…`. A letter about any other subject gets the tenant `unknown`, so that no tenant reads it.
+/// `dray.dead.…` for `dray.work.…`. A letter about any other subject gets the tenant `unknown`, so that no tenant
+/// reads it.
 fn dead_subject(work: &str) -> String {
     match subject::subject_parts(work) {
         Some(SubjectParts {

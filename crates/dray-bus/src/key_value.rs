@@ -1,7 +1,7 @@
 //! Keys with optimistic concurrency: a write names the revision that it replaces (compare-and-set).
 //!
-//! Listing reads one entry after the other, in the order of revisions, because services may not create the consumers that
-//! watching needs (messaging-reliability A-4).
+//! Listing reads one entry after the other, in the order of revisions, because services may not create the consumers
+//! that watching needs (messaging-reliability A-4).
 
 use bytes::Bytes;
 

@@ -85,8 +85,8 @@ impl Responder {
     }
 
     /// Passes on cancellations until every request that was handed out has been handled. For the time after the drain,
-    /// when [`Responder::next`] has returned `None`: a caller that stops waiting while this instance stops must not keep
-    /// it busy until the end of the grace period (C-9).
+    /// when [`Responder::next`] has returned `None`: a caller that gives up while this instance stops must not keep it
+    /// busy until the end of the grace period (C-9).
     pub async fn finish(mut self) {
         while !self.cancellable.is_idle() {
             tokio::select! {

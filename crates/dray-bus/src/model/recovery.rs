@@ -227,7 +227,9 @@ fn an_operation_costs_three_ledger_writes_and_two_publications() {
             }
         };
         tokio::select! {
-            () = start_worker(stage.bus.clone(), EpochRecorder::default()) => panic!("the worker ended although it was not stopped"),
+            () = start_worker(stage.bus.clone(), EpochRecorder::default()) => {
+                panic!("the worker ended although it was not stopped")
+            }
             () = all_reported => {}
         }
         // The numbers of docs/scale.md, which the simulation counts: the claim, the end and the report; the work and its

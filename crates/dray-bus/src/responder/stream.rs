@@ -2,8 +2,8 @@
 //! responder down.
 //!
 //! Core NATS drops what a full inbox cannot take. Therefore at most [`MAX_UNACKNOWLEDGED`] replies are in transit. The
-//! caller acknowledges each at the reply address of the message. When the process of the caller has ended, its inbox has no
-//! listener, and the server reports that.
+//! caller acknowledges each at the reply address of the message. When the process of the caller has ended, its inbox
+//! has no listener, and the server reports that.
 
 use bytes::Bytes;
 use dray_types::Fault;
@@ -56,8 +56,8 @@ impl ReplyStream {
         self.publish(headers, reply).await
     }
 
-    /// Sends a heartbeat, unless replies are in transit, which serve as heartbeats. An inbox that is not read must not be
-    /// filled with heartbeats (C-8).
+    /// Sends a heartbeat, unless replies are in transit, which serve as heartbeats. An inbox that is not read must not
+    /// be filled with heartbeats (C-8).
     ///
     /// # Errors
     /// The caller is gone.
@@ -116,7 +116,7 @@ impl ReplyStream {
         }
         let number = message.headers.get(headers::CHUNK_HEADER);
         let number = number.and_then(|number| number.parse::<u64>().ok());
-        // A caller cannot acknowledge what was not sent; otherwise the number of unacknowledged replies would have no limit.
+        // A caller cannot acknowledge what was not sent; otherwise any number of replies could be in transit.
         let number = number.unwrap_or_default().min(self.sent);
         self.acknowledged = self.acknowledged.max(number);
         Ok(())

@@ -34,8 +34,8 @@ pub struct WorkDelivery<W> {
     pub attempt: u32,
     /// Deliberate restarts by an operator.
     pub redrives: u32,
-    /// How often the server delivered this message; 1 at first. It includes deliveries that were returned without a start,
-    /// in favour of other tenants.
+    /// How often the server delivered this message; 1 at first. It includes deliveries that were returned without a
+    /// start, in favour of other tenants.
     pub delivered: u64,
     /// Fires at the deadline, when the lease is lost, and at the end of a drain.
     pub cancel: CancellationToken,

@@ -18,8 +18,8 @@ use crate::meta::Meta;
 use crate::subject;
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
 
-/// Gives up a message that cannot be read: publishes a dead letter and an event, and writes the ledger entry if the key of
-/// the entry can be trusted.
+/// Gives up a message that cannot be read: publishes a dead letter and an event, and writes the ledger entry if the key
+/// of the entry can be trusted.
 pub(crate) async fn dead_letter_poison(
     bus: &Bus,
     pulled: &PulledMessage,

@@ -79,7 +79,11 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
             }
             // A pull could take work whose end this identity may not write; readiness alone does not stop pulls (16).
             if self.context.bus.inner.health.is_refused() {
-                tracing::error!(durable = %self.context.durable, "the server refused this identity, so no work is pulled");
+                let durable = self.context.durable.as_str();
+                tracing::error!(
+                    durable,
+                    "the server refused this identity, so no work is pulled"
+                );
                 self.hand_back_held().await;
                 self.wait(PULL_WAIT).await;
                 continue;

@@ -26,7 +26,8 @@ struct TenantWork<M> {
     running: usize,
     /// In the order of arrival.
     held: VecDeque<M>,
-    /// Number of the last start of this tenant's work. Among tenants with equally much running work, the lowest starts next.
+    /// Number of the last start of this tenant's work. Among tenants with equally much running work, the lowest number
+    /// starts next.
     last_start: u64,
 }
 

@@ -18,8 +18,8 @@ use crate::error::TransportError;
 use crate::headers::MessageHeaders;
 use crate::metrics::BusMetrics;
 
-/// Replies that may wait in one inbox: the final one, the unacknowledged replies of a stream, and progress at its highest
-/// rate for half a minute. Capacity that is not used takes no memory.
+/// Replies that may wait in one inbox: the final one, the unacknowledged replies of a stream, and progress at its
+/// highest rate for half a minute. Capacity that is not used takes no memory.
 const INBOX_CAPACITY: usize = 256;
 
 /// All open inboxes of a connection.
