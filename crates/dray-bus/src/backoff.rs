@@ -38,7 +38,7 @@ impl Backoff {
     }
 }
 
-/// Shortest delay, so that a jitter near zero does not hammer.
+/// Shortest delay, so that a jitter near zero does not cause a retry without a pause.
 const MIN_DELAY: Duration = Duration::from_millis(10);
 
 /// The delay before attempt `attempt + 1` of work: at most `min(30 s, 1 s × 2^(attempt − 1))`, full jitter
@@ -79,8 +79,8 @@ impl RetryBudget {
     const MAX_REMEMBERED_REQUESTS: usize = 10_000;
 
     /// Records the first attempt of a request.
-    pub(crate) fn request(&mut self) {
-        self.forget();
+    pub(crate) fn record_request(&mut self) {
+        self.drop_old_entries();
         if self.requests.len() >= Self::MAX_REMEMBERED_REQUESTS {
             // Dropping the oldest request can only make the budget smaller.
             self.requests.pop_front();
@@ -89,8 +89,8 @@ impl RetryBudget {
     }
 
     /// Takes a retry from the budget; `false` if the budget is exhausted.
-    pub(crate) fn retry(&mut self) -> bool {
-        self.forget();
+    pub(crate) fn take_retry(&mut self) -> bool {
+        self.drop_old_entries();
         let allowed = (self.requests.len() / 5).max(Self::FREE_RETRIES);
         if self.retries.len() >= allowed {
             return false;
@@ -99,11 +99,11 @@ impl RetryBudget {
         true
     }
 
-    fn forget(&mut self) {
+    fn drop_old_entries(&mut self) {
         for times in [&mut self.requests, &mut self.retries] {
             while times
                 .front()
-                .is_some_and(|at| at.elapsed() >= Self::BUDGET_WINDOW)
+                .is_some_and(|time| time.elapsed() >= Self::BUDGET_WINDOW)
             {
                 times.pop_front();
             }
@@ -150,12 +150,12 @@ mod tests {
     async fn retries_are_a_fifth_of_the_requests_of_a_minute() {
         let mut budget = RetryBudget::default();
         for _ in 0..100 {
-            budget.request();
+            budget.record_request();
         }
-        let granted = (0..100).filter(|_| budget.retry()).count();
+        let granted = (0..100).filter(|_| budget.take_retry()).count();
         assert_eq!(granted, 20);
         tokio::time::advance(RetryBudget::BUDGET_WINDOW).await;
-        let granted = (0..100).filter(|_| budget.retry()).count();
+        let granted = (0..100).filter(|_| budget.take_retry()).count();
         assert_eq!(granted, RetryBudget::FREE_RETRIES);
     }
 }

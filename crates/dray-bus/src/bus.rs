@@ -83,7 +83,7 @@ impl Bus {
         call_with_retries(self, meta, request, CallMode::on_tenant_subject()).await
     }
 
-    /// As [`Bus::call_once`], for calls with a stream of replies: those before the final one go to `chunks`, in order and
+    /// As [`Bus::call_once`], for calls with a stream of replies: all but the final one go to `chunks`, in order and
     /// without a gap. A receiver that does not read delays the responder; a dropped one cancels the call. Once the first
     /// reply has come, the request is never repeated.
     ///
@@ -159,7 +159,7 @@ impl Bus {
     }
 
     /// Creates or updates streams and consumers and reads them back. For the provisioning job and the
-    /// one-machine mode only. What still differs is returned.
+    /// one-machine mode only. Returns the differences that remain.
     ///
     /// # Errors
     /// The bus cannot be reached or refuses.

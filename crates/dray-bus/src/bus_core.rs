@@ -39,8 +39,8 @@ pub(crate) struct BusInner {
 }
 
 impl Bus {
-    /// Connects to NATS. Waits until a server accepted the connection; afterwards outages are survived with
-    /// unlimited reconnects.
+    /// Connects to NATS. Waits until a server accepted the connection; after an outage it reconnects
+    /// without a limit of attempts.
     ///
     /// # Errors
     /// An unusable option, no server, or a server that refuses the identity.

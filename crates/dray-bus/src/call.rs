@@ -43,7 +43,7 @@ type ProgressObserver<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 #[derive(Default)]
 pub(crate) struct CallMode<'a> {
     observe: ProgressObserver<'a>,
-    /// Receives the replies before the final one, of a call with a stream of them.
+    /// Receives the replies before the final one of a streaming call.
     chunks: Option<ReceivedChunks>,
     watched: bool,
     tenant_subject: bool,
@@ -60,7 +60,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// Wants heartbeats, so that a responder that died is noticed long before the deadline.
+    /// Requests heartbeats, so that a dead responder is noticed long before the deadline.
     pub(crate) fn watched() -> Self {
         Self {
             watched: true,
@@ -85,7 +85,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// Whether a responder has begun to send a stream, after which the request is never repeated.
+    /// Whether a responder has started to send a stream, after which the request is never repeated.
     fn is_streaming(&self) -> bool {
         self.chunks.as_ref().is_some_and(ReceivedChunks::has_begun)
     }
@@ -95,13 +95,13 @@ pub(crate) async fn call_with_retries<'a, C: Call>(
     bus: &'a Bus,
     meta: &'a Meta,
     request: &C,
-    manner: CallMode<'a>,
+    mode: CallMode<'a>,
 ) -> Result<C::Reply, CallError> {
-    let begun = Instant::now();
-    let mut attempt = CallAttempt::new::<C>(bus, meta, request, manner)?;
+    let started = Instant::now();
+    let mut attempt = CallAttempt::new::<C>(bus, meta, request, mode)?;
     let span = attempt.span.clone();
     let result = attempt.run().instrument(span).await;
-    let answered = attempt.finish(&result);
+    let cancel_guard = attempt.finish(&result);
     let result = result.and_then(|payload| {
         C::Reply::decode(payload).map_err(|error| CallError::Reply(ReplyError::Decode(error)))
     });
@@ -117,9 +117,9 @@ pub(crate) async fn call_with_retries<'a, C: Call>(
     };
     bus.inner
         .metrics
-        .called(C::AREA, label, begun.elapsed().as_secs_f64());
+        .called(C::AREA, label, started.elapsed().as_secs_f64());
     // Publishes the cancellation when one is due, after the outcome was counted.
-    drop(answered);
+    drop(cancel_guard);
     result
 }
 
@@ -132,10 +132,10 @@ struct CallAttempt<'a> {
     /// The span that sends the message; its headers name it.
     span: tracing::Span,
     inbox: Inbox,
-    manner: CallMode<'a>,
+    mode: CallMode<'a>,
     until: Instant,
     total: Duration,
-    abandoned: CancelGuard<'a>,
+    cancel_guard: CancelGuard<'a>,
 }
 
 /// The outcome of one attempt.
@@ -151,19 +151,19 @@ impl<'a> CallAttempt<'a> {
         bus: &'a Bus,
         meta: &'a Meta,
         request: &C,
-        manner: CallMode<'a>,
+        mode: CallMode<'a>,
     ) -> Result<Self, CallError> {
-        let mut wanted = meta.headers(&schema_name::<C>());
-        if manner.watched {
-            wanted.set(headers::HEARTBEAT_HEADER, "1");
+        let mut request_headers = meta.headers(&schema_name::<C>());
+        if mode.watched {
+            request_headers.set(headers::HEARTBEAT_HEADER, "1");
         }
         let mut message = OutgoingMessage {
-            subject: if manner.tenant_subject {
+            subject: if mode.tenant_subject {
                 tenant_call_subject::<C>(&meta.tenant)
             } else {
                 call_subject::<C>()
             },
-            headers: wanted,
+            headers: request_headers,
             payload: request.encode_to_vec().into(),
         };
         let span = request_span(&message);
@@ -183,7 +183,7 @@ impl<'a> CallAttempt<'a> {
         }
         let area = bus.area(C::AREA);
         // Checked last: it may take the only probe of an open circuit, which only an outcome returns.
-        if !area.may_ask() {
+        if !area.admit_call() {
             return Err(CallError::CircuitOpen(C::AREA.to_owned()));
         }
         Ok(Self {
@@ -191,16 +191,16 @@ impl<'a> CallAttempt<'a> {
             area_name: C::AREA,
             area,
             inbox: bus.inner.backend.inbox(),
-            abandoned: CancelGuard {
+            cancel_guard: CancelGuard {
                 bus,
                 area: C::AREA,
                 meta,
                 armed: false,
-                settled: false,
+                outcome_reported: false,
             },
             message,
             span,
-            manner,
+            mode,
             until: Instant::now() + total,
             total,
         })
@@ -209,12 +209,12 @@ impl<'a> CallAttempt<'a> {
     /// Repeats the attempt until the outcome is final or the time is used up.
     async fn run(&mut self) -> Result<Bytes, CallError> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
-            let last = tries >= MAX_ATTEMPTS;
-            let result = self.once(last).await?;
-            let last = last || self.manner.is_streaming();
+            attempts += 1;
+            let last = attempts >= MAX_ATTEMPTS;
+            let result = self.send_attempt(last).await?;
+            let last = last || self.mode.is_streaming();
             let (delay, failure) = match result {
                 AttemptResult::Payload(payload) => return Ok(payload),
                 AttemptResult::Fault(fault) => match retry_delay(&fault) {
@@ -225,7 +225,7 @@ impl<'a> CallAttempt<'a> {
                 },
                 AttemptResult::NoResponders => {
                     // No responder was reached, so this does not count as an attempt.
-                    tries -= 1;
+                    attempts -= 1;
                     let subject = self.message.subject.clone();
                     (backoff.next_delay(), CallError::NoResponder(subject))
                 }
@@ -233,17 +233,17 @@ impl<'a> CallAttempt<'a> {
                     let failure = CallError::Timeout(self.message.subject.clone());
                     // A responder that should send heartbeats and does not is dead. One without heartbeats may only be
                     // slow, so another attempt is made only with at least half of the time left (C-6).
-                    if last || (!self.manner.watched && self.left() < self.total / 2) {
+                    if last || (!self.mode.watched && self.remaining() < self.total / 2) {
                         return Err(failure);
                     }
                     (Duration::ZERO, failure)
                 }
             };
-            if self.left() <= delay || !self.area.may_retry() {
+            if self.remaining() <= delay || !self.area.admit_retry() {
                 return Err(failure);
             }
             self.bus.inner.metrics.retried(self.area_name);
-            if let Some(payload) = self.pause(delay).await? {
+            if let Some(payload) = self.pause_before_retry(delay).await? {
                 return Ok(payload);
             }
         }
@@ -252,13 +252,12 @@ impl<'a> CallAttempt<'a> {
     /// Whether the request may go to another responder after this fault. A call with `once` is repeated only when the
     /// responder is being restarted, because that responder has not handled it.
     fn may_repeat(&self, fault: &Fault) -> bool {
-        !self.manner.once || fault.detail == STOPPING_DETAIL
+        !self.mode.once || fault.detail == STOPPING_DETAIL
     }
 
     /// Sends the request once and waits for a reply, to this attempt or an earlier one.
-    async fn once(&mut self, last: bool) -> Result<AttemptResult, CallError> {
-        let share = self.share(last);
-        let until = Instant::now() + share;
+    async fn send_attempt(&mut self, last: bool) -> Result<AttemptResult, CallError> {
+        let until = Instant::now() + self.attempt_timeout(last);
         let address = self.inbox.address().to_owned();
         let sent = self
             .bus
@@ -268,7 +267,7 @@ impl<'a> CallAttempt<'a> {
         match tokio::time::timeout_at(until, sent).await {
             // From here on a responder may be working on it, so a caller that stops waiting has to send a cancellation
             // (C-9).
-            Ok(Ok(())) => self.abandoned.arm(),
+            Ok(Ok(())) => self.cancel_guard.arm(),
             // A request that was not sent does not count as an attempt. If it was sent after all, the operation id
             // identifies both as the same (C-1).
             Ok(Err(error)) if error.is_passing() => {
@@ -284,15 +283,15 @@ impl<'a> CallAttempt<'a> {
             Ok(Err(error)) => return Err(CallError::Transport(error)),
             Err(_elapsed) => return Ok(AttemptResult::Silence),
         }
-        self.answer(until).await
+        self.await_reply(until).await
     }
 
-    async fn answer(&mut self, until: Instant) -> Result<AttemptResult, CallError> {
+    async fn await_reply(&mut self, until: Instant) -> Result<AttemptResult, CallError> {
         // The server reports a refused publish as an event and not to the publisher, who would wait
         // for the deadline.
         let refused = self.bus.inner.health.refusal_of(&self.message.subject);
         tokio::pin!(refused);
-        let mut patience = self.heartbeat_deadline(until);
+        let mut silence_deadline = self.heartbeat_deadline(until);
         loop {
             let reply = tokio::select! {
                 reply = self.inbox.next() => reply,
@@ -300,25 +299,25 @@ impl<'a> CallAttempt<'a> {
                     let subject = self.message.subject.clone();
                     return Err(CallError::Transport(TransportError::Denied(subject)));
                 }
-                () = tokio::time::sleep_until(patience) => return Ok(AttemptResult::Silence),
+                () = tokio::time::sleep_until(silence_deadline) => return Ok(AttemptResult::Silence),
             };
             let Some(reply) = reply else {
                 return Err(CallError::Transport(TransportError::Disconnected));
             };
             if reply.headers.get(headers::PROGRESS_HEADER).is_some() {
-                if let Some(chunks) = &mut self.manner.chunks
+                if let Some(chunks) = &mut self.mode.chunks
                     && !chunks.accept(self.bus, &reply, until).await?
                 {
                     return Ok(AttemptResult::Silence);
                 }
-                // Progress prolongs the wait for the next sign of life, never the deadline (C-8).
-                patience = self.heartbeat_deadline(until);
-                if let Some(observe) = &mut self.manner.observe {
+                // Progress extends the wait for the next heartbeat, never the deadline (C-8).
+                silence_deadline = self.heartbeat_deadline(until);
+                if let Some(observe) = &mut self.mode.observe {
                     observe(reply.payload);
                 }
                 continue;
             }
-            if let Some(chunks) = &self.manner.chunks {
+            if let Some(chunks) = &self.mode.chunks {
                 chunks.check_end(&reply)?;
             }
             return read_reply(reply).map_err(CallError::Reply);
@@ -328,7 +327,7 @@ impl<'a> CallAttempt<'a> {
     /// The instant at which the responder counts as dead: when no heartbeat has arrived, or the time of this attempt is
     /// over.
     fn heartbeat_deadline(&self, until: Instant) -> Instant {
-        if self.manner.watched {
+        if self.mode.watched {
             until.min(Instant::now() + HEARTBEAT_TIMEOUT)
         } else {
             until
@@ -336,13 +335,13 @@ impl<'a> CallAttempt<'a> {
     }
 
     /// Waits before the next attempt; a result of an earlier one ends the wait.
-    async fn pause(&mut self, delay: Duration) -> Result<Option<Bytes>, CallError> {
+    async fn pause_before_retry(&mut self, delay: Duration) -> Result<Option<Bytes>, CallError> {
         if delay.is_zero() {
             return Ok(None);
         }
         let until = Instant::now() + delay;
         loop {
-            match self.answer(until).await? {
+            match self.await_reply(until).await? {
                 AttemptResult::Payload(payload) => return Ok(Some(payload)),
                 AttemptResult::Silence => return Ok(None),
                 // The failure of an earlier attempt is already recorded; only a result ends the wait early.
@@ -351,16 +350,16 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// Time for the next attempt. All remaining time; or two fifths of the total if the area usually responds well
-    /// within that, the responder sends no heartbeats, and at least half of the total would remain for another attempt
-    /// (C-6).
-    fn share(&self, last: bool) -> Duration {
-        let left = self.left();
+    /// Time for the next attempt: all remaining time, or two fifths of the total if all of these hold: the area usually
+    /// responds well within that, the responder sends no heartbeats, and at least half of the total remains for another
+    /// attempt (C-6).
+    fn attempt_timeout(&self, last: bool) -> Duration {
+        let left = self.remaining();
         let share = self.total * 2 / 5;
         if last
-            || self.manner.watched
+            || self.mode.watched
             || left.saturating_sub(share) < self.total / 2
-            || !self.area.fits(share)
+            || !self.area.responds_well_within(share)
         {
             left
         } else {
@@ -368,41 +367,42 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
     /// Reports the outcome to the circuit breaker. The returned guard cancels responders that may
     /// still work on the request.
     fn finish(self, result: &Result<Bytes, CallError>) -> CancelGuard<'a> {
-        let answered = match result {
+        let is_settled = match result {
             Ok(_) => {
-                self.area.answered(self.total.saturating_sub(self.left()));
+                self.area
+                    .record_response(self.total.saturating_sub(self.remaining()));
                 true
             }
             // The area is alive, but such failures arrive faster than results, so they must not shorten the next first
             // attempt. A subject without responders fails fast by itself and needs no circuit.
             Err(CallError::Fault(_) | CallError::NoResponder(_) | CallError::Reply(_)) => {
-                self.area.answered(Duration::ZERO);
+                self.area.record_response(Duration::ZERO);
                 true
             }
             Err(CallError::Timeout(_)) => {
-                self.area.silent();
+                self.area.record_timeout();
                 false
             }
             Err(
                 CallError::CircuitOpen(_) | CallError::TooLarge { .. } | CallError::Transport(_),
             ) => {
-                self.area.undecided();
+                self.area.release_probe();
                 true
             }
         };
-        let mut abandoned = self.abandoned;
-        abandoned.settled = true;
-        if answered {
-            abandoned.disarm();
+        let mut cancel_guard = self.cancel_guard;
+        cancel_guard.outcome_reported = true;
+        if is_settled {
+            cancel_guard.disarm();
         }
-        abandoned
+        cancel_guard
     }
 }
 

@@ -1,6 +1,6 @@
-//! `CloudEvents` 1.0 in the binary content mode of the NATS protocol binding: events have its attributes in their
-//! headers, and work may be published with these instead of ours. The payload stays as it is, so readers that do not
-//! know `CloudEvents` notice nothing.
+//! `CloudEvents` 1.0 in the binary content mode of the NATS protocol binding. Events carry the attributes in their
+//! headers, and work may be published with the attributes instead of the headers of the envelope. The payload is
+//! unchanged, so readers that do not support `CloudEvents` are not affected.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::subject;
 const SPEC_VERSION: &str = "1.0";
 /// Start of the name of a header with an attribute.
 const ATTRIBUTE_PREFIX: &str = "ce-";
-/// Attributes of work, and the header of the envelope that each stands for. `draydeadline` is an extension.
+/// Attributes of work, each with the header of the envelope that it replaces. `draydeadline` is an extension.
 const ENVELOPE_ATTRIBUTES: [(&str, &str); 4] = [
     ("id", headers::OPERATION_HEADER),
     ("draydeadline", headers::DEADLINE_HEADER),
@@ -43,9 +43,9 @@ pub(crate) fn append_attributes(
     headers.append("ce-datacontenttype", PROTOBUF_CONTENT_TYPE);
 }
 
-/// Writes the envelope of work that was published as a `CloudEvent`, from its attributes. A message that has one of our
-/// own headers of the envelope is left as it is; so is one whose attributes cannot be read, which is then found to have
-/// none.
+/// Writes the envelope of work that was published as a `CloudEvent`, from its attributes. A message that already has a
+/// header of the envelope is not changed. Neither is a message whose attributes cannot be read; the later check finds
+/// no envelope in it.
 pub(crate) fn adopt_envelope(message: &mut StoredMessage) {
     let own = [headers::SCHEMA_HEADER, headers::OPERATION_HEADER];
     if own.iter().any(|name| message.headers.get(name).is_some())
@@ -56,7 +56,7 @@ pub(crate) fn adopt_envelope(message: &mut StoredMessage) {
     let Some(parts) = subject::subject_parts(&message.subject) else {
         return;
     };
-    // Of the subject: the server has checked the publisher's right to it.
+    // The tenant comes from the subject, because the server has checked the publisher's right to it.
     let tenant = parts.tenant.to_owned();
     let mut envelope = vec![(headers::TENANT_HEADER, tenant)];
     if let Some(kind) = attribute(&message.headers, "type") {

@@ -175,7 +175,7 @@ pub(crate) fn outgoing_message(
 pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
     pub(crate) cancelled: CancellationToken,
-    pub(crate) begun: CancellationToken,
+    pub(crate) started: CancellationToken,
     /// Lets work continue that is "slow".
     pub(crate) released: CancellationToken,
 }
@@ -214,23 +214,23 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
             *run += 1;
             *run
         };
-        self.begun.cancel();
-        let passing =
+        self.started.cancel();
+        let temporary_fault =
             || Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(10));
         match delivery.work.tool.as_str() {
             "fails" => return Err(Fault::new(FaultCode::Denied, "no").into()),
-            "fails-once" if run == 1 => return Err(passing().into()),
-            "always-passing" => return Err(passing().into()),
-            "no-responder" => return Err(passing().detail("no_responder").into()),
+            "fails-once" if run == 1 => return Err(temporary_fault().into()),
+            "always-passing" => return Err(temporary_fault().into()),
+            "no-responder" => return Err(temporary_fault().detail("no_responder").into()),
             "no-responder-three-times" if run <= 3 => {
-                return Err(passing().detail("no_responder").into());
+                return Err(temporary_fault().detail("no_responder").into());
             }
             "panics" => panic!("on purpose"),
             "panics-once" if run == 1 => panic!("on purpose"),
             "waits" => {
                 delivery.cancel.cancelled().await;
                 self.cancelled.cancel();
-                return Err(passing().into());
+                return Err(temporary_fault().into());
             }
             "slow" => self.released.cancelled().await,
             "too-large" => {

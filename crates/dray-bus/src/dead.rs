@@ -1,4 +1,4 @@
-//! Dead letters: work that was given up, kept with everything an operator needs to look at it and start it again
+//! Dead letters: work that was given up, stored with everything that an operator needs to inspect and redrive it
 //! (messaging-reliability 9).
 
 mod letters;
@@ -22,7 +22,7 @@ use crate::work::envelope::WorkEnvelope;
 /// Largest dead letter: below the message limit of every supported server (256 KiB), and above the size of any wrapped
 /// message.
 const LETTER_LIMIT: usize = 240 * 1024;
-/// How much of an original that cannot be wrapped is kept.
+/// Bytes of the payload that are kept of an original that is too large for a dead letter.
 const MAX_PREFIX_BYTES: usize = 4 * 1024;
 
 /// The content of a dead letter, before it is encoded.
@@ -40,13 +40,13 @@ impl DeadLetter<'_> {
         // The size of the prefix is reserved for the letter's own fields.
         let complete = original.payload.len() + original.headers.wire_size()
             <= LETTER_LIMIT - MAX_PREFIX_BYTES;
-        let kept = if complete {
+        let kept_bytes = if complete {
             usize::MAX
         } else {
             MAX_PREFIX_BYTES
         };
         // Of an original that is too large the first headers are kept, so that it can be recognised.
-        let mut room = LETTER_LIMIT / 4;
+        let mut header_budget = LETTER_LIMIT / 4;
         v1::DeadLetter {
             subject: original.subject.clone(),
             stream: WORK_STREAM.to_owned(),
@@ -66,10 +66,10 @@ impl DeadLetter<'_> {
                 .iter()
                 .filter(|(name, value)| {
                     let size = name.len() + value.len();
-                    let fits = complete || size <= room;
+                    let fits = complete || size <= header_budget;
                     // A header that is left out does not use space of the later ones.
                     if fits {
-                        room = room.saturating_sub(size);
+                        header_budget = header_budget.saturating_sub(size);
                     }
                     fits
                 })
@@ -78,7 +78,7 @@ impl DeadLetter<'_> {
                     value: value.to_owned(),
                 })
                 .collect(),
-            payload: original.payload.iter().take(kept).copied().collect(),
+            payload: original.payload.iter().take(kept_bytes).copied().collect(),
             payload_complete: complete,
         }
     }
@@ -92,25 +92,25 @@ pub(crate) async fn publish_dead_letter(
 ) -> Result<(), PublishError> {
     let subject = dead_subject(&letter.original.subject);
     let now_ms = bus.now_ms();
-    let mut all = MessageHeaders::new();
+    let mut letter_headers = MessageHeaders::new();
     if let Some(envelope) = envelope {
-        all.append(headers::MESSAGE_ID, letter_id(envelope));
+        letter_headers.append(headers::MESSAGE_ID, letter_id(envelope));
         for (name, value) in envelope
             .meta
             .headers(&schema_name::<v1::DeadLetter>())
             .iter()
         {
-            all.append(name, value);
+            letter_headers.append(name, value);
         }
     } else {
         let sequence = letter.original.sequence;
-        all.append(headers::MESSAGE_ID, format!("{WORK_STREAM}/{sequence}:dlq"));
-        all.append(headers::SCHEMA_HEADER, schema_name::<v1::DeadLetter>());
-        all.append(headers::CONTENT_TYPE, headers::PROTOBUF_CONTENT_TYPE);
+        letter_headers.append(headers::MESSAGE_ID, format!("{WORK_STREAM}/{sequence}:dlq"));
+        letter_headers.append(headers::SCHEMA_HEADER, schema_name::<v1::DeadLetter>());
+        letter_headers.append(headers::CONTENT_TYPE, headers::PROTOBUF_CONTENT_TYPE);
     }
     let message = OutgoingMessage {
         subject,
-        headers: all,
+        headers: letter_headers,
         payload: letter.wrap(now_ms).encode_to_vec().into(),
     };
     bus.inner.metrics.dead(letter.fault.code);
@@ -127,7 +127,8 @@ pub(crate) async fn publish_dead_letter(
     .map(|_| ())
 }
 
-/// `<tenant>/<operation>:<step>:dlq`; a redriven one carries its count, or the stream would take it for the first.
+/// `<tenant>/<operation>:<step>:dlq`. The id of redriven work ends in its redrive count; without the count the stream
+/// would drop the letter as a duplicate of the first.
 fn letter_id(envelope: &WorkEnvelope) -> String {
     let tenant = envelope.meta.tenant.token();
     let operation = &envelope.meta.operation;
@@ -138,7 +139,8 @@ fn letter_id(envelope: &WorkEnvelope) -> String {
     }
 }
 
-/// `dray.dead.…` for `dray.work.…`. A subject that is not one of work is kept out of the tenants' reach.
+/// `dray.dead.…` for `dray.work.…`. A letter about any other subject gets the tenant `unknown`, so that no tenant
+/// reads it.
 fn dead_subject(work: &str) -> String {
     match subject::subject_parts(work) {
         Some(SubjectParts {

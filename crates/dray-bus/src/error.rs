@@ -246,7 +246,7 @@ pub enum PublishError {
     #[error("the stream for `{0}` is full")]
     Busy(String),
     /// No stream captures the subject: the topology is not provisioned.
-    #[error("no stream takes `{0}`")]
+    #[error("no stream captures `{0}`")]
     NoStream(String),
     /// The stream that acknowledged is not the expected one.
     #[error("stream `{found}` acknowledged instead of `{expected}`")]

@@ -106,7 +106,7 @@ impl From<StoredMessage> for ObservedEvent {
     }
 }
 
-/// Messages in order, each once. After an outage it continues behind the last message that it gave out.
+/// Messages in order, each once. After an outage, reading continues after the last returned message.
 #[derive(Debug)]
 pub struct EventStream {
     backend: Backend,
@@ -147,7 +147,7 @@ impl EventStream {
         );
         loop {
             let error = match self.cursor.next().await {
-                // A server that was killed may have forgotten how far it had handed out, and hands it out again.
+                // A server that was killed may not have stored its position, and delivers earlier messages again.
                 Ok(stored) if stored.sequence < self.next => continue,
                 Ok(stored) => {
                     self.next = stored.sequence + 1;
@@ -160,10 +160,10 @@ impl EventStream {
             }
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "reading begins again"
+                "reading the stream starts again"
             );
             tokio::time::sleep(backoff.next_delay()).await;
-            // An error here shows with the next read of the old cursor.
+            // If this fails, the next read of the old cursor returns the error.
             if let Ok(cursor) = self
                 .backend
                 .cursor(self.stream, &self.filter, CursorStart::Sequence(self.next))
@@ -197,7 +197,7 @@ mod tests {
     use crate::conformance::BusFixture;
 
     #[tokio::test]
-    async fn a_message_that_is_handed_out_again_is_not_given_out_again() {
+    async fn a_redelivered_message_is_not_returned_again() {
         let fixture = BusFixture::in_process();
         fixture.provision(Duration::from_secs(1)).await;
         for operation in ["one", "two"] {
@@ -207,7 +207,7 @@ mod tests {
         }
         let mut events = fixture.events("dray.event.>").await;
         assert_eq!(events.next().await.unwrap().sequence, 1);
-        // As a server does that was killed before it stored how far it was.
+        // A server that was killed before it stored its position delivers the first message again.
         let filter = events.filter.clone();
         let again = fixture
             .backend()

@@ -23,7 +23,7 @@ pub const PROGRESS_HEADER: &str = "Dray-Progress";
 /// `Dray-Chunk`: number of a reply of a stream, from 1; on its acknowledgement the same number, and on the last reply the
 /// number of all before it.
 pub const CHUNK_HEADER: &str = "Dray-Chunk";
-/// `Dray-Watched: 1` on a request whose caller wants signs of life: progress replies without a payload.
+/// `Dray-Watched: 1` on a request whose caller wants heartbeats: progress replies without a payload.
 pub const HEARTBEAT_HEADER: &str = "Dray-Watched";
 /// `traceparent` (W3C trace context).
 pub const TRACEPARENT_HEADER: &str = "traceparent";
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_that_steer_the_server_are_found_in_any_case() {
+    fn headers_that_control_the_server_are_found_in_any_case() {
         for name in [
             "Nats-Rollup",
             "nats-rollup",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn controls_never_reach_the_wire() {
+    fn headers_with_control_characters_are_not_sent() {
         for (name, value) in [("A", "x\r\nB: y"), ("A\n", "x"), ("A:B", "x"), ("", "x")] {
             let headers: MessageHeaders = [(name, value)].into_iter().collect();
             assert_eq!(headers.unsendable(), Some(name));

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::error::ProbeError;
 
 /// How often the clocks are compared.
-const SKEW_EVERY_MS: u64 = 30_000;
+const SKEW_CHECK_INTERVAL_MS: u64 = 30_000;
 
 /// Longest pause between two attempts to reconnect. Workers that lose their connections together are back within this
 /// time of each other.
@@ -55,8 +55,8 @@ pub fn lease_grace(lost: bool, restored: Option<Duration>, lease: Duration) -> D
 const MAX_REFUSED_SUBJECTS: usize = 64;
 
 impl ConnectionHealth {
-    /// Notes a permission violation; `subject` is the refused one or the server's words.
-    pub(crate) fn refused(&self, subject: String) {
+    /// Records a permission violation. `subject` is the refused subject, or the text of the server if it names none.
+    pub(crate) fn record_refusal(&self, subject: String) {
         self.shared.violations.fetch_add(1, Ordering::SeqCst);
         let mut refused = self.lock();
         // Bounded: a subject can contain an operation's key, so with a wrong permission every message may add a new
@@ -76,7 +76,7 @@ impl ConnectionHealth {
 
     /// Records the revision of a ledger write. Returns whether the ledger has lost entries: revisions count all writes,
     /// so one that was made after `known` was confirmed has a higher revision in an intact ledger.
-    pub(crate) fn ledger_written(&self, known: u64, revision: u64) -> bool {
+    pub(crate) fn record_ledger_write(&self, known: u64, revision: u64) -> bool {
         let is_regression = revision <= known;
         if is_regression {
             // Each loss is reported once; later writes are compared with the present revision.
@@ -93,7 +93,7 @@ impl ConnectionHealth {
 
     /// Returns once the server has refused `subject`.
     pub(crate) async fn refusal_of(&self, subject: &str) {
-        // Subscribed before the first look, or a refusal between the two would be missed.
+        // Subscribed before the first check; otherwise a refusal between the two would be missed.
         let mut refusals = self.shared.refusals.subscribe();
         while !self.lock().iter().any(|refused| refused == subject) {
             if refusals.changed().await.is_err() {
@@ -105,12 +105,12 @@ impl ConnectionHealth {
     }
 
     /// Records that the connection was lost.
-    pub(crate) fn disconnected(&self) {
+    pub(crate) fn record_disconnected(&self) {
         self.connection().is_lost = true;
     }
 
     /// Records that the connection is up, whether first or restored.
-    pub(crate) fn connected(&self) {
+    pub(crate) fn record_connected(&self) {
         let mut connection = self.connection();
         // No grace period follows the first connection, because no lease was lost before it.
         if std::mem::take(&mut connection.is_lost) {
@@ -120,9 +120,9 @@ impl ConnectionHealth {
 
     /// How long the leases of others cannot be judged, after an outage of the bus. Other workers probably lost their
     /// connections too: each needs up to [`MAX_RECONNECT_DELAY`] to come back, and less than `lease` to renew.
-    pub(crate) fn restoring(&self, lease: Duration) -> Duration {
+    pub(crate) fn remaining_lease_grace(&self, lease: Duration) -> Duration {
         let connection = self.connection();
-        let restored = connection.restored_at.map(|at| at.elapsed());
+        let restored = connection.restored_at.map(|time| time.elapsed());
         lease_grace(connection.is_lost, restored, lease)
     }
 
@@ -133,10 +133,10 @@ impl ConnectionHealth {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the clocks should be compared again: at most every 30 s.
-    pub(crate) fn wants_skew(&self, now_ms: u64) -> bool {
+    /// Whether the clocks should be compared now: at most every 30 s. If so, records that the check has begun.
+    pub(crate) fn begin_skew_check(&self, now_ms: u64) -> bool {
         let last = self.shared.skew_measured_ms.load(Ordering::SeqCst);
-        let is_due = now_ms.saturating_sub(last) >= SKEW_EVERY_MS;
+        let is_due = now_ms.saturating_sub(last) >= SKEW_CHECK_INTERVAL_MS;
         if is_due {
             // Two concurrent tasks may both measure, which is harmless.
             self.shared.skew_measured_ms.store(now_ms, Ordering::SeqCst);
@@ -144,8 +144,8 @@ impl ConnectionHealth {
         is_due
     }
 
-    /// Notes the difference between a time written by the server just now and the local clock.
-    pub(crate) fn skew(&self, server_ms: u64, local_ms: u64) {
+    /// Records the difference between a time written by the server just now and the local clock.
+    pub(crate) fn record_skew(&self, server_ms: u64, local_ms: u64) {
         let difference = i128::from(server_ms) - i128::from(local_ms);
         self.shared.skew_ms.store(
             i64::try_from(difference).unwrap_or(i64::MAX),
@@ -185,24 +185,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_are_compared_now_and_then() {
+    fn clocks_are_compared_at_most_every_half_minute() {
         let health = ConnectionHealth::default();
-        assert!(health.wants_skew(1_000_000));
-        assert!(!health.wants_skew(1_000_000 + SKEW_EVERY_MS - 1));
-        assert!(health.wants_skew(1_000_000 + SKEW_EVERY_MS));
+        assert!(health.begin_skew_check(1_000_000));
+        assert!(!health.begin_skew_check(1_000_000 + SKEW_CHECK_INTERVAL_MS - 1));
+        assert!(health.begin_skew_check(1_000_000 + SKEW_CHECK_INTERVAL_MS));
     }
 
     #[test]
     fn a_ledger_that_lost_entries_shows_by_its_revisions() {
         let health = ConnectionHealth::default();
         let before_both = health.ledger_revision();
-        assert!(!health.ledger_written(before_both, 8));
-        assert!(!health.ledger_written(before_both, 7), "confirmed late");
+        assert!(!health.record_ledger_write(before_both, 8));
+        assert!(
+            !health.record_ledger_write(before_both, 7),
+            "confirmed late"
+        );
         let known = health.ledger_revision();
         assert_eq!(known, 8);
-        assert!(health.ledger_written(known, 5), "6 to 8 are gone");
+        assert!(health.record_ledger_write(known, 5), "6 to 8 are gone");
         assert!(
-            !health.ledger_written(health.ledger_revision(), 6),
+            !health.record_ledger_write(health.ledger_revision(), 6),
             "reported once"
         );
     }
@@ -212,25 +215,28 @@ mod tests {
         let health = ConnectionHealth::default();
         let lease = Duration::from_secs(6);
         let period = lease + MAX_RECONNECT_DELAY;
-        health.connected();
-        assert_eq!(health.restoring(lease), Duration::ZERO);
-        health.disconnected();
-        health.connected();
-        assert_eq!(health.restoring(lease), period);
+        health.record_connected();
+        assert_eq!(health.remaining_lease_grace(lease), Duration::ZERO);
+        health.record_disconnected();
+        health.record_connected();
+        assert_eq!(health.remaining_lease_grace(lease), period);
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(health.restoring(lease), Duration::from_secs(6));
+        assert_eq!(health.remaining_lease_grace(lease), Duration::from_secs(6));
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert_eq!(health.restoring(lease), Duration::ZERO);
+        assert_eq!(health.remaining_lease_grace(lease), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_connection_gives_others_their_time_before_its_return_is_reported() {
         let health = ConnectionHealth::default();
         let lease = Duration::from_secs(6);
-        health.connected();
-        health.disconnected();
+        health.record_connected();
+        health.record_disconnected();
         tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(health.restoring(lease), lease + MAX_RECONNECT_DELAY);
+        assert_eq!(
+            health.remaining_lease_grace(lease),
+            lease + MAX_RECONNECT_DELAY
+        );
     }
 
     #[tokio::test]
@@ -239,9 +245,9 @@ mod tests {
         let waiting = health.refusal_of("dray.event.x");
         tokio::pin!(waiting);
         assert!(futures_util::poll!(&mut waiting).is_pending());
-        health.refused("dray.event.y".to_owned());
+        health.record_refusal("dray.event.y".to_owned());
         assert!(futures_util::poll!(&mut waiting).is_pending());
-        health.refused("dray.event.x".to_owned());
+        health.record_refusal("dray.event.x".to_owned());
         waiting.await;
         assert!(matches!(
             health.violation(),

@@ -1,5 +1,7 @@
-//! Keys with optimistic concurrency: a write names the revision that it replaces (compare-and-set). Listing reads entry after entry by its place in the bucket: services may not create
-//! the consumers that watching needs (messaging-reliability A-4).
+//! Keys with optimistic concurrency: a write names the revision that it replaces (compare-and-set).
+//!
+//! Listing reads one entry after the other, in the order of revisions, because services may not create the consumers
+//! that watching needs (messaging-reliability A-4).
 
 use bytes::Bytes;
 
@@ -55,8 +57,8 @@ pub enum KeyError {
     /// The key to create has a value.
     #[error("the key exists")]
     Exists,
-    /// The key changed since: read again and decide.
-    #[error("the key has moved on")]
+    /// The key has another revision: read it again and decide.
+    #[error("the key was changed meanwhile")]
     Stale,
     /// The bus failed; a write may have happened or not.
     #[error("the key could not be reached")]

@@ -20,7 +20,7 @@ use crate::key_value::{KeyError, KeyValue};
 /// The bucket of the ledger.
 pub const LEDGER_BUCKET: &str = "dray_ledger";
 
-/// Tries of one write whose outcome stays unknown.
+/// Most attempts of one write whose outcome is unknown.
 const MAX_WRITE_ATTEMPTS: u32 = 3;
 
 /// Reads and changes ledger entries.
@@ -64,7 +64,7 @@ impl LedgerKey {
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// Another worker changed the entry: read again and decide.
-    #[error("the ledger entry has moved on")]
+    #[error("the ledger entry was changed meanwhile")]
     Moved,
     /// The bus failed; a write may have happened or not.
     #[error("the ledger cannot be reached")]
@@ -111,8 +111,8 @@ impl Ledger {
         tenant: &TenantId,
         operation: &OperationId,
     ) -> Result<Option<v1::LedgerRecord>, LedgerError> {
-        let held = self.read(&LedgerKey::of::<W>(tenant, operation)).await?;
-        Ok(held.map(|held| held.record))
+        let entry = self.read(&LedgerKey::of::<W>(tenant, operation)).await?;
+        Ok(entry.map(|entry| entry.record))
     }
 
     /// The entry under a key.
@@ -143,10 +143,10 @@ impl Ledger {
     ) -> Result<RevisionedRecord, LedgerError> {
         let value = bytes::Bytes::from(record.encode_to_vec());
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
-            // Before the write: two that are under way may be confirmed in any order.
+            attempts += 1;
+            // Read before the write: two concurrent writes may be confirmed in any order.
             let known = self.health.ledger_revision();
             let written = if expected == 0 {
                 self.keys.create(key.as_str(), value.clone()).await
@@ -157,7 +157,7 @@ impl Ledger {
             };
             match written {
                 Ok(revision) => {
-                    if self.health.ledger_written(known, revision) {
+                    if self.health.record_ledger_write(known, revision) {
                         self.regressions.add(1, &[]);
                         tracing::error!(revision, known, "the ledger has lost entries");
                     }
@@ -168,12 +168,12 @@ impl Ledger {
                     // . Then the entry equals the value of this write.
                     let found = self.read(key).await?;
                     return found
-                        .filter(|held| held.record == record)
+                        .filter(|entry| entry.record == record)
                         .ok_or(LedgerError::Moved);
                 }
                 Err(KeyError::Transport(error))
                     // Repeating is safe: of two writes over the same revision the server stores one.
-                    if error.is_passing() && tries < MAX_WRITE_ATTEMPTS =>
+                    if error.is_passing() && attempts < MAX_WRITE_ATTEMPTS =>
                 {
                     tokio::time::sleep(backoff.next_delay()).await;
                 }

@@ -99,7 +99,7 @@ impl Meta {
 
     /// Parses the headers. A malformed trace starts a new trace; any other malformed header is an error.
     pub fn from_headers(headers: &MessageHeaders) -> Result<Self, InvalidEnvelope> {
-        // Checked first: such a message may have changed its stream (F-16).
+        // Checked first: a message with such a header may have changed its stream (F-16).
         if let Some(name) = headers.reserved() {
             return Err(InvalidEnvelope::Reserved(name.to_owned()));
         }

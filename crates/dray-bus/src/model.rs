@@ -29,17 +29,17 @@ use crate::{
 
 /// One tick of the clock that the code reads, as timers run.
 const CLOCK_TICK: Duration = Duration::from_millis(100);
-/// When the workers' last life begins at the latest.
-const LIVES_END: Duration = Duration::from_secs(100);
-/// What is promised after the deadline (G-1).
-const PROMISED_END: Duration = Duration::from_mins(2);
+/// Latest start of the last worker.
+const LAST_WORKER_START: Duration = Duration::from_secs(100);
+/// Longest time from the deadline to the outcome (G-1).
+const MAX_END_DELAY: Duration = Duration::from_mins(2);
 
 #[derive(Clone, Debug)]
 struct ModelOperation {
     tool: &'static str,
     deadline: Duration,
-    /// Published again with an id that the stream has not stored.
-    again: bool,
+    /// Whether it is published a second time, without the id by which the stream would recognise it.
+    published_twice: bool,
 }
 
 type ProcessRun = Vec<(u32, InjectedFault)>;
@@ -47,7 +47,7 @@ type ProcessRun = Vec<(u32, InjectedFault)>;
 #[derive(Clone, Debug)]
 struct ModelRun {
     operations: Vec<ModelOperation>,
-    lives: Vec<ProcessRun>,
+    worker_runs: Vec<ProcessRun>,
     sweeper: ProcessRun,
 }
 
@@ -78,10 +78,10 @@ fn operation_strategy() -> impl Strategy<Value = ModelOperation> {
         "no-responder-three-times",
         "waits",
     ]);
-    (tool, 1..150_u64, any::<bool>()).prop_map(|(tool, deadline, again)| ModelOperation {
+    (tool, 1..150_u64, any::<bool>()).prop_map(|(tool, deadline, published_twice)| ModelOperation {
         tool,
         deadline: Duration::from_secs(deadline),
-        again,
+        published_twice,
     })
 }
 
@@ -91,9 +91,9 @@ fn model_run_strategy() -> impl Strategy<Value = ModelRun> {
         prop::collection::vec(process_run_strategy(), 0..6),
         prop::collection::vec((0..60_u32, fault_strategy()), 0..2),
     )
-        .prop_map(|(operations, lives, sweeper)| ModelRun {
+        .prop_map(|(operations, worker_runs, sweeper)| ModelRun {
             operations,
-            lives,
+            worker_runs,
             sweeper,
         })
 }
@@ -128,7 +128,7 @@ struct ModelStage {
 }
 
 impl ModelStage {
-    async fn set() -> Self {
+    async fn new() -> Self {
         let clock = Clock::manual(1_700_000_000_000);
         let local = LocalBackend::new(clock.clone());
         let bus = bus_over(local.clone(), &clock);
@@ -146,9 +146,9 @@ impl ModelStage {
         bus_over(self.local.faulty(plan), &self.clock)
     }
 
-    /// A worker until it dies by its plan or is stopped.
-    async fn live(&self, life: ProcessRun, gone: CancellationToken) {
-        let plan = Arc::new(FaultPlan::new(life));
+    /// Runs a worker until it crashes by its plan or the test ends.
+    async fn run_worker(&self, faults: ProcessRun, test_end: CancellationToken) {
+        let plan = Arc::new(FaultPlan::new(faults));
         let bus = self.bus_of(&plan);
         let stop = CancellationToken::new();
         let work = bus.work(
@@ -159,17 +159,17 @@ impl ModelStage {
         );
         tokio::select! {
             ended = work => assert!(ended.is_err(), "the worker ended although it was not stopped"),
-            () = plan.dead.cancelled() => {}
-            () = gone.cancelled() => {}
+            () = plan.crashed.cancelled() => {}
+            () = test_end.cancelled() => {}
         }
     }
 
-    async fn sweep(&self, life: ProcessRun, gone: CancellationToken) {
-        let plan = Arc::new(FaultPlan::new(life));
+    async fn sweep(&self, faults: ProcessRun, test_end: CancellationToken) {
+        let plan = Arc::new(FaultPlan::new(faults));
         tokio::select! {
             () = WorkSweeper::new(self.bus_of(&plan)).run(CancellationToken::new()) => {}
-            () = plan.dead.cancelled() => {}
-            () = gone.cancelled() => {}
+            () = plan.crashed.cancelled() => {}
+            () = test_end.cancelled() => {}
         }
     }
 
@@ -178,7 +178,7 @@ impl ModelStage {
         let meta = call_meta(&format!("op-{number}"), deadline);
         let work = tool_call(operation.tool);
         self.bus.publish_work(&meta, &work).await.unwrap();
-        if operation.again {
+        if operation.published_twice {
             let subject = "dray.work.toolcall.v1.resolve.acme";
             let mut message = outgoing_message(subject, "", prost::Message::encode_to_vec(&work));
             for (name, value) in meta.headers("dray.v1.ToolCallRequested/1").iter() {
@@ -201,24 +201,28 @@ fn bus_over(local: LocalBackend, clock: &Clock) -> Bus {
 }
 
 /// Runs two workers concurrently with all their injected faults, then one worker without faults.
-async fn run_workers(stage: &ModelStage, lives: Vec<ProcessRun>, gone: &CancellationToken) {
-    let (odd, even): (Vec<_>, Vec<_>) = lives
+async fn run_workers(
+    stage: &ModelStage,
+    worker_runs: Vec<ProcessRun>,
+    test_end: &CancellationToken,
+) {
+    let (odd, even): (Vec<_>, Vec<_>) = worker_runs
         .into_iter()
         .enumerate()
         .partition(|(number, _)| number % 2 == 1);
-    let lane = async |lives: Vec<(usize, ProcessRun)>| {
-        for (_, life) in lives {
-            stage.live(life, gone.clone()).await;
+    let run_in_order = async |worker_runs: Vec<(usize, ProcessRun)>| {
+        for (_, faults) in worker_runs {
+            stage.run_worker(faults, test_end.clone()).await;
         }
     };
-    let both = async { tokio::join!(lane(odd), lane(even)) };
-    // Lives that do not end by themselves continue beside the last one.
+    let both = async { tokio::join!(run_in_order(odd), run_in_order(even)) };
+    // Workers that do not crash continue beside the last one.
     tokio::select! {
-        _ = both => stage.live(Vec::new(), gone.clone()).await,
+        _ = both => stage.run_worker(Vec::new(), test_end.clone()).await,
         () = async {
-            // paused clock
-            tokio::time::sleep(LIVES_END).await;
-            stage.live(Vec::new(), gone.clone()).await;
+            // The clock is paused, so this takes no real time.
+            tokio::time::sleep(LAST_WORKER_START).await;
+            stage.run_worker(Vec::new(), test_end.clone()).await;
         } => {}
     }
 }
@@ -229,7 +233,7 @@ fn tick_clock(clock: &Clock) -> JoinSet<()> {
     let clock = clock.clone();
     ticking.spawn(async move {
         loop {
-            // paused clock
+            // The clock is paused, so this takes no real time.
             tokio::time::sleep(CLOCK_TICK).await;
             clock.advance(CLOCK_TICK);
         }
@@ -237,31 +241,37 @@ fn tick_clock(clock: &Clock) -> JoinSet<()> {
     ticking
 }
 
-async fn play_run(story: ModelRun) {
-    let stage = ModelStage::set().await;
-    let gone = CancellationToken::new();
+async fn play_run(model_run: ModelRun) {
+    let stage = ModelStage::new().await;
+    let test_end = CancellationToken::new();
     let _ticking = tick_clock(&stage.clock);
-    for (number, operation) in story.operations.iter().enumerate() {
+    for (number, operation) in model_run.operations.iter().enumerate() {
         stage.publish(number, operation).await;
     }
-    let latest = story
+    let latest = model_run
         .operations
         .iter()
         .map(|operation| operation.deadline)
         .max();
-    // A sweep every half minute after the last life began: the promise counts from whichever is later.
-    let end = latest.unwrap_or_default().max(LIVES_END) + PROMISED_END;
+    // The time counts from the last deadline or from the last start of a worker, whichever is later.
+    let end = latest.unwrap_or_default().max(LAST_WORKER_START) + MAX_END_DELAY;
     let sweeping = async {
-        stage.sweep(story.sweeper.clone(), gone.clone()).await;
-        stage.sweep(Vec::new(), gone.clone()).await;
+        stage
+            .sweep(model_run.sweeper.clone(), test_end.clone())
+            .await;
+        stage.sweep(Vec::new(), test_end.clone()).await;
     };
     let ending = async {
-        // paused clock
+        // The clock is paused, so this takes no real time.
         tokio::time::sleep(end).await;
-        gone.cancel();
+        test_end.cancel();
     };
-    tokio::join!(run_workers(&stage, story.lives, &gone), sweeping, ending);
-    check_invariants(&stage, &story.operations).await;
+    tokio::join!(
+        run_workers(&stage, model_run.worker_runs, &test_end),
+        sweeping,
+        ending
+    );
+    check_invariants(&stage, &model_run.operations).await;
 }
 
 async fn check_invariants(stage: &ModelStage, operations: &[ModelOperation]) {
@@ -335,8 +345,8 @@ async fn reported_subjects(stage: &ModelStage) -> BTreeMap<String, Vec<String>> 
     reported
 }
 
-fn run_model(story: ModelRun) {
-    on_paused_clock(play_run(story));
+fn run_model(model_run: ModelRun) {
+    on_paused_clock(play_run(model_run));
 }
 
 fn on_paused_clock(test: impl Future<Output = ()>) {
@@ -352,8 +362,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_operation_ends_once_when_its_workers_crash_or_pause(story in model_run_strategy()) {
-        run_model(story);
+    fn every_operation_ends_once_when_its_workers_crash_or_pause(model_run in model_run_strategy()) {
+        run_model(model_run);
     }
 }
 
@@ -370,9 +380,9 @@ fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
                 operations: vec![ModelOperation {
                     tool: "works",
                     deadline: Duration::from_secs(140),
-                    again: true,
+                    published_twice: true,
                 }],
-                lives: vec![vec![(step, fault)]],
+                worker_runs: vec![vec![(step, fault)]],
                 sweeper: Vec::new(),
             });
         }
@@ -386,9 +396,9 @@ fn a_worker_that_was_paused_past_its_lease_writes_nothing() {
             operations: vec![ModelOperation {
                 tool: "works",
                 deadline: Duration::from_secs(140),
-                again: false,
+                published_twice: false,
             }],
-            lives: vec![
+            worker_runs: vec![
                 vec![(step, InjectedFault::Pause(Duration::from_secs(70)))],
                 Vec::new(),
             ],

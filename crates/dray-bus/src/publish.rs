@@ -24,9 +24,9 @@ use crate::trace;
 
 /// Longest wait for one acknowledgement.
 const ACK_WAIT: Duration = Duration::from_secs(5);
-/// How long a publish is repeated on a full or absent stream before that is reported.
-const BORNE_FOR: Duration = Duration::from_secs(15);
-/// How long a publish may take at least, also when the deadline is near or past.
+/// How long a publish is repeated on a full or missing stream before the failure is reported.
+const FULL_STREAM_TIMEOUT: Duration = Duration::from_secs(15);
+/// Shortest time for a publish, even when the deadline is near or has passed.
 const MIN_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the stream acknowledged; the message is stored, though not proof against a loss of power (F-1).
@@ -141,17 +141,23 @@ impl Bus {
         id: &str,
         payload: Bytes,
     ) -> Result<PublishReceipt, PublishError> {
-        let mut all = MessageHeaders::new();
-        all.append(headers::MESSAGE_ID, id);
+        let mut message_headers = MessageHeaders::new();
+        message_headers.append(headers::MESSAGE_ID, id);
         for (name, value) in meta.headers(schema).iter() {
-            all.append(name, value);
+            message_headers.append(name, value);
         }
         if stream == EVENT_STREAM {
-            cloud_event::append_attributes(&mut all, schema, id, &meta.tenant, &meta.operation);
+            cloud_event::append_attributes(
+                &mut message_headers,
+                schema,
+                id,
+                &meta.tenant,
+                &meta.operation,
+            );
         }
         let message = OutgoingMessage {
             subject,
-            headers: all,
+            headers: message_headers,
             payload,
         };
         self.publish_message(stream, message, MESSAGE_LIMIT, meta.deadline)
@@ -173,10 +179,10 @@ impl Bus {
         if size > limit {
             return Err(PublishError::TooLarge { size, limit });
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let wait = deadline.remaining(self.now_ms()).max(MIN_PUBLISH_TIMEOUT);
         let result = self
-            .publish_until(stream, message, begun + wait)
+            .publish_until(stream, message, started + wait)
             .instrument(span)
             .await;
         let label = match &result {
@@ -194,7 +200,7 @@ impl Bus {
         };
         self.inner
             .metrics
-            .published(label, begun.elapsed().as_secs_f64());
+            .published(label, started.elapsed().as_secs_f64());
         result
     }
 
@@ -205,7 +211,7 @@ impl Bus {
         until: Instant,
     ) -> Result<PublishReceipt, PublishError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-        let borne_until = Instant::now() + BORNE_FOR;
+        let full_stream_deadline = Instant::now() + FULL_STREAM_TIMEOUT;
         loop {
             let error = match self.publish_once(&message, until).await {
                 Ok(acknowledged) => return accepted_receipt(stream, acknowledged),
@@ -216,11 +222,11 @@ impl Bus {
                     // Longer pauses than after a timeout: a full stream recovers when messages expire or an operator
                     // acts, not through retries (5.3).
                     random_between(Duration::from_secs(1), Duration::from_secs(10)),
-                    until.min(borne_until),
+                    until.min(full_stream_deadline),
                 ),
                 TransportError::NoResponders | TransportError::NotProvisioned(_) => {
                     // A missing stream is a mistake of the configuration, but it may be provisioned in these seconds.
-                    (backoff.next_delay(), until.min(borne_until))
+                    (backoff.next_delay(), until.min(full_stream_deadline))
                 }
                 TransportError::TimedOut
                 | TransportError::Disconnected
@@ -229,10 +235,10 @@ impl Bus {
                 TransportError::Denied(_)
                 | TransportError::TooLarge { .. }
                 | TransportError::WrongRevision
-                | TransportError::Header(_) => return Err(given_up(&message, error)),
+                | TransportError::Header(_) => return Err(publish_error(&message, error)),
             };
             if Instant::now() + delay >= end {
-                return Err(given_up(&message, error));
+                return Err(publish_error(&message, error));
             }
             tracing::warn!(
                 subject = %message.subject,
@@ -253,7 +259,7 @@ impl Bus {
             let _permit = self.inner.publishes.acquire().await;
             self.inner.backend.store(message, ACK_WAIT).await
         };
-        // Around the permit as well: waiting for it counts towards the deadline.
+        // The timeout includes the wait for the permit, which counts towards the deadline.
         match tokio::time::timeout_at(until, attempt).await {
             Ok(result) => result,
             Err(_elapsed) => Err(TransportError::TimedOut),
@@ -278,7 +284,7 @@ fn accepted_receipt(
     })
 }
 
-fn given_up(message: &OutgoingMessage, error: TransportError) -> PublishError {
+fn publish_error(message: &OutgoingMessage, error: TransportError) -> PublishError {
     let subject = message.subject.clone();
     match error {
         TransportError::Full => PublishError::Busy(subject),
@@ -337,9 +343,9 @@ mod tests {
                 FaultCode::Internal,
             ),
         ] {
-            let shown = error.to_string();
-            let fault = Fault::from(given_up(&message, error));
-            assert_eq!(fault.code, code, "{shown}");
+            let text = error.to_string();
+            let fault = Fault::from(publish_error(&message, error));
+            assert_eq!(fault.code, code, "{text}");
         }
     }
 }

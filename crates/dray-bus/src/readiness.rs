@@ -52,7 +52,7 @@ mod tests {
             (12_001, 10_000, false),
             (10_000, 10_000, true),
         ] {
-            bus.inner.health.skew(server_ms, local_ms);
+            bus.inner.health.record_skew(server_ms, local_ms);
             assert_eq!(
                 bus.round_trip().await.is_ok(),
                 ready,

@@ -66,8 +66,8 @@ impl Responder {
     pub async fn next(&mut self) -> Option<IncomingRequest> {
         loop {
             tokio::select! {
-                // Requests first: a cancellation that waits beside its request would find nothing to cancel, and the
-                // request would run after its caller has gone.
+                // Requests first: a cancellation that is read before its request would find nothing to cancel, and the
+                // request would run although its caller no longer waits.
                 biased;
                 request = self.requests.next() => {
                     return Some(IncomingRequest::new(&self.bus, request?, &self.cancellable));
@@ -84,9 +84,9 @@ impl Responder {
         self.requests.drain().await;
     }
 
-    /// Passes on cancellations until no request that was handed out is in hand. For the time after the drain, when
-    /// [`Responder::next`] has returned `None`: a caller that goes away while this instance stops must not keep it
-    /// busy until its grace ends (C-9).
+    /// Passes on cancellations until every request that was handed out has been handled. For the time after the drain,
+    /// when [`Responder::next`] has returned `None`: a caller that gives up while this instance stops must not keep it
+    /// busy until the end of the grace period (C-9).
     pub async fn finish(mut self) {
         while !self.cancellable.is_idle() {
             tokio::select! {
@@ -103,16 +103,16 @@ type OperationKey = (TenantId, OperationId);
 
 type RunningOperations = HashMap<OperationKey, Vec<(u64, CancellationToken)>>;
 
-/// Operations in hand that a caller may give up.
+/// Running operations that a caller may cancel.
 #[derive(Clone, Debug, Default)]
 struct CancellableOperations {
     running: Arc<Mutex<RunningOperations>>,
-    /// Notified when the last operation is done with.
+    /// Notified when the last running operation has ended.
     idle: Arc<Notify>,
 }
 
 impl CancellableOperations {
-    fn enter(&self, key: OperationKey) -> InHand {
+    fn register(&self, key: OperationKey) -> RunningOperation {
         let token = CancellationToken::new();
         // A request that is repeated while the first one is being handled has the same key; the id ensures that each
         // removes only its own token.
@@ -121,7 +121,7 @@ impl CancellableOperations {
             .entry(key.clone())
             .or_default()
             .push((id, token.clone()));
-        InHand {
+        RunningOperation {
             cancellable: self.clone(),
             key,
             id,
@@ -154,16 +154,16 @@ impl CancellableOperations {
     }
 }
 
-/// Removes the operation when the request is done with.
+/// One entry of [`CancellableOperations`], removed when the request has been handled.
 #[derive(Debug)]
-struct InHand {
+struct RunningOperation {
     cancellable: CancellableOperations,
     key: OperationKey,
     id: u64,
     token: CancellationToken,
 }
 
-impl Drop for InHand {
+impl Drop for RunningOperation {
     fn drop(&mut self) {
         let mut running = self.cancellable.lock();
         if let Some(tokens) = running.get_mut(&self.key) {
@@ -173,7 +173,7 @@ impl Drop for InHand {
             }
         }
         if running.is_empty() {
-            // Stores a permit, so that a responder which looked before it waits is woken too.
+            // Stores a permit, so that a responder that has checked and not yet begun to wait is woken too.
             self.cancellable.idle.notify_one();
         }
     }
@@ -188,7 +188,7 @@ pub struct IncomingRequest {
     payload: Bytes,
     pub(crate) reply: Option<String>,
     meta: Result<Meta, Fault>,
-    in_hand: Option<InHand>,
+    running_operation: Option<RunningOperation>,
 }
 
 impl IncomingRequest {
@@ -203,10 +203,10 @@ impl IncomingRequest {
         };
         // Registered here and not by the service, so that a cancellation that arrives before the service handles the
         // request is not lost.
-        let in_hand = meta
+        let running_operation = meta
             .as_ref()
             .ok()
-            .map(|meta| cancellable.enter((meta.tenant.clone(), meta.operation.clone())));
+            .map(|meta| cancellable.register((meta.tenant.clone(), meta.operation.clone())));
         Self {
             bus: bus.clone(),
             subject: message.subject,
@@ -214,7 +214,7 @@ impl IncomingRequest {
             payload: message.payload,
             reply: message.reply,
             meta,
-            in_hand,
+            running_operation,
         }
     }
 
@@ -259,9 +259,11 @@ impl IncomingRequest {
 
     /// Fires when the caller no longer waits (C-9). Best effort: correctness must not depend on it.
     pub fn cancelled(&self) -> CancellationToken {
-        self.in_hand
+        self.running_operation
             .as_ref()
-            .map_or_else(CancellationToken::new, |in_hand| in_hand.token.clone())
+            .map_or_else(CancellationToken::new, |running_operation| {
+                running_operation.token.clone()
+            })
     }
 
     /// Sends the final reply. One that would be too large is replaced by a fault, never by silence (C-7).
@@ -273,7 +275,7 @@ impl IncomingRequest {
         }
     }
 
-    /// Sends a progress reply; at most 4 per second and at least one per 5 s are wanted (C-8).
+    /// Sends a progress reply. Send at most 4 per second and at least one per 5 s (C-8).
     pub async fn progress<M: prost::Message>(&self, message: &M) {
         if let Some(reply) = &self.reply {
             let message = reply_envelope(
@@ -290,12 +292,12 @@ impl IncomingRequest {
         self.headers.get(headers::HEARTBEAT_HEADER).is_some()
     }
 
-    /// Sends a heartbeat to a caller that watches: the request is still in hand (C-8).
+    /// Sends a heartbeat: the request is still being handled (C-8). For callers that want heartbeats.
     pub async fn alive(&self) {
         self.progress(&()).await;
     }
 
-    /// Sends further replies before the final one, of a call that has a stream of them.
+    /// Turns the request into the replies of a streaming call.
     pub fn into_stream(self) -> ReplyStream {
         ReplyStream::new(self)
     }
@@ -308,7 +310,7 @@ impl IncomingRequest {
 
 impl Drop for IncomingRequest {
     fn drop(&mut self) {
-        // A panic or a forgotten path ends here; without a reply the caller would wait for its deadline (C-4).
+        // A panic or a code path without a reply ends here. The caller would otherwise wait for its deadline (C-4).
         let (Some(reply), Ok(runtime)) = (self.reply.take(), tokio::runtime::Handle::try_current())
         else {
             return;

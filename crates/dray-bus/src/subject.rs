@@ -2,14 +2,14 @@
 
 /// Whether `subject` matches `filter` with NATS's wildcards: `*` for one token, a final `>` for one or more.
 pub(crate) fn matches_filter(filter: &str, subject: &str) -> bool {
-    let mut wanted = filter.split('.');
-    let mut given = subject.split('.');
+    let mut filter_tokens = filter.split('.');
+    let mut subject_tokens = subject.split('.');
     loop {
-        match (wanted.next(), given.next()) {
+        match (filter_tokens.next(), subject_tokens.next()) {
             // `>` matches at least one token, so it does not match when none is left.
             (Some(">"), Some(_)) | (None, None) => return true,
             (Some("*"), Some(_)) => {}
-            (Some(want), Some(give)) if want == give => {}
+            (Some(expected), Some(token)) if expected == token => {}
             _ => return false,
         }
     }
@@ -21,7 +21,7 @@ pub(crate) fn filters_overlap(one: &str, other: &str) -> bool {
     let mut other = other.split('.');
     loop {
         match (one.next(), other.next()) {
-            // What follows `>` on either side is covered by it, so the rest need not be compared.
+            // `>` on either side covers all further tokens, so the rest is not compared.
             (Some(">"), Some(_)) | (Some(_), Some(">")) | (None, None) => return true,
             (Some(left), Some(right)) if left == right || left == "*" || right == "*" => {}
             _ => return false,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_are_seen_through_wildcards() {
+    fn overlapping_filters_with_wildcards_are_found() {
         for (one, other, expected) in [
             ("dray.*.v1.*", "dray.egress.v1.fetch", true),
             ("dray.work.>", "dray.egress.v1.fetch", false),

@@ -27,8 +27,8 @@ use crate::work::{RecordedEvent, WorkEnvelope, poison};
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after the deadline at which unfinished work counts as stranded.
 pub const STRANDED_AFTER: Duration = Duration::from_mins(1);
-/// Longest time until a message is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Longest time until a message is checked again.
+const MAX_CHECK_DELAY: Duration = Duration::from_secs(30);
 /// Messages of one pull.
 const PULL_BATCH: usize = 64;
 /// How long a pull waits for available messages.
@@ -44,20 +44,20 @@ pub struct WorkSweeper {
     bus: Bus,
     rejections: Vec<KnownWork>,
     exhausted: BTreeSet<u64>,
-    /// Every dead letter before this sequence has been dealt with.
-    dealt_with: u64,
+    /// Sequence before which no dead letter waits for an operator.
+    first_open_letter: u64,
     service_version: String,
 }
 
 /// What one sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Messages that had ended and were let go.
+    /// Messages of work that had already ended, which were acknowledged.
     pub ended: u64,
-    /// Messages whose recorded end was published now, because their worker had not.
-    pub told: u64,
+    /// Messages whose recorded outcome was published by this sweep, because their worker had not published it.
+    pub reported: u64,
     /// Messages that were dead-lettered.
-    pub buried: u64,
+    pub dead_lettered: u64,
     /// Messages that may still be worked on.
     pub waiting: u64,
 }
@@ -69,7 +69,7 @@ impl WorkSweeper {
             bus,
             rejections: Vec::new(),
             exhausted: BTreeSet::new(),
-            dealt_with: 0,
+            first_open_letter: 0,
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
         // Every kind of work of the contracts. A kind that is missing here is still ended, with a general event.
@@ -95,13 +95,13 @@ impl WorkSweeper {
     /// Sweeps every 30 s until `stop`. Failures of the bus are logged and tried again with the next sweep.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            let swept = tokio::select! {
+            let outcome = tokio::select! {
                 // Dropping a sweep loses no message: unacknowledged messages are redelivered after `ack_wait`.
                 () = stop.cancelled() => return,
-                swept = self.sweep() => swept,
+                outcome = self.sweep() => outcome,
             };
-            match swept {
-                Ok(report) if report.buried + report.told > 0 => {
+            match outcome {
+                Ok(report) if report.dead_lettered + report.reported > 0 => {
                     tracing::error!(?report, "stranded work was found");
                 }
                 Ok(report) => tracing::debug!(?report, "swept"),
@@ -119,7 +119,7 @@ impl WorkSweeper {
     /// One sweep over all messages that are available now.
     ///
     /// # Errors
-    /// The bus cannot be read. What was not looked at is looked at by the next sweep.
+    /// The bus cannot be read. The next sweep checks the remaining messages.
     pub async fn sweep(&mut self) -> Result<SweepReport, TransportError> {
         // First, so that a message that ran out of deliveries is ended in this sweep and not in the next.
         self.read_advisories().await?;
@@ -135,7 +135,7 @@ impl WorkSweeper {
             }
             for pulled in batch {
                 let waiting = report.waiting;
-                self.look_at(&pulled, &mut report).await;
+                self.handle_message(&pulled, &mut report).await;
                 // Only work that is not finished counts; ended messages stay in the stream for hours.
                 if report.waiting > waiting {
                     let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
@@ -147,7 +147,9 @@ impl WorkSweeper {
         metrics
             .oldest_unfinished_seconds
             .record(Duration::from_millis(oldest).as_secs_f64(), &[]);
-        metrics.stranded_total.add(report.buried + report.told, &[]);
+        metrics
+            .stranded_total
+            .add(report.dead_lettered + report.reported, &[]);
         self.measure_dead_letters().await;
         Ok(report)
     }
@@ -164,12 +166,12 @@ impl WorkSweeper {
             Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
             Err(_) => 0,
         };
-        match letters.find(&waiting, self.dealt_with, 1).await {
+        match letters.find(&waiting, self.first_open_letter, 1).await {
             Ok(found) => {
                 let oldest = found.first();
-                // Without this place each sweep would read every letter of two weeks and the ledger entry of each.
+                // Without this position each sweep would read every letter of two weeks and the ledger entry of each.
                 let next = oldest.map_or(last + 1, |letter| letter.sequence);
-                self.dealt_with = self.dealt_with.max(next);
+                self.first_open_letter = self.first_open_letter.max(next);
                 let age_ms = oldest.map_or(0, |letter| {
                     self.bus.now_ms().saturating_sub(letter.last_error_ms)
                 });
@@ -219,25 +221,25 @@ impl WorkSweeper {
         Ok(())
     }
 
-    async fn look_at(&self, pulled: &PulledMessage, report: &mut SweepReport) {
-        match self.judge(pulled).await {
+    async fn handle_message(&self, pulled: &PulledMessage, report: &mut SweepReport) {
+        match self.decide(pulled).await {
             Ok(SweepVerdict::Ended) => {
                 report.ended += 1;
                 job::settle_delivery(pulled, AckAction::Done).await;
             }
-            Ok(SweepVerdict::Told) => {
-                report.told += 1;
+            Ok(SweepVerdict::Reported) => {
+                report.reported += 1;
                 job::settle_delivery(pulled, AckAction::Done).await;
             }
-            Ok(SweepVerdict::Buried) => {
-                report.buried += 1;
+            Ok(SweepVerdict::DeadLettered) => {
+                report.dead_lettered += 1;
                 job::settle_delivery(pulled, AckAction::Done).await;
             }
             Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
                 // Checked periodically although the deadline is known, because an advisory or an outcome may arrive
                 // earlier.
-                job::retry_delivery_later(pulled, delay.min(LOOK_AGAIN)).await;
+                job::retry_delivery_later(pulled, delay.min(MAX_CHECK_DELAY)).await;
             }
             Err(error) => {
                 report.waiting += 1;
@@ -246,21 +248,21 @@ impl WorkSweeper {
         }
     }
 
-    async fn judge(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
+    async fn decide(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
         let Ok(envelope) = WorkEnvelope::read(&pulled.message) else {
-            return self.judge_unreadable(pulled).await;
+            return self.decide_unreadable(pulled).await;
         };
         let mut job = WorkJob::new(&self.bus, &envelope);
         job.read().await?;
         let record = job.record();
         let now_ms = self.bus.now_ms();
-        let patience = self.remaining_time(pulled, now_ms, &envelope);
-        match plan_sweep(&record, envelope.redrives, now_ms, patience) {
+        let time_left = self.remaining_time(pulled, now_ms, &envelope);
+        match plan_sweep(&record, envelope.redrives, now_ms, time_left) {
             SweepPlan::Forget => return Ok(SweepVerdict::Ended),
             SweepPlan::Wait(delay) => return Ok(SweepVerdict::Waits(delay)),
             SweepPlan::Report => {
                 job.report().await?;
-                return Ok(SweepVerdict::Told);
+                return Ok(SweepVerdict::Reported);
             }
             SweepPlan::DeadLetter => {}
         }
@@ -275,7 +277,7 @@ impl WorkSweeper {
         )
         .await?;
         job.report().await?;
-        Ok(SweepVerdict::Buried)
+        Ok(SweepVerdict::DeadLettered)
     }
 
     /// Time left until a minute after the deadline; zero for a message that is not delivered to workers any more.
@@ -292,8 +294,8 @@ impl WorkSweeper {
         Deadline::after(deadline, STRANDED_AFTER).remaining(now_ms)
     }
 
-    /// A message without a usable envelope has no deadline; a worker has a minute to see it.
-    async fn judge_unreadable(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
+    /// Decides about a message without a usable envelope. It has no deadline, so a worker has a minute to handle it.
+    async fn decide_unreadable(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
         let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
         let left = STRANDED_AFTER.saturating_sub(Duration::from_millis(age));
         if !left.is_zero() {
@@ -335,22 +337,22 @@ struct KnownWork {
 /// What the sweeper does with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepPlan {
-    /// Its end was published.
+    /// The work has ended and its outcome was published.
     Forget,
-    /// A worker may still end it: look again after this long.
+    /// A worker may still end the work: check again after this time.
     Wait(Duration),
-    /// It ended, and its worker died before the event was out (between steps 6 and 8).
+    /// The work ended, but its worker died before it published the event (between steps 6 and 8).
     Report,
     /// No worker will end it.
     DeadLetter,
 }
 
-/// Decides over a message by its ledger entry. `patience` is the time left until it counts as stranded.
+/// Decides about a message by its ledger entry. `time_left` is the time until the work counts as stranded.
 pub fn plan_sweep(
     record: &v1::LedgerRecord,
     redrives: u32,
     now_ms: u64,
-    patience: Duration,
+    time_left: Duration,
 ) -> SweepPlan {
     // The most frequent case first: most of the stream is work that has ended and been reported.
     if record::is_over(record, redrives) {
@@ -361,8 +363,8 @@ pub fn plan_sweep(
     if !lease.is_zero() {
         return SweepPlan::Wait(lease);
     }
-    if !patience.is_zero() {
-        return SweepPlan::Wait(patience);
+    if !time_left.is_zero() {
+        return SweepPlan::Wait(time_left);
     }
     if record::is_terminal(record) && redrives == record.redrives {
         return SweepPlan::Report;
@@ -372,8 +374,8 @@ pub fn plan_sweep(
 
 enum SweepVerdict {
     Ended,
-    Told,
-    Buried,
+    Reported,
+    DeadLettered,
     Waits(Duration),
 }
 
@@ -397,9 +399,11 @@ async fn fetch_batch(puller: &mut Puller) -> Result<Vec<PulledMessage>, Transpor
 fn exhausted_sequence(advisory: &PulledMessage) -> Option<u64> {
     let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).ok()?;
     // The stream contains advisories about every stream of the account, and about terminated messages too.
-    let is_ours = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
+    let is_about_work = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
         && body.get("stream")?.as_str()? == WORK_STREAM;
-    is_ours.then(|| body.get("stream_seq")?.as_u64()).flatten()
+    is_about_work
+        .then(|| body.get("stream_seq")?.as_u64())
+        .flatten()
 }
 
 fn stranded_fault(record: &v1::LedgerRecord) -> Fault {

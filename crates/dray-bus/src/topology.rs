@@ -1,4 +1,4 @@
-//! Streams and durable consumers: the wanted configuration as data, provisioning, and verification.
+//! Streams and durable consumers: the required configuration as data, provisioning, and verification.
 //!
 //! Services only verify; `apply` belongs to the provisioning job and to the one-machine mode
 //! (messaging-reliability 3.1 to 3.3).
@@ -85,7 +85,7 @@ pub struct StreamSpec {
     pub name: String,
     /// Subjects it captures; subjects of streams must not overlap and must not include a call (F-17).
     pub subjects: Vec<String>,
-    /// How messages leave it.
+    /// When messages are removed.
     pub retention: StreamRetention,
     /// What it does when it is full.
     pub discard: FullStreamPolicy,
@@ -134,12 +134,12 @@ pub struct ConsumerSpec {
     pub backoff: Vec<Duration>,
 }
 
-/// A stream as it is.
+/// Present state of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamState {
     /// Its configuration as read back.
     pub spec: StreamSpec,
-    /// Messages kept at this moment.
+    /// Messages that the stream contains.
     pub messages: u64,
     /// Total bytes of its messages.
     pub bytes: u64,
@@ -149,7 +149,7 @@ pub struct StreamState {
     pub last_sequence: u64,
 }
 
-/// A consumer as it is.
+/// Present state of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerState {
     /// Its configuration as read back.

@@ -31,7 +31,7 @@ pub fn span_context(trace: &TraceContext) -> Option<SpanContext> {
     ))
 }
 
-/// What a message of this span carries; `None` for a span that is not recorded.
+/// The trace context of messages that this span sends; `None` for a span that is not recorded.
 pub fn context_of(span: &Span) -> Option<TraceContext> {
     let context = span.context();
     let own = context.span().span_context().clone();

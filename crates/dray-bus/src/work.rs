@@ -32,8 +32,8 @@ use crate::bus_core::Bus;
 use crate::error::WorkError;
 use crate::topology::WORK_STREAM;
 
-/// Largest event that a handler may give back, encoded, in bytes: it is kept in the ledger and published with
-/// headers, and both stay below the message limit.
+/// Most bytes of an encoded event that a handler returns. The event is stored in the ledger and published with headers,
+/// and both have to stay below the message limit.
 pub const RESULT_LIMIT: usize = 112 * 1024;
 
 /// How a work loop behaves. The defaults are specified in messaging-reliability.
@@ -78,7 +78,7 @@ impl Default for WorkSettings {
     }
 }
 
-/// What every delivery of one loop shares.
+/// State that all deliveries of one loop share.
 pub(crate) struct WorkerContext<H> {
     pub(crate) bus: Bus,
     pub(crate) settings: WorkSettings,
@@ -106,7 +106,7 @@ pub(crate) async fn run_worker<W: Work, H: WorkHandler<W>>(
         .puller(WORK_STREAM, durable)
         .await
         .map_err(failed)?;
-    let shop = Arc::new(WorkerContext {
+    let context = Arc::new(WorkerContext {
         bus,
         durable: durable.to_owned(),
         handler,
@@ -114,8 +114,8 @@ pub(crate) async fn run_worker<W: Work, H: WorkHandler<W>>(
         hard_stop: CancellationToken::new(),
         settings,
     });
-    let mut jobs = WorkLoop::<W, H>::new(&shop, stop).run(puller).await;
-    drain_jobs(&shop.settings, &shop.hard_stop, &mut jobs).await;
+    let mut jobs = WorkLoop::<W, H>::new(&context, stop).run(puller).await;
+    drain_jobs(&context.settings, &context.hard_stop, &mut jobs).await;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! The cache: copies that are needed for a while, such as files on their way from a sandbox to a chat.
 //!
-//! Like finished content they are named by tenant and digest (platform-delivery 12, R-16), but they are under the
-//! five minutes in which they were stored: `cache/<slot>/<tenant>/<2 hex>/<64 hex>`. Within its slot the same content
-//! is one object; later it is another one. So an object never gets a new lifetime, and a sweeper that removes an old
-//! one cannot meet a caller that has just been given a claim for it.
+//! Like finished content, cached objects are named by tenant and digest (platform-delivery 12, R-16). Their keys also
+//! have the slot, the five minutes in which they were stored: `cache/<slot>/<tenant>/<2 hex>/<64 hex>`. Equal content
+//! of one slot is one object; in a later slot it is another object. So the lifetime of an object is never extended, and
+//! a sweeper cannot remove an object for which a caller has just got a claim.
 //!
 //! The store only lists and removes. The service that tracks the users of an object decides whether it may be removed.
 
@@ -20,7 +20,7 @@ use crate::store::{ArtifactLabel, Store, StoreInner};
 
 /// First part of every key in the cache.
 const CACHE_PREFIX: &str = "cache/";
-/// Stands between alias and slot in the store's name of a claim. No alias has a dot.
+/// Separates alias and slot in the store name of a claim. An alias contains no dot.
 const ALIAS_SEPARATOR: &str = ".cache-";
 /// Length of a slot; a claim for a cached object is given within this time.
 const SLOT_LENGTH: Period = Period::secs(5 * 60);
@@ -29,7 +29,7 @@ const SLOT_LENGTH: Period = Period::secs(5 * 60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectArea {
     /// Under `cas/`, for as long as a dead letter may wait (K-6).
-    Kept,
+    Finished,
     /// In the cache, under the slot in which it was stored.
     Cached(u64),
 }
@@ -62,16 +62,16 @@ impl ObjectArea {
     pub(crate) fn of(inner: &StoreInner, claim: &Claim) -> Option<Self> {
         let rest = claim.store.strip_prefix(&inner.options.alias)?;
         if rest.is_empty() {
-            return Some(Self::Kept);
+            return Some(Self::Finished);
         }
         parse_slot(rest.strip_prefix(ALIAS_SEPARATOR)?).map(Self::Cached)
     }
 
     /// The name of the store in claims for objects of this area.
-    pub(crate) fn store(self, inner: &StoreInner) -> String {
+    pub(crate) fn store_name(self, inner: &StoreInner) -> String {
         let alias = &inner.options.alias;
         match self {
-            Self::Kept => alias.clone(),
+            Self::Finished => alias.clone(),
             Self::Cached(slot) => format!("{alias}{ALIAS_SEPARATOR}{slot}"),
         }
     }
@@ -85,10 +85,10 @@ impl ObjectArea {
         }
     }
 
-    /// The instant in Unix milliseconds at which an object expires that was last touched at `touched_ms`.
-    pub(crate) fn ends(self, inner: &StoreInner, touched_ms: u64) -> u64 {
+    /// Unix milliseconds at which an object expires that was last written at `touched_ms`.
+    pub(crate) fn expires_at_ms(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
-            Self::Kept => (touched_ms, inner.options.cas_lifetime),
+            Self::Finished => (touched_ms, inner.options.cas_lifetime),
             // Counted from the end of the slot: all objects of a slot expire together, however often they are claimed.
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
         };
@@ -100,7 +100,7 @@ impl ArtifactLocation {
     pub(crate) const fn finished_content(artifact: Artifact) -> Self {
         Self {
             artifact,
-            area: ObjectArea::Kept,
+            area: ObjectArea::Finished,
         }
     }
 
@@ -124,11 +124,11 @@ fn closed_at_ms(slot: u64) -> u64 {
 /// Reads a slot as it is written: digits alone, without leading zeros.
 fn parse_slot(text: &str) -> Option<u64> {
     let slot: u64 = text.parse().ok()?;
-    // One spelling for each slot: a key that the sweeper lists has to be the one that claims lead to.
+    // Each slot has one spelling, so that the key that the sweeper lists is the key that claims refer to.
     (slot.to_string() == text).then_some(slot)
 }
 
-/// Returns the key of a claim's object when it is in the cache, in any store; `None` for kept content.
+/// Returns the key of a claim's object when it is in the cache, in any store; `None` for finished content.
 pub fn cache_key(claim: &Claim) -> Option<String> {
     let (_, digits) = claim.store.rsplit_once(ALIAS_SEPARATOR)?;
     Some(ObjectArea::Cached(parse_slot(digits)?).key(&claim.artifact))
@@ -148,6 +148,7 @@ impl Store {
     /// Lists all objects in the cache.
     ///
     /// The list is as long as the cache; it is read page by page.
+    ///
     /// # Errors
     /// The store could not be reached, so the content of the cache is unknown.
     pub async fn cached(&self) -> Result<Vec<CachedObject>, RequestError> {
@@ -188,8 +189,8 @@ impl Store {
         object::delete_object(&self.inner, &object.key, None).await
     }
 
-    /// Copies the claim's content inside the store to where finished content is kept, and returns the claim for it. A
-    /// claim for kept content stays as it is.
+    /// Copies the cached content of a claim to finished content, inside the store, and returns the claim for the copy.
+    /// A claim for finished content is returned unchanged.
     ///
     /// # Errors
     /// The claim belongs to another tenant or store, the object is missing or different, or the store failed.
@@ -201,7 +202,7 @@ impl Store {
     ) -> Result<Claim, ReadError> {
         let inner = &self.inner;
         let area = reader::check_claim(inner, tenant, claim)?;
-        if area == ObjectArea::Kept {
+        if area == ObjectArea::Finished {
             return Ok(claim.clone());
         }
         let artifact = &claim.artifact;

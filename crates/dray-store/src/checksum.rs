@@ -1,6 +1,6 @@
 //! Checksums as they travel in headers: SHA-256, which names an artifact, and CRC-64/NVME, which covers the parts of
-//! an upload where the store proves that it verifies it. SHA-256 over everything twice would cost as much as all the
-//! rest (docs/decisions/store-part-checksums.md).
+//! an upload where the store proves that it verifies it. A second SHA-256 over all bytes would cost as much as the
+//! rest of an upload (docs/decisions/store-part-checksums.md).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -60,7 +60,7 @@ impl Crc64 {
 }
 
 impl ObjectChecksum {
-    /// The value for `x-amz-checksum-sha256`, when it is one.
+    /// The value for `x-amz-checksum-sha256`; `None` for a CRC.
     pub(crate) fn sha256(&self) -> Option<String> {
         match self {
             Self::Sha256(digest) => Some(sha256_to_header(digest)),
@@ -68,7 +68,7 @@ impl ObjectChecksum {
         }
     }
 
-    /// The value for `x-amz-checksum-crc64nvme`, when it is one.
+    /// The value for `x-amz-checksum-crc64nvme`; `None` for a digest.
     pub(crate) fn crc64(&self) -> Option<String> {
         match self {
             Self::Sha256(_) => None,
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn joined_runs_are_the_run_of_the_joined(bytes: Vec<u8>, cut: prop::sample::Index) {
+        fn joined_checksums_are_the_checksum_of_the_joined_bytes(bytes: Vec<u8>, cut: prop::sample::Index) {
             let (start, end) = bytes.split_at(cut.index(bytes.len() + 1));
             let joined = Crc64::of(&[start.to_vec().into()]).then(Crc64::of(&[end.to_vec().into()]));
             prop_assert_eq!(joined, Crc64::of(&[bytes.clone().into()]));

@@ -20,7 +20,7 @@ const MAX_COPIED_CHUNK_BYTES: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct ChunkBuffer {
     whole: Vec<Bytes>,
-    short: BytesMut,
+    copied: BytesMut,
     length: usize,
 }
 
@@ -29,13 +29,13 @@ impl ChunkBuffer {
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.length += bytes.len();
         if bytes.len() < MAX_COPIED_CHUNK_BYTES {
-            self.short.extend_from_slice(&bytes);
-            if self.short.len() >= MAX_COPIED_CHUNK_BYTES * 4 {
-                self.close_short();
+            self.copied.extend_from_slice(&bytes);
+            if self.copied.len() >= MAX_COPIED_CHUNK_BYTES * 4 {
+                self.close_copied();
             }
         } else {
-            // Before the long chunk, to keep the order.
-            self.close_short();
+            // Closed before the long chunk is added, to keep the order.
+            self.close_copied();
             self.whole.push(bytes);
         }
     }
@@ -47,14 +47,14 @@ impl ChunkBuffer {
 
     /// Takes all chunks, in order.
     pub(crate) fn take(&mut self) -> Vec<Bytes> {
-        self.close_short();
+        self.close_copied();
         self.length = 0;
         std::mem::take(&mut self.whole)
     }
 
-    fn close_short(&mut self) {
-        if !self.short.is_empty() {
-            self.whole.push(self.short.split().freeze());
+    fn close_copied(&mut self) {
+        if !self.copied.is_empty() {
+            self.whole.push(self.copied.split().freeze());
         }
     }
 }

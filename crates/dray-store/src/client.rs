@@ -45,19 +45,19 @@ pub(crate) struct S3Clients {
 }
 
 impl S3Clients {
-    /// Makes both clients. Fails only when the file with certificate authorities cannot be read.
+    /// Creates both clients. Fails only when the file with certificate authorities cannot be read.
     pub(crate) async fn new(options: &StoreOptions) -> io::Result<Self> {
         let plain = options.endpoint.starts_with("http://");
         let tls = tls_context(options.ca_file.as_deref()).await?;
-        Ok(Self::over(options, http_client(plain, tls)))
+        Ok(Self::with_http_client(options, http_client(plain, tls)))
     }
 
-    /// Makes both clients for an endpoint of this process.
+    /// Creates both clients for an endpoint of this process.
     pub(crate) fn in_process(options: &StoreOptions, transport: InProcessTransport) -> Self {
-        Self::over(options, transport.into_client())
+        Self::with_http_client(options, transport.into_client())
     }
 
-    fn over(options: &StoreOptions, http: SharedHttpClient) -> Self {
+    fn with_http_client(options: &StoreOptions, http: SharedHttpClient) -> Self {
         let public = if options.public_endpoint.is_empty() {
             &options.endpoint
         } else {
@@ -148,18 +148,18 @@ async fn tls_context(file: Option<&Path>) -> io::Result<TlsContext> {
     let trust = match file {
         None => TrustStore::default(),
         Some(file) => {
-            // Read once at start: another file needs another start, as all configuration does.
+            // Read once at start. A new file needs a restart, as all configuration does.
             let pem = tokio::fs::read(file).await?;
-            let wrong = |error: &dyn std::fmt::Display| {
+            let invalid = |error: &dyn std::fmt::Display| {
                 io::Error::new(io::ErrorKind::InvalidData, error.to_string())
             };
             let mut roots = rustls::RootCertStore::empty();
             for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|error| wrong(&error))?;
-                roots.add(certificate).map_err(|error| wrong(&error))?;
+                let certificate = certificate.map_err(|error| invalid(&error))?;
+                roots.add(certificate).map_err(|error| invalid(&error))?;
             }
             if roots.is_empty() {
-                return Err(wrong(&"no certificate in the file"));
+                return Err(invalid(&"no certificate in the file"));
             }
             TrustStore::empty().with_pem_certificate(pem)
         }

@@ -58,19 +58,19 @@ pub(crate) fn new_artifact(
 /// Puts a body whose digest is known in advance. An object that already exists under the key is adopted.
 pub(crate) fn create_object(
     inner: &StoreInner,
-    home: ArtifactLocation,
+    location: ArtifactLocation,
     body: Vec<Bytes>,
     deadline: Option<Deadline>,
 ) -> BoxFuture<'_, Result<Claim, PutError>> {
     Box::pin(async move {
-        let key = home.key();
-        let sum = ObjectChecksum::Sha256(home.artifact.sha256);
+        let key = location.key();
+        let sum = ObjectChecksum::Sha256(location.artifact.sha256);
         // A cheap clone that shares the bytes; they are needed again only if the object exists.
         let chunks = body.clone();
         match object::put_object(inner, &key, body, sum, deadline).await {
-            Ok(version) => Ok(fresh_claim(inner, home, version)),
+            Ok(version) => Ok(fresh_claim(inner, location, version)),
             Err(RequestError::Exists) => {
-                adopt_existing(inner, home, Some(Crc64::of(&chunks)), deadline).await
+                adopt_existing(inner, location, Some(Crc64::of(&chunks)), deadline).await
             }
             Err(error) => Err(error.into()),
         }
@@ -91,15 +91,15 @@ pub(crate) struct StagedArtifact<'a> {
 pub(crate) fn publish_staged<'a>(
     inner: &'a StoreInner,
     staged: StagedArtifact<'a>,
-    home: ArtifactLocation,
+    location: ArtifactLocation,
     deadline: Option<Deadline>,
 ) -> BoxFuture<'a, Result<Claim, PutError>> {
     Box::pin(async move {
-        let key = home.key();
+        let key = location.key();
         // Without conditional copies two writers may both copy. That is harmless, because they copy the same bytes.
         let create = inner.capabilities().conditional_copy;
         if !create && object::head_object(inner, &key, deadline).await?.is_some() {
-            return adopt_existing(inner, home, staged.crc64, deadline).await;
+            return adopt_existing(inner, location, staged.crc64, deadline).await;
         }
         let copy = ObjectCopy {
             from: staged.key,
@@ -107,18 +107,20 @@ pub(crate) fn publish_staged<'a>(
             tag: staged.tag,
             create,
         };
-        let size = home.artifact.size;
+        let size = location.artifact.size;
         match copy_any_size(inner, copy, size, staged.crc64, deadline).await {
             Ok(copied)
                 if copied
                     // AWS computes the SHA-256 during the copy; a difference means that the staged bytes are wrong.
                     .sha256
-                    .is_some_and(|sha256| sha256 != home.artifact.sha256) =>
+                    .is_some_and(|sha256| sha256 != location.artifact.sha256) =>
             {
                 Err(PutError::Corrupted)
             }
-            Ok(copied) => Ok(fresh_claim(inner, home, copied.version)),
-            Err(RequestError::Exists) => adopt_existing(inner, home, staged.crc64, deadline).await,
+            Ok(copied) => Ok(fresh_claim(inner, location, copied.version)),
+            Err(RequestError::Exists) => {
+                adopt_existing(inner, location, staged.crc64, deadline).await
+            }
             Err(error) => Err(error.into()),
         }
     })
@@ -128,21 +130,21 @@ pub(crate) fn publish_staged<'a>(
 /// lifetime if needed (messaging-reliability K-4).
 fn adopt_existing(
     inner: &StoreInner,
-    home: ArtifactLocation,
+    location: ArtifactLocation,
     crc64: Option<Crc64>,
     deadline: Option<Deadline>,
 ) -> BoxFuture<'_, Result<Claim, PutError>> {
     Box::pin(async move {
-        let key = home.key();
+        let key = location.key();
         // A concurrent writer may have won before its object became visible; the caller can repeat.
         let head =
             object::head_object(inner, &key, deadline)
                 .await?
-                .ok_or(RequestError::Unwell {
+                .ok_or(RequestError::ServerError {
                     status: 409,
                     code: "ConditionalRequestConflict".to_owned(),
                 })?;
-        if !is_same(inner, &key, &head, &home.artifact, crc64, deadline).await? {
+        if !is_same(inner, &key, &head, &location.artifact, crc64, deadline).await? {
             tracing::error!(
                 key,
                 size = head.size,
@@ -153,8 +155,13 @@ fn adopt_existing(
         let now = inner.clock.now_ms();
         let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
         // The lifetime of a cached object is never renewed.
-        if is_young || home.area != ObjectArea::Kept {
-            return Ok(object_claim(inner, home, head.modified_ms, head.version));
+        if is_young || location.area != ObjectArea::Finished {
+            return Ok(object_claim(
+                inner,
+                location,
+                head.modified_ms,
+                head.version,
+            ));
         }
         // The lifetime counts from the last write, so a copy onto itself renews it. Only this write lacks
         // `If-None-Match`; the tag ensures that it copies the object that was checked above.
@@ -165,7 +172,7 @@ fn adopt_existing(
             create: false,
         };
         let copied = copy_any_size(inner, copy, head.size, head.crc64, deadline).await?;
-        Ok(fresh_claim(inner, home, copied.version))
+        Ok(fresh_claim(inner, location, copied.version))
     })
 }
 
@@ -189,10 +196,10 @@ pub(crate) fn claim_stored<'a>(
             return Ok(None);
         };
         artifact.size = head.size;
-        let home = ArtifactLocation::finished_content(artifact);
+        let location = ArtifactLocation::finished_content(artifact);
         Ok(Some(object_claim(
             inner,
-            home,
+            location,
             head.modified_ms,
             head.version,
         )))
@@ -216,31 +223,31 @@ async fn is_same(
     if let Some(stored) = head.sha256 {
         return Ok(stored == artifact.sha256);
     }
-    if let (Some(stored), Some(ours)) = (head.crc64, crc64) {
-        return Ok(stored == ours);
+    if let (Some(stored), Some(expected)) = (head.crc64, crc64) {
+        return Ok(stored == expected);
     }
     let stored = object::read_digest(inner, key, head, deadline).await?;
     Ok(stored == artifact.sha256)
 }
 
 /// The claim of an object that was written just now.
-fn fresh_claim(inner: &StoreInner, home: ArtifactLocation, version: Option<String>) -> Claim {
-    object_claim(inner, home, inner.clock.now_ms(), version)
+fn fresh_claim(inner: &StoreInner, location: ArtifactLocation, version: Option<String>) -> Claim {
+    object_claim(inner, location, inner.clock.now_ms(), version)
 }
 
 fn object_claim(
     inner: &StoreInner,
-    home: ArtifactLocation,
+    location: ArtifactLocation,
     modified_ms: u64,
     version_id: Option<String>,
 ) -> Claim {
-    let ArtifactLocation { artifact, area } = home;
+    let ArtifactLocation { artifact, area } = location;
     Claim {
         artifact,
-        store: area.store(inner),
+        store: area.store_name(inner),
         // Stores without versions report the text "null".
         version_id: version_id.filter(|version| version != "null"),
         created_at_ms: inner.clock.now_ms(),
-        expires_at_ms: area.ends(inner, modified_ms),
+        expires_at_ms: area.expires_at_ms(inner, modified_ms),
     }
 }

@@ -37,7 +37,7 @@ impl OpenError {
                 RequestError::Unreachable(_)
                     | RequestError::TimedOut
                     | RequestError::Busy
-                    | RequestError::Unwell { .. }
+                    | RequestError::ServerError { .. }
                     // A deployment may create the bucket later than the services start.
                     | RequestError::Missing
             ),
@@ -89,7 +89,7 @@ pub enum ReadError {
     /// Short, long or different bytes (messaging-reliability K-5).
     #[error("the stored bytes are not what the claim says: {0}")]
     Mismatch(&'static str),
-    /// The artifact is larger than the caller wanted in memory.
+    /// The artifact is larger than the caller accepts in memory.
     #[error("the artifact has {size} bytes, the limit is {limit}")]
     TooLarge {
         /// Bytes of the artifact.
@@ -111,11 +111,11 @@ pub enum PresignError {
     /// The claim names a store that is not configured here.
     #[error("the claim names the store `{0}`")]
     UnknownStore(String),
-    /// The object lives for less than the shortest link.
-    #[error("the object ends too soon for a link")]
+    /// The object expires before the shortest link would.
+    #[error("the object expires too soon for a link")]
     ObjectEnds,
-    /// The signing credentials live for less than the shortest link.
-    #[error("the credentials end too soon for a link")]
+    /// The signing credentials expire before the shortest link would.
+    #[error("the credentials expire too soon for a link")]
     CredentialsEnd,
     /// The announced size is larger than one object can be.
     #[error("the content is larger than {limit} bytes, the limit of one object")]
@@ -124,7 +124,7 @@ pub enum PresignError {
         limit: u64,
     },
     /// The media type has characters that are not allowed in a header.
-    #[error("the media type cannot stand in a header")]
+    #[error("the media type is not valid in a header")]
     MediaType,
     /// The SDK could not sign the URL.
     #[error("signing failed")]
@@ -140,7 +140,7 @@ pub enum ConfirmError {
     /// The upload has another size or digest than announced.
     #[error("the upload is not what was announced: {0}")]
     Mismatch(&'static str),
-    /// The finished object could not be made.
+    /// The finished object could not be created.
     #[error("the upload could not be finished")]
     Put(#[source] PutError),
     /// A request to the store failed.
@@ -206,7 +206,7 @@ impl From<RequestError> for Fault {
             .detail("store_busy")
             .advice("Try again in a moment.")
             .retry_after(Duration::from_secs(1)),
-            RequestError::Unwell { .. } => {
+            RequestError::ServerError { .. } => {
                 unavailable_fault("store_unavailable", "The file store is unavailable.", 2)
             }
             RequestError::Full { .. } => {
@@ -222,9 +222,9 @@ impl From<RequestError> for Fault {
                 1,
             ),
             // None of these is a mistake of the caller.
-            RequestError::Exists | RequestError::Refused { .. } | RequestError::Garbled(_) => {
-                Fault::internal().detail("store_refused")
-            }
+            RequestError::Exists
+            | RequestError::Refused { .. }
+            | RequestError::InvalidResponse(_) => Fault::internal().detail("store_refused"),
         }
     }
 }

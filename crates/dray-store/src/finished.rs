@@ -18,7 +18,7 @@ pub struct FinishedObject {
     pub bytes: u64,
     /// Unix milliseconds of the last write: when it was stored, or claimed again after a day.
     pub stored_at_ms: u64,
-    /// Unix milliseconds after which it may be gone.
+    /// Unix milliseconds after which it may be removed.
     pub expires_at_ms: u64,
 }
 
@@ -36,7 +36,7 @@ impl Store {
     /// [`MAX_PAGE_OBJECTS`].
     ///
     /// # Errors
-    /// The store could not be asked.
+    /// The store could not be reached or refused the request.
     pub async fn finished(
         &self,
         tenant: &TenantId,
@@ -73,7 +73,7 @@ impl Store {
                 sha256,
                 bytes: u64::try_from(object.size().unwrap_or_default()).unwrap_or_default(),
                 stored_at_ms,
-                expires_at_ms: ObjectArea::Kept.ends(inner, stored_at_ms),
+                expires_at_ms: ObjectArea::Finished.expires_at_ms(inner, stored_at_ms),
             })
         });
         Ok(FinishedPage {
@@ -85,6 +85,6 @@ impl Store {
 
 fn object_key(prefix: &str, digest: Sha256Digest) -> String {
     let hex = digest.to_hex();
-    let (begin, _) = hex.split_at(2);
-    format!("{prefix}{begin}/{hex}")
+    let (first_digits, _) = hex.split_at(2);
+    format!("{prefix}{first_digits}/{hex}")
 }

@@ -50,13 +50,13 @@ const INERT_MEDIA_TYPES: [&str; 14] = [
 impl Store {
     /// Mints a URL that downloads the claim's object of `tenant`, always as an attachment under the artifact's name.
     ///
-    /// `wanted` is limited to between 5 minutes and 7 days. The URL expires no later than the object, and at least a
+    /// `requested` is limited to between 5 minutes and 7 days. The URL expires no later than the object, and at least a
     /// minute before the signing credentials. For an object of the cache, the claim has the time at which it expires.
     pub async fn presign_get(
         &self,
         tenant: &TenantId,
         claim: &Claim,
-        wanted: Duration,
+        requested: Duration,
     ) -> Result<PresignedLink, PresignError> {
         let inner = &self.inner;
         if claim.artifact.tenant != *tenant {
@@ -64,8 +64,8 @@ impl Store {
         }
         let area = ObjectArea::of(inner, claim)
             .ok_or_else(|| PresignError::UnknownStore(claim.store.clone()))?;
-        let object_ends = Some(claim.expires_at_ms);
-        let (lifetime, expires_at_ms) = link_lifetime(inner, wanted, object_ends)?;
+        let object_expires_at_ms = Some(claim.expires_at_ms);
+        let (lifetime, expires_at_ms) = link_lifetime(inner, requested, object_expires_at_ms)?;
         let request = inner
             .clients
             .public
@@ -90,16 +90,16 @@ impl Store {
 /// The lifetime to sign, and the Unix milliseconds at which it ends.
 pub(crate) fn link_lifetime(
     inner: &StoreInner,
-    wanted: Duration,
-    object_ends_ms: Option<u64>,
+    requested: Duration,
+    object_expires_at_ms: Option<u64>,
 ) -> Result<(PresigningConfig, u64), PresignError> {
     // Signatures count in whole seconds.
     // Rounded down, so that the URL is not signed for the future (L-7).
     let start_ms = inner.clock.now_ms() / 1000 * 1000;
     let until = |end_ms: u64| Duration::from_secs(end_ms.saturating_sub(start_ms) / 1000);
     // SigV4 allows 604,800 seconds and no more (L-2).
-    let mut lifetime = wanted.clamp(MIN_LIFETIME, MAX_LIFETIME);
-    if let Some(end_ms) = object_ends_ms {
+    let mut lifetime = requested.clamp(MIN_LIFETIME, MAX_LIFETIME);
+    if let Some(end_ms) = object_expires_at_ms {
         lifetime = lifetime.min(until(end_ms));
         if lifetime.is_zero() {
             return Err(PresignError::ObjectEnds);
@@ -107,7 +107,7 @@ pub(crate) fn link_lifetime(
     }
     let credentials_end = inner.options.credentials_expire_at_ms;
     if credentials_end != 0 {
-        // With temporary credentials the URL dies with the session, however long it was signed for.
+        // With temporary credentials the URL expires with the session, even if it was signed for longer.
         lifetime = lifetime.min(until(credentials_end).saturating_sub(CREDENTIALS_MARGIN));
         if lifetime.is_zero() {
             return Err(PresignError::CredentialsEnd);
@@ -118,7 +118,7 @@ pub(crate) fn link_lifetime(
         .start_time(UNIX_EPOCH + Duration::from_millis(start_ms))
         .expires_in(lifetime)
         .build()
-        .map_err(|error| PresignError::Signing(RequestError::Garbled(error.to_string())))?;
+        .map_err(|error| PresignError::Signing(RequestError::InvalidResponse(error.to_string())))?;
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
     Ok((config, start_ms.saturating_add(lifetime_ms)))
 }

@@ -62,8 +62,8 @@ pub(crate) fn put_object<'a>(
             .body(ByteStream::new(chunks::retryable_body(body)))
             .customize()
             .disable_payload_signing();
-        let answer = inner.request(deadline, Box::pin(request.send())).await?;
-        Ok(answer.version_id().map(str::to_owned))
+        let response = inner.request(deadline, Box::pin(request.send())).await?;
+        Ok(response.version_id().map(str::to_owned))
     })
 }
 
@@ -113,15 +113,15 @@ pub(crate) async fn copy_object(
     let request = request
         .customize()
         .config_override(client::server_work_overrides());
-    let answer = inner
+    let response = inner
         .request_within(SERVER_WORK_TIMEOUT, deadline, Box::pin(request.send()))
         .await?;
-    let result = answer.copy_object_result();
+    let result = response.copy_object_result();
     Ok(CopyResult {
         sha256: result
             .and_then(|result| result.checksum_sha256())
             .and_then(sha256_from_header),
-        version: answer.version_id().map(str::to_owned),
+        version: response.version_id().map(str::to_owned),
     })
 }
 
@@ -141,30 +141,30 @@ pub(crate) fn head_object<'a>(
             // Checksums are reported only on request.
             .checksum_mode(ChecksumMode::Enabled)
             .send();
-        let answer = match inner.request(deadline, Box::pin(request)).await {
-            Ok(answer) => answer,
+        let response = match inner.request(deadline, Box::pin(request)).await {
+            Ok(response) => response,
             Err(RequestError::Missing) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let modified_ms = answer
+        let modified_ms = response
             .last_modified()
             .and_then(|time| time.to_millis().ok())
             .and_then(|millis| u64::try_from(millis).ok())
             // An unknown time counts as old, so the object is renewed when it is claimed again.
             .unwrap_or_default();
-        let size = answer
+        let size = response
             .content_length()
             .and_then(|length| u64::try_from(length).ok())
             .unwrap_or_default();
         Ok(Some(ObjectHead {
             size,
-            sha256: answer.checksum_sha256().and_then(sha256_from_header),
-            crc64: answer
+            sha256: response.checksum_sha256().and_then(sha256_from_header),
+            crc64: response
                 .checksum_crc64_nvme()
                 .and_then(|text| Crc64::from_header(text, size)),
             modified_ms,
-            tag: answer.e_tag().map(str::to_owned),
-            version: answer.version_id().map(str::to_owned),
+            tag: response.e_tag().map(str::to_owned),
+            version: response.version_id().map(str::to_owned),
         }))
     })
 }
@@ -181,13 +181,13 @@ pub(crate) async fn read_digest(
     Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
 }
 
-/// Reads the object of `head` and shows its bytes to `each`, in order. Nothing is compared but the entity tag.
+/// Reads the object of `head` and passes its bytes to `on_chunk`, in order. Only the entity tag is compared.
 pub(crate) async fn read_object(
     inner: &StoreInner,
     key: &str,
     head: &ObjectHead,
     deadline: Option<Deadline>,
-    mut each: impl FnMut(&Bytes) + Send,
+    mut on_chunk: impl FnMut(&Bytes) + Send,
 ) -> Result<(), RequestError> {
     // Held until the body ends, apart from the permit of the request (`StoreInner::readers`).
     let _permit = inner.reader_permit(deadline).await?;
@@ -202,12 +202,12 @@ pub(crate) async fn read_object(
     let mut body = inner.request(deadline, Box::pin(request)).await?.body;
     loop {
         // Each read has its own timeout: the SDK's stalled-stream protection is off.
-        let limit = inner.left(deadline).min(IDLE_TIMEOUT);
+        let limit = inner.remaining_time(deadline).min(IDLE_TIMEOUT);
         let next = tokio::time::timeout(limit, body.next())
             .await
             .map_err(|_| RequestError::TimedOut)?;
         match next {
-            Some(Ok(bytes)) => each(&bytes),
+            Some(Ok(bytes)) => on_chunk(&bytes),
             Some(Err(error)) => return Err(RequestError::Unreachable(ErrorSource::from(error))),
             None => return Ok(()),
         }

@@ -102,58 +102,58 @@ impl StoreOptions {
     pub fn problems(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
         // Each check adds its own problem, so that one start reports all of them.
-        let mut unless = |right: bool, field, reason: &str| {
-            if !right {
+        let mut require = |is_valid: bool, field, reason: &str| {
+            if !is_valid {
                 problems.push(OptionProblem {
                     field,
                     reason: reason.to_owned(),
                 });
             }
         };
-        unless(
+        require(
             // Without a dot, which separates alias and slot in claims of the cache.
             dray_types::id::is_subject_token(&self.alias),
             "alias",
             "must be 1 to 64 of a-z, 0-9, _ and -",
         );
-        unless(
+        require(
             is_bucket(&self.bucket),
             "bucket",
             "must be 3 to 63 of a-z, 0-9, . and -",
         );
-        unless(!self.region.is_empty(), "region", "must not be empty");
+        require(!self.region.is_empty(), "region", "must not be empty");
         for (field, key) in [
             ("access_key", &self.access_key),
             ("secret_key", &self.secret_key),
         ] {
-            unless(!key.is_empty(), field, "must not be empty");
+            require(!key.is_empty(), field, "must not be empty");
         }
-        unless(
+        require(
             self.endpoint.is_empty() || is_origin(&self.endpoint),
             "endpoint",
             "must be http://host[:port] or https://host[:port]",
         );
-        unless(
+        require(
             self.public_endpoint.is_empty() || is_origin(&self.public_endpoint),
             "public_endpoint",
             "must be http://host[:port] or https://host[:port]",
         );
-        unless(
+        require(
             self.cas_lifetime >= SHORTEST_CAS_LIFETIME,
             "cas_lifetime",
             "must be at least 15d",
         );
-        unless(
+        require(
             self.stage_lifetime >= Period::secs(DAY_SECONDS),
             "stage_lifetime",
             "must be at least 1d",
         );
-        unless(
+        require(
             (Period::secs(15 * 60)..=Period::secs(15 * DAY_SECONDS)).contains(&self.cache_lifetime),
             "cache_lifetime",
             "must be 15m to 15d",
         );
-        unless(
+        require(
             (1..=256).contains(&self.concurrency),
             "concurrency",
             "must be 1 to 256",

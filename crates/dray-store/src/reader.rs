@@ -15,7 +15,7 @@ use crate::error::ReadError;
 use crate::request::{ErrorSource, RequestError};
 use crate::store::StoreInner;
 
-/// Age of a claim below which its object may still be on its way (messaging-reliability K-5).
+/// Age of a claim below which its object may not be visible yet (messaging-reliability K-5).
 const YOUNG_CLAIM_AGE: Duration = Duration::from_secs(5);
 /// Most times that a young claim's object is requested (K-5).
 const MAX_ATTEMPTS: u32 = 3;
@@ -88,13 +88,13 @@ impl ArtifactReader {
                 .bucket(&inner.options.bucket)
                 .key(key)
                 .send();
-            let answer = match inner.request(Some(deadline), Box::pin(request)).await {
-                Ok(answer) => answer,
+            let response = match inner.request(Some(deadline), Box::pin(request)).await {
+                Ok(response) => response,
                 Err(RequestError::Missing) => return Err(ReadError::Missing),
                 Err(error) => return Err(error.into()),
             };
             Ok(Self {
-                body: answer.body,
+                body: response.body,
                 clock: inner.clock.clone(),
                 deadline,
                 expected,
@@ -118,8 +118,8 @@ impl ArtifactReader {
         match self.state {
             ReaderState::Verified => return Ok(None),
             ReaderState::Failed => {
-                let before = ErrorSource::from("the reader failed before");
-                return Err(RequestError::Unreachable(before).into());
+                let cause = ErrorSource::from("the reader failed before");
+                return Err(RequestError::Unreachable(cause).into());
             }
             ReaderState::Reading => {}
         }
@@ -200,7 +200,7 @@ fn fetch_body<'a>(
     deadline: Deadline,
 ) -> BoxFuture<'a, Result<(ByteStream, Option<u64>), ReadError>> {
     Box::pin(async move {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let request = inner
                 .clients
@@ -211,19 +211,19 @@ fn fetch_body<'a>(
                 .set_version_id(claim.version_id.clone())
                 .send();
             match inner.request(Some(deadline), Box::pin(request)).await {
-                Ok(answer) => {
-                    let length = answer.content_length();
+                Ok(response) => {
+                    let length = response.content_length();
                     let length = length.and_then(|length| u64::try_from(length).ok());
-                    return Ok((answer.body, length));
+                    return Ok((response.body, length));
                 }
                 Err(RequestError::Missing) => {
                     let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
                     // A store may show an object a little later than it acknowledged it.
-                    if tries == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
+                    if attempts == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
                         return Err(ReadError::Missing);
                     }
-                    tries += 1;
-                    tokio::time::sleep(RETRY_DELAY.min(inner.left(Some(deadline)))).await;
+                    attempts += 1;
+                    tokio::time::sleep(RETRY_DELAY.min(inner.remaining_time(Some(deadline)))).await;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -22,7 +22,7 @@ pub enum RequestError {
     Busy,
     /// The store responds that it cannot handle the request now (5xx, 408, 425, 429).
     #[error("the object store failed with status {status} ({code})")]
-    Unwell {
+    ServerError {
         /// HTTP status of the response.
         status: u16,
         /// The store's error code.
@@ -56,7 +56,7 @@ pub enum RequestError {
     },
     /// The request could not be built or the response not parsed.
     #[error("the object store sent an invalid response: {0}")]
-    Garbled(String),
+    InvalidResponse(String),
 }
 
 /// Error codes of S3-compatible stores that mean "no room".
@@ -86,22 +86,22 @@ impl RequestError {
             SdkError::TimeoutError(_) => Self::TimedOut,
             // A connection that timed out is reported as a failed dispatch.
             SdkError::DispatchFailure(failure) if failure.is_timeout() => Self::TimedOut,
-            SdkError::ServiceError(answer) => {
-                let status = answer.raw().status().as_u16();
-                Self::from_answer(status, answer.err().code().unwrap_or_default())
+            SdkError::ServiceError(response) => {
+                let status = response.raw().status().as_u16();
+                Self::from_response(status, response.err().code().unwrap_or_default())
             }
-            SdkError::ResponseError(answer) if answer.raw().status().as_u16() >= 400 => {
-                Self::from_answer(answer.raw().status().as_u16(), "")
+            SdkError::ResponseError(response) if response.raw().status().as_u16() >= 400 => {
+                Self::from_response(response.raw().status().as_u16(), "")
             }
             // No connection, or a success whose body broke off.
             error @ (SdkError::DispatchFailure(_) | SdkError::ResponseError(_)) => {
                 Self::Unreachable(ErrorSource::from(error))
             }
-            error => Self::Garbled(DisplayErrorContext(&error).to_string()),
+            error => Self::InvalidResponse(DisplayErrorContext(&error).to_string()),
         }
     }
 
-    fn from_answer(status: u16, code: &str) -> Self {
+    fn from_response(status: u16, code: &str) -> Self {
         let owned = || code.to_owned();
         match status {
             // Codes before statuses: stores report a full disk with different statuses.
@@ -118,7 +118,7 @@ impl RequestError {
             {
                 Self::Exists
             }
-            408 | 425 | 429 | 500..=599 => Self::Unwell {
+            408 | 425 | 429 | 500..=599 => Self::ServerError {
                 status,
                 code: owned(),
             },

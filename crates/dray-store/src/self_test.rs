@@ -26,7 +26,7 @@ pub(crate) struct StoreCapabilities {
     pub(crate) verified_crc64: bool,
 }
 
-/// Creates the bucket; one that exists already is fine.
+/// Creates the bucket, unless it exists.
 pub(crate) async fn create_bucket(inner: &StoreInner) -> Result<(), RequestError> {
     let head = inner
         .clients
@@ -82,14 +82,14 @@ async fn check_store(
 ) -> Result<StoreCapabilities, OpenError> {
     let body = || vec![PROBE_BODY];
     let sum = ObjectChecksum::Sha256(Sha256Digest::of(b"probe"));
-    // Twice the same conditional create: the second one has to be refused.
+    // The same conditional create runs twice; the store has to refuse the second one.
     object::put_object(inner, first, body(), sum, None).await?;
     match object::put_object(inner, first, body(), sum, None).await {
         Ok(_) => return Err(OpenError::Unconditional),
         Err(RequestError::Exists) => {}
         Err(error) => return Err(error.into()),
     }
-    let abilities = StoreCapabilities {
+    let capabilities = StoreCapabilities {
         conditional_copy: copies_conditionally(inner, first, second).await?,
         verified_sha256: !accepts_checksum(
             inner,
@@ -99,10 +99,10 @@ async fn check_store(
         .await?,
         verified_crc64: verifies_crc64(inner, third).await?,
     };
-    if !abilities.verified_sha256 {
+    if !capabilities.verified_sha256 {
         tracing::warn!("the object store does not verify SHA-256 checksums; uploads are read back");
     }
-    Ok(abilities)
+    Ok(capabilities)
 }
 
 /// Detects whether copies are conditional. A store that refuses the header does not support it; a store that copies
@@ -121,7 +121,7 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
             // No object can exist at the first copy; only the second one proves the condition.
             Err(RequestError::Exists) => return Ok(attempt == 1),
             Err(
-                RequestError::Unwell { status: 501, .. }
+                RequestError::ServerError { status: 501, .. }
                 | RequestError::Refused { status: 400, .. },
             ) => {
                 return Ok(false);
@@ -134,12 +134,13 @@ async fn copies_conditionally(inner: &StoreInner, from: &str, to: &str) -> Resul
 
 /// Detects whether wrong checksums are refused and correct ones accepted.
 async fn verifies_crc64(inner: &StoreInner, key: &str) -> Result<bool, OpenError> {
-    let right = ObjectChecksum::Crc64(Crc64::of(&[PROBE_BODY]));
-    let wrong = ObjectChecksum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
+    let correct = ObjectChecksum::Crc64(Crc64::of(&[PROBE_BODY]));
+    let incorrect = ObjectChecksum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
     // A store that ignored the SHA-256 above has an object here.
     object::delete_object(inner, key, None).await?;
     // Both are needed: a store without support for the header may refuse every value.
-    Ok(!accepts_checksum(inner, key, wrong).await? && accepts_checksum(inner, key, right).await?)
+    Ok(!accepts_checksum(inner, key, incorrect).await?
+        && accepts_checksum(inner, key, correct).await?)
 }
 
 /// Returns whether the store accepts the probe with this checksum.
@@ -153,7 +154,7 @@ async fn accepts_checksum(
         Err(
             RequestError::Corrupted { .. }
             | RequestError::Refused { status: 400, .. }
-            | RequestError::Unwell { status: 501, .. },
+            | RequestError::ServerError { status: 501, .. },
         ) => Ok(false),
         Err(error) => Err(error.into()),
     }

@@ -41,7 +41,7 @@ pub(crate) struct StoreInner {
     pub(crate) options: StoreOptions,
     pub(crate) clients: S3Clients,
     pub(crate) clock: Clock,
-    /// Permits of requests on their way.
+    /// Permits of running requests.
     requests: Arc<Semaphore>,
     /// Permits of open readers. They are separate from the permits of requests: with common permits, transfers that
     /// both read and write could use all permits for reading and then wait for each other to write.
@@ -49,7 +49,7 @@ pub(crate) struct StoreInner {
     /// Uploads that were given up and are being removed.
     pub(crate) tasks: TaskTracker,
     /// Result of the self-test, once it ran.
-    abilities: OnceLock<StoreCapabilities>,
+    capabilities: OnceLock<StoreCapabilities>,
 }
 
 impl Store {
@@ -95,7 +95,7 @@ impl Store {
                     requests: Arc::new(Semaphore::new(permits)),
                     readers: Arc::new(Semaphore::new(permits)),
                     tasks: TaskTracker::new(),
-                    abilities: OnceLock::new(),
+                    capabilities: OnceLock::new(),
                 }),
             };
             if options.create_bucket {
@@ -103,9 +103,9 @@ impl Store {
                     .await
                     .map_err(OpenError::Bucket)?;
             }
-            let abilities = self_test::run_self_test(&store.inner).await?;
+            let capabilities = self_test::run_self_test(&store.inner).await?;
             // After the self-test, which itself has to run with the careful assumptions.
-            store.inner.abilities.get_or_init(|| abilities);
+            store.inner.capabilities.get_or_init(|| capabilities);
             Ok(store)
         })
     }
@@ -183,7 +183,7 @@ impl Store {
     /// restarts, as long as the credentials are the same. Another purpose results in an unrelated key.
     pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
         let secret = self.inner.options.secret_key.expose();
-        // The length first, so that purpose and secret do not run into each other.
+        // The length comes first, so that two pairs of purpose and secret never give the same text.
         let material = format!("dray derived key\0{}\0{purpose}\0{secret}", purpose.len());
         *Sha256Digest::of(material.as_bytes()).as_bytes()
     }
@@ -247,7 +247,7 @@ impl Default for ArtifactLabel {
 impl StoreInner {
     /// What the store can do beyond the minimum.
     pub(crate) fn capabilities(&self) -> StoreCapabilities {
-        self.abilities.get().copied().unwrap_or_default()
+        self.capabilities.get().copied().unwrap_or_default()
     }
 
     /// Sends one request within the permits and the deadline.
@@ -266,7 +266,7 @@ impl StoreInner {
     /// Sends one request with another limit for each attempt.
     pub(crate) async fn request_within<T, E>(
         &self,
-        each: Duration,
+        attempt_timeout: Duration,
         deadline: Option<Deadline>,
         request: impl Future<Output = Result<T, SdkError<E>>> + Send,
     ) -> Result<T, RequestError>
@@ -275,14 +275,16 @@ impl StoreInner {
     {
         let _permit = self.permit(&self.requests, deadline).await?;
         // Two attempts and the pause between them; the SDK has limits for an attempt alone.
-        let limit = self.left(deadline).min(each * 2 + Duration::from_secs(3));
+        let limit = self
+            .remaining_time(deadline)
+            .min(attempt_timeout * 2 + Duration::from_secs(3));
         match tokio::time::timeout(limit, request).await {
-            Ok(answer) => answer.map_err(RequestError::from_sdk),
+            Ok(response) => response.map_err(RequestError::from_sdk),
             Err(_) => Err(RequestError::TimedOut),
         }
     }
 
-    /// Returns a place among the readers.
+    /// Waits for a permit of a reader.
     pub(crate) async fn reader_permit(
         &self,
         deadline: Option<Deadline>,
@@ -291,7 +293,7 @@ impl StoreInner {
     }
 
     /// Time until the deadline; a day without one.
-    pub(crate) fn left(&self, deadline: Option<Deadline>) -> Duration {
+    pub(crate) fn remaining_time(&self, deadline: Option<Deadline>) -> Duration {
         deadline.map_or(Duration::from_hours(24), |deadline| {
             deadline.remaining(self.clock.now_ms())
         })
@@ -302,7 +304,7 @@ impl StoreInner {
         permits: &Arc<Semaphore>,
         deadline: Option<Deadline>,
     ) -> Result<OwnedSemaphorePermit, RequestError> {
-        let left = self.left(deadline);
+        let left = self.remaining_time(deadline);
         // Checked before a permit is taken: a request without time left is not sent.
         if left.is_zero() {
             return Err(RequestError::TimedOut);

@@ -32,7 +32,7 @@ pub struct ArtifactWriter {
     stage: String,
     deadline: Option<Deadline>,
     cached: bool,
-    whole: Sha256,
+    hasher: Sha256,
     size: u64,
     part: ChunkBuffer,
     upload: Option<MultipartUpload>,
@@ -52,7 +52,7 @@ impl ArtifactWriter {
             stage: format!("stage/{}/{epoch}", operation.ledger_token()),
             deadline: None,
             cached: false,
-            whole: Sha256::new(),
+            hasher: Sha256::new(),
             size: 0,
             part: ChunkBuffer::default(),
             upload: None,
@@ -81,7 +81,7 @@ impl ArtifactWriter {
 
     /// Digest of the bytes written so far.
     pub fn sha256(&self) -> Sha256Digest {
-        finish_digest(self.whole.clone())
+        finish_digest(self.hasher.clone())
     }
 
     /// Appends bytes. Waits while the store is slower than the source, so that at most [`MAX_TRANSFER_BYTES`] are in
@@ -92,13 +92,13 @@ impl ArtifactWriter {
         if self.failed {
             return Err(PutError::Poisoned);
         }
-        let written = self.take(bytes).await;
+        let written = self.append(bytes).await;
         // Bytes may be missing from the hash or from a part, so no later call can complete the content.
         self.failed = written.is_err();
         written
     }
 
-    async fn take(&mut self, mut bytes: Bytes) -> Result<(), PutError> {
+    async fn append(&mut self, mut bytes: Bytes) -> Result<(), PutError> {
         if self.size.saturating_add(bytes.len() as u64) > MAX_OBJECT {
             return Err(PutError::TooLarge { limit: MAX_OBJECT });
         }
@@ -115,11 +115,11 @@ impl ArtifactWriter {
             );
             if let Some(upload) = &mut self.upload
                 // Waits for the part before, when both together would exceed the bound.
-                && upload.on_its_way() + self.part.len() + chunk.len() > MAX_TRANSFER_BYTES
+                && upload.in_flight_bytes() + self.part.len() + chunk.len() > MAX_TRANSFER_BYTES
             {
                 upload.wait().await?;
             }
-            self.whole.update(&chunk);
+            self.hasher.update(&chunk);
             self.size += chunk.len() as u64;
             self.part.push(chunk);
             // Hashing does not await anything, so a large buffer would block the thread.
@@ -154,12 +154,17 @@ impl ArtifactWriter {
             if self.failed {
                 return Err(PutError::Poisoned);
             }
-            let sha256 = finish_digest(std::mem::take(&mut self.whole));
+            let sha256 = finish_digest(std::mem::take(&mut self.hasher));
             let artifact = commit::new_artifact(&self.tenant, sha256, self.size, label);
-            let home = self.home(artifact);
+            let location = self.location(artifact);
             if self.upload.is_none() {
-                return commit::create_object(&self.inner, home, self.part.take(), self.deadline)
-                    .await;
+                return commit::create_object(
+                    &self.inner,
+                    location,
+                    self.part.take(),
+                    self.deadline,
+                )
+                .await;
             }
             if self.part.len() > 0 {
                 self.send_part().await?;
@@ -175,20 +180,21 @@ impl ArtifactWriter {
                 tag: None,
                 crc64: upload.crc64(),
             };
-            let claim = commit::publish_staged(&self.inner, staged, home, self.deadline).await?;
+            let claim =
+                commit::publish_staged(&self.inner, staged, location, self.deadline).await?;
             // Removes the staged object; the claim does not depend on it.
             self.abort().await;
             Ok(claim)
         })
     }
 
-    /// The place of the artifact, from now on.
-    fn home(&self, artifact: Artifact) -> ArtifactLocation {
+    /// Where the artifact becomes visible if the upload ends now.
+    fn location(&self, artifact: Artifact) -> ArtifactLocation {
         // Read at the end: the slot is that in which the object becomes visible.
         let area = if self.cached {
             ObjectArea::cached(&self.inner)
         } else {
-            ObjectArea::Kept
+            ObjectArea::Finished
         };
         ArtifactLocation { artifact, area }
     }

@@ -189,7 +189,7 @@ async fn the_sweeper_ends_abandoned_work() {
     publisher.publish_work(&late, &work).await.unwrap();
     let sweeper = bus(&server, "sweeper").await;
     let report = WorkSweeper::new(sweeper.clone()).sweep().await.unwrap();
-    assert_eq!(report.buried, 1, "{report:?}");
+    assert_eq!(report.dead_lettered, 1, "{report:?}");
     check_ready("sweeper", &sweeper).await;
 
     let operator = bus(&server, "operator").await;

@@ -78,7 +78,7 @@ impl LocalBackend {
         }
     }
 
-    /// A client of the same bus to which the plan's faults happen.
+    /// A client of the same bus whose requests meet the faults of the plan.
     #[cfg(test)]
     pub(crate) fn faulty(&self, plan: &Arc<FaultPlan>) -> Self {
         Self {
@@ -168,7 +168,7 @@ impl LocalBackend {
         start: CursorStart,
     ) -> Result<LocalCursor, TransportError> {
         let next = self.with_log(stream, |log, _| match start {
-            // The place is fixed here, so messages between this call and the first `next` are not missed.
+            // The position is fixed here, so messages between this call and the first `next` are not missed.
             CursorStart::New => log.last_sequence() + 1,
             CursorStart::Sequence(sequence) => sequence,
         })?;
@@ -269,7 +269,7 @@ impl ServerState {
             .logs
             .values_mut()
             // One stream at most: the server refuses streams whose subjects overlap.
-            .find(|log| log.takes(&message.subject))?;
+            .find(|log| log.captures(&message.subject))?;
         log.expire(now_ms);
         Some(log.append(message, now_ms))
     }
@@ -291,7 +291,7 @@ impl ServerState {
     }
 }
 
-/// Reads a log from a sequence on, and waits for new messages.
+/// Reads a log from a given sequence, and waits for new messages at its end.
 #[derive(Debug)]
 pub(crate) struct LocalCursor {
     local: LocalBackend,

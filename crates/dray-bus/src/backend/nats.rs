@@ -25,7 +25,7 @@ use crate::health::ConnectionHealth;
 use crate::metrics::BusMetrics;
 use crate::options::NatsOptions;
 
-/// Longest wait until everything is on the wire (messaging-reliability 15 step 5).
+/// Longest wait until all buffered messages are written to the connection (messaging-reliability 15 step 5).
 const FLUSH_WAIT: Duration = Duration::from_secs(3);
 /// Longest wait for the connection to close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -153,7 +153,7 @@ impl NatsBackend {
         let ended = async {
             // An error means that the client dropped the sender: the connection is closed as well.
             let _ = closed.wait_for(|closed| *closed).await;
-            self.mux.ended().await;
+            self.mux.wait_until_ended().await;
         };
         if tokio::time::timeout(CLOSE_WAIT, ended).await.is_err() {
             tracing::warn!("the connection to the bus did not close in time");
@@ -217,7 +217,7 @@ fn from_nats(message: async_nats::Message) -> CoreMessage {
 
 /// Unix milliseconds of the server's time.
 fn unix_millis(time: async_nats::datetime::DateTime) -> u64 {
-    // A time before 1970 is a mistake of the server's.
+    // A time before 1970 can only be an error of the server; it counts as 0.
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }
 
@@ -232,7 +232,7 @@ mod tests {
 
     /// A drain waits for tracked tasks, so a task that lives as long as the connection would delay every stop.
     #[tokio::test]
-    async fn a_drain_has_nothing_to_wait_for_on_an_idle_bus() {
+    async fn a_drain_of_an_idle_bus_waits_for_no_task() {
         let server = NatsServer::start();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let bus = Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter)

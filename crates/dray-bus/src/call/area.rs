@@ -30,7 +30,7 @@ struct BreakerState {
 
 impl CircuitBreaker {
     /// Whether a call may be made now; counts it as a request when it may.
-    pub(crate) fn may_ask(&self) -> bool {
+    pub(crate) fn admit_call(&self) -> bool {
         let mut state = self.lock();
         if let Some(until) = state.open_until {
             // One probe at a time: all waiting calls together would overload an area that has just restarted.
@@ -39,22 +39,22 @@ impl CircuitBreaker {
             }
             state.probing = true;
         }
-        state.budget.request();
+        state.budget.record_request();
         true
     }
 
     /// Takes a retry from the budget.
-    pub(crate) fn may_retry(&self) -> bool {
-        self.lock().budget.retry()
+    pub(crate) fn admit_retry(&self) -> bool {
+        self.lock().budget.take_retry()
     }
 
     /// Whether the longest recent response took at most half of `share` (C-6).
-    pub(crate) fn fits(&self, share: Duration) -> bool {
+    pub(crate) fn responds_well_within(&self, share: Duration) -> bool {
         self.lock().longest * 2 <= share
     }
 
-    /// Records a response after `took` (zero if the duration is not typical of responses).
-    pub(crate) fn answered(&self, took: Duration) {
+    /// Records a response after `took`; zero if its duration says nothing about other responses.
+    pub(crate) fn record_response(&self, took: Duration) {
         let mut state = self.lock();
         state.timeouts_in_a_row = 0;
         state.open_until = None;
@@ -67,7 +67,7 @@ impl CircuitBreaker {
     }
 
     /// Records that no response arrived in time.
-    pub(crate) fn silent(&self) {
+    pub(crate) fn record_timeout(&self) {
         let mut state = self.lock();
         state.timeouts_in_a_row = state.timeouts_in_a_row.saturating_add(1);
         if state.timeouts_in_a_row >= MAX_TIMEOUTS_IN_A_ROW {
@@ -78,7 +78,7 @@ impl CircuitBreaker {
     }
 
     /// Records that a call ended, but neither with a response nor with a timeout.
-    pub(crate) fn undecided(&self) {
+    pub(crate) fn release_probe(&self) {
         self.lock().probing = false;
     }
 
@@ -95,46 +95,49 @@ mod tests {
     async fn twenty_timeouts_in_a_row_open_the_circuit_and_one_answered_probe_closes_it() {
         let area = CircuitBreaker::default();
         for _ in 0..MAX_TIMEOUTS_IN_A_ROW {
-            assert!(area.may_ask());
-            area.silent();
+            assert!(area.admit_call());
+            area.record_timeout();
         }
-        assert!(!area.may_ask());
+        assert!(!area.admit_call());
         tokio::time::advance(OPEN_DURATION).await;
-        assert!(area.may_ask(), "one probe");
-        assert!(!area.may_ask(), "no second probe at the same time");
-        area.silent();
+        assert!(area.admit_call(), "one probe");
+        assert!(!area.admit_call(), "no second probe at the same time");
+        area.record_timeout();
         assert!(
-            !area.may_ask(),
+            !area.admit_call(),
             "a probe without a response opens the circuit again"
         );
         tokio::time::advance(OPEN_DURATION).await;
-        assert!(area.may_ask());
-        area.answered(Duration::from_millis(1));
-        assert!(area.may_ask() && area.may_ask());
+        assert!(area.admit_call());
+        area.record_response(Duration::from_millis(1));
+        assert!(area.admit_call() && area.admit_call());
     }
 
     #[test]
     fn a_response_sets_the_count_of_timeouts_to_zero() {
         let area = CircuitBreaker::default();
         for _ in 0..MAX_TIMEOUTS_IN_A_ROW - 1 {
-            area.silent();
+            area.record_timeout();
         }
-        area.answered(Duration::ZERO);
-        area.silent();
-        assert!(area.may_ask());
+        area.record_response(Duration::ZERO);
+        area.record_timeout();
+        assert!(area.admit_call());
     }
 
     #[test]
     fn after_a_slow_response_a_short_share_does_not_fit_for_a_while() {
         let area = CircuitBreaker::default();
-        assert!(area.fits(Duration::from_millis(10)), "nothing known yet");
-        area.answered(Duration::from_secs(6));
-        assert!(!area.fits(Duration::from_secs(10)));
+        assert!(
+            area.responds_well_within(Duration::from_millis(10)),
+            "nothing known yet"
+        );
+        area.record_response(Duration::from_secs(6));
+        assert!(!area.responds_well_within(Duration::from_secs(10)));
         for _ in 0..64 {
-            area.answered(Duration::from_millis(1));
+            area.record_response(Duration::from_millis(1));
         }
         assert!(
-            area.fits(Duration::from_secs(10)),
+            area.responds_well_within(Duration::from_secs(10)),
             "after 64 fast responses it has decayed"
         );
     }

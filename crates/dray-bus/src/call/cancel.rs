@@ -1,4 +1,4 @@
-//! The cancellation of a call that its caller does not wait for any more.
+//! Cancels a call whose caller no longer waits.
 
 use bytes::Bytes;
 
@@ -12,10 +12,10 @@ pub(super) struct CancelGuard<'a> {
     pub(super) bus: &'a Bus,
     pub(super) area: &'static str,
     pub(super) meta: &'a Meta,
-    /// Whether a responder may be working on it.
+    /// Whether a responder may be working on the request.
     pub(super) armed: bool,
     /// Whether the outcome of the call was reported to the area.
-    pub(super) settled: bool,
+    pub(super) outcome_reported: bool,
 }
 
 impl CancelGuard<'_> {
@@ -30,10 +30,10 @@ impl CancelGuard<'_> {
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.outcome_reported {
             // A caller that is dropped before the outcome returns its probe. Otherwise the circuit would stay open
             // forever.
-            self.bus.area(self.area).undecided();
+            self.bus.area(self.area).release_probe();
         }
         // `drop` cannot wait, and outside a runtime the process is ending: the responder meets its deadline instead.
         let Some(runtime) = tokio::runtime::Handle::try_current()

@@ -30,7 +30,7 @@ impl ReceivedChunks {
         self.count > 0
     }
 
-    /// Passes a chunk on and acknowledges it. False when the consumer has not taken it at the end of the time.
+    /// Passes a chunk on and acknowledges it. Returns `false` if the consumer has not taken it by `until`.
     pub(super) async fn accept(
         &mut self,
         bus: &Bus,
@@ -45,8 +45,8 @@ impl ReceivedChunks {
             return Err(CallError::Reply(ReplyError::Missing));
         }
         self.count = number;
-        let taken = timeout_at(until, self.consumer.send(reply.payload.clone()));
-        match taken.await {
+        let passed_on = timeout_at(until, self.consumer.send(reply.payload.clone()));
+        match passed_on.await {
             Ok(Ok(())) => {}
             Ok(Err(_closed)) => return Err(CallError::Reply(ReplyError::Unread)),
             Err(_elapsed) => return Ok(false),
@@ -68,12 +68,12 @@ impl ReceivedChunks {
     /// Checks that every chunk before the final reply has arrived.
     pub(super) fn check_end(&self, reply: &CoreMessage) -> Result<(), CallError> {
         if reply.status == Some(CONNECTION_LOST) && self.has_begun() {
-            // The rest may be lost, and the program of another attempt would be another one.
+            // The rest may be lost, and another attempt would run the program a second time.
             return Err(CallError::Transport(TransportError::Disconnected));
         }
         let is_fault = reply.headers.get(headers::OUTCOME_HEADER) == Some("fault");
         match chunk_number(reply) {
-            // A fault says more than the chunks that are missing because of it.
+            // A fault explains why chunks are missing, so it is returned instead of `Missing`.
             Some(sent) if !is_fault && sent != self.count => {
                 Err(CallError::Reply(ReplyError::Missing))
             }
@@ -110,7 +110,7 @@ pub(crate) async fn call_streaming<C: StreamingCall>(
     let until = Instant::now() + meta.deadline.remaining(bus.now_ms());
     let (call, decoding) = (call_with_retries(bus, meta, request, mode), pin!(decoding));
     match select(pin!(call), decoding).await {
-        // Also after a fault: what came before it belongs to the receiver.
+        // Also after a fault: the receiver still gets the chunks before it.
         Either::Left((reply, rest)) => match timeout_at(until, rest).await {
             Ok(decoded) => decoded.and(reply),
             Err(_elapsed) => Err(reply
@@ -118,7 +118,7 @@ pub(crate) async fn call_streaming<C: StreamingCall>(
                 .unwrap_or(CallError::Timeout(call_subject::<C>()))),
         },
         Either::Right((Ok(()), call)) => call.await,
-        // Drops the call, which cancels it: its receiver is gone.
+        // The receiver is gone. Dropping the call cancels it.
         Either::Right((Err(error), _call)) => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! Answering: messaging-reliability 20 from the responder's side.
+//! Responding to calls: messaging-reliability 20 from the responder's side.
 
 use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{AppId, Fault, FaultCode, SessionId, TraceContext};
@@ -14,12 +14,12 @@ on_both!(
     a_malformed_request_is_answered_with_a_fault,
     a_request_for_another_tenant_than_its_subject_is_refused,
     progress_comes_before_the_answer,
-    a_caller_that_goes_away_cancels,
-    a_cancellation_beside_its_request_is_not_lost,
-    a_caller_that_goes_away_after_the_drain_cancels,
-    a_late_reply_reaches_nobody,
-    a_drained_responder_answers_what_it_has_and_takes_nothing_new,
-    what_the_bus_owes_is_sent_before_it_closes,
+    a_dropped_call_cancels_its_request,
+    a_cancellation_that_arrives_with_its_request_is_not_lost,
+    a_call_dropped_after_the_drain_cancels_its_request,
+    a_late_reply_is_not_given_to_the_next_call,
+    a_drained_responder_answers_its_requests_and_accepts_no_new_ones,
+    pending_replies_are_sent_before_the_bus_closes,
     a_request_dropped_without_an_answer_is_answered,
     a_reply_that_is_too_large_becomes_a_fault,
 );
@@ -44,8 +44,8 @@ async fn an_envelope_arrives_as_it_was_sent(fixture: BusFixture) {
         incoming.answer(Ok(fetch_reply(""))).await;
         meta
     };
-    let asked = fetch_request("x");
-    let (arrived, answer) = tokio::join!(answering, fixture.bus.call(&sent, &asked));
+    let request = fetch_request("x");
+    let (arrived, answer) = tokio::join!(answering, fixture.bus.call(&sent, &request));
     answer.unwrap();
     assert_eq!(arrived, sent);
 }
@@ -150,48 +150,49 @@ async fn progress_comes_before_the_answer(fixture: BusFixture) {
     );
 }
 
-async fn a_caller_that_goes_away_cancels(fixture: BusFixture) {
+async fn a_dropped_call_cancels_its_request(fixture: BusFixture) {
     let mut first = fetch_responder(&fixture.bus).await;
     let caller = fixture.another().await;
     let meta = meta_within(&fixture, 20_000);
     let other = meta.clone().with_operation(dray_types::OperationId::mint());
-    let asked = fetch_request("");
-    let mut gives_up = Box::pin(caller.call(&meta, &asked));
-    let mut stays = Box::pin(caller.call(&other, &asked));
-    let mut held = Vec::new();
-    while held.len() < 2 {
+    let request = fetch_request("");
+    let mut gives_up = Box::pin(caller.call(&meta, &request));
+    let mut stays = Box::pin(caller.call(&other, &request));
+    let mut requests = Vec::new();
+    while requests.len() < 2 {
         tokio::select! {
             _ = &mut gives_up => panic!("no responder replied in time"),
             _ = &mut stays => panic!("no responder replied in time"),
-            incoming = first.next() => held.push(incoming.unwrap()),
+            incoming = first.next() => requests.push(incoming.unwrap()),
         }
     }
     drop(gives_up);
     let cancelled = |operation: &str| {
-        held.iter()
+        requests
+            .iter()
             .find(|incoming| incoming.meta().unwrap().operation.as_str() == operation)
             .unwrap()
             .cancelled()
     };
-    let (gone, kept) = (cancelled("op"), cancelled(other.operation.as_str()));
+    let (dropped, running) = (cancelled("op"), cancelled(other.operation.as_str()));
     wait_soon("the cancellation", async {
         tokio::select! {
-            () = gone.cancelled() => {}
+            () = dropped.cancelled() => {}
             _ = first.next() => panic!("no further request was sent"),
         }
     })
     .await;
-    assert!(!kept.is_cancelled());
+    assert!(!running.is_cancelled());
 }
 
-async fn a_cancellation_beside_its_request_is_not_lost(fixture: BusFixture) {
+async fn a_cancellation_that_arrives_with_its_request_is_not_lost(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
-    let asked = fetch_request("");
+    let request = fetch_request("");
     // Several rounds: which of two messages that wait is read first must not be left to chance.
     for round in 0..10 {
         let mut meta = meta_within(&fixture, 20_000);
         meta.operation = dray_types::OperationId::mint();
-        let mut gives_up = Box::pin(fixture.bus.call(&meta, &asked));
+        let mut gives_up = Box::pin(fixture.bus.call(&meta, &request));
         assert!(futures_util::poll!(&mut gives_up).is_pending());
         drop(gives_up);
         // The task that sends the cancellation runs; then a round trip on the same connection, which both are ahead of.
@@ -209,12 +210,12 @@ async fn a_cancellation_beside_its_request_is_not_lost(fixture: BusFixture) {
     }
 }
 
-async fn a_caller_that_goes_away_after_the_drain_cancels(fixture: BusFixture) {
+async fn a_call_dropped_after_the_drain_cancels_its_request(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
     let caller = fixture.another().await;
-    let asked = fetch_request("");
+    let request = fetch_request("");
     let meta = meta_within(&fixture, 20_000);
-    let mut gives_up = Box::pin(caller.call(&meta, &asked));
+    let mut gives_up = Box::pin(caller.call(&meta, &request));
     let incoming = tokio::select! {
         _ = &mut gives_up => panic!("no responder replied in time"),
         incoming = responder.next() => incoming.unwrap(),
@@ -239,16 +240,16 @@ async fn a_caller_that_goes_away_after_the_drain_cancels(fixture: BusFixture) {
     wait_soon("the end", finishing).await;
 }
 
-async fn a_late_reply_reaches_nobody(fixture: BusFixture) {
+async fn a_late_reply_is_not_given_to_the_next_call(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
-    let asked = fetch_request("late");
+    let request = fetch_request("late");
     let meta = meta_within(&fixture, 200);
-    let (first, incoming) = tokio::join!(fixture.bus.call(&meta, &asked), responder.next());
+    let (first, incoming) = tokio::join!(fixture.bus.call(&meta, &request), responder.next());
     assert!(matches!(first, Err(CallError::Timeout(_))));
     incoming.unwrap().answer(Ok(fetch_reply("late"))).await;
     let _serving = serve_in_background(responder, |incoming| async move {
-        let asked: v1::FetchRequest = incoming.decode().unwrap();
-        incoming.answer(Ok(fetch_reply(&asked.url))).await;
+        let request: v1::FetchRequest = incoming.decode().unwrap();
+        incoming.answer(Ok(fetch_reply(&request.url))).await;
     });
     let answer = fixture
         .bus
@@ -259,34 +260,34 @@ async fn a_late_reply_reaches_nobody(fixture: BusFixture) {
     assert_eq!(answer.name, "now");
 }
 
-async fn a_drained_responder_answers_what_it_has_and_takes_nothing_new(fixture: BusFixture) {
+async fn a_drained_responder_answers_its_requests_and_accepts_no_new_ones(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
     let caller = fixture.another().await;
     let meta = meta_within(&fixture, 10_000);
-    let asked = fetch_request("");
+    let request = fetch_request("");
     let mut calls: Vec<_> = (0..5)
-        .map(|_| Box::pin(caller.call(&meta, &asked)))
+        .map(|_| Box::pin(caller.call(&meta, &request)))
         .collect();
-    let mut held = Vec::new();
-    while held.len() < 5 {
+    let mut requests = Vec::new();
+    while requests.len() < 5 {
         tokio::select! {
             _ = futures_util::future::select_all(&mut calls) => panic!("no responder replied in time"),
-            incoming = responder.next() => held.push(incoming.unwrap()),
+            incoming = responder.next() => requests.push(incoming.unwrap()),
         }
     }
     responder.drain().await;
     assert!(wait_soon("the end", responder.next()).await.is_none());
-    for incoming in held {
+    for incoming in requests {
         incoming.answer(Ok(fetch_reply("in hand"))).await;
     }
     for call in calls {
         assert_eq!(wait_soon("an answer", call).await.unwrap().name, "in hand");
     }
-    let late = caller.call(&meta_within(&fixture, 300), &asked).await;
+    let late = caller.call(&meta_within(&fixture, 300), &request).await;
     assert!(matches!(late, Err(CallError::NoResponder(_))), "{late:?}");
 }
 
-async fn what_the_bus_owes_is_sent_before_it_closes(fixture: BusFixture) {
+async fn pending_replies_are_sent_before_the_bus_closes(fixture: BusFixture) {
     let serving = fixture.another().await;
     if fixture.server.is_none() {
         // One fixture has one bus in process: closing it closes the caller as well.
@@ -294,14 +295,14 @@ async fn what_the_bus_owes_is_sent_before_it_closes(fixture: BusFixture) {
     }
     let mut responder = fetch_responder(&serving).await;
     let meta = meta_within(&fixture, 10_000);
-    let asked = fetch_request("");
+    let request = fetch_request("");
     let closing = async {
         let incoming = responder.next().await.unwrap();
         drop(incoming);
         responder.drain().await;
         serving.drain().await;
     };
-    let (answer, ()) = tokio::join!(fixture.bus.call(&meta, &asked), closing);
+    let (answer, ()) = tokio::join!(fixture.bus.call(&meta, &request), closing);
     assert_eq!(Fault::from(answer.unwrap_err()), Fault::internal());
 }
 

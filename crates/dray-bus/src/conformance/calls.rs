@@ -1,4 +1,4 @@
-//! Asking: messaging-reliability 20, and the fault list of 19.11.
+//! Making calls: messaging-reliability 20, and the fault list of 19.11.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,16 +15,16 @@ use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
 
 on_both!(
     a_call_is_answered_by_one_of_its_group,
-    nobody_there_is_a_fault_before_the_deadline,
-    nobody_there_is_told_at_once_by_the_bus,
-    a_responder_that_dies_with_the_request_costs_one_try,
-    silence_ends_with_the_deadline,
-    a_passed_deadline_asks_nobody,
-    faults_cross_as_they_are,
-    an_overloaded_responder_is_asked_again_with_the_same_operation,
-    a_fault_that_says_never_is_not_asked_again,
-    requests_and_replies_keep_to_the_message_limit,
-    an_area_that_never_answers_rests_and_is_probed,
+    a_call_without_a_responder_fails_before_its_deadline,
+    the_bus_reports_a_missing_responder_immediately,
+    a_call_is_retried_when_its_responder_dies,
+    a_call_without_a_response_ends_at_its_deadline,
+    a_call_after_its_deadline_is_not_sent,
+    faults_reach_the_caller_unchanged,
+    a_call_to_an_overloaded_responder_is_retried_with_the_same_operation,
+    a_call_is_not_retried_after_a_fault_without_retry_advice,
+    a_request_above_the_message_limit_is_refused,
+    the_circuit_of_a_silent_area_opens_and_is_probed,
 );
 
 pub(super) const FETCH_SUBJECT: &str = "dray.egress.v1.fetch";
@@ -79,8 +79,8 @@ async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
             move |incoming| {
                 count.fetch_add(1, Ordering::SeqCst);
                 async move {
-                    let asked: v1::FetchRequest = incoming.decode().unwrap();
-                    incoming.answer(Ok(fetch_reply(&asked.url))).await;
+                    let request: v1::FetchRequest = incoming.decode().unwrap();
+                    incoming.answer(Ok(fetch_reply(&request.url))).await;
                 }
             },
         ));
@@ -101,7 +101,7 @@ async fn a_call_is_answered_by_one_of_its_group(fixture: BusFixture) {
     assert!(one > 5 && two > 5, "{one} {two}");
 }
 
-async fn nobody_there_is_a_fault_before_the_deadline(fixture: BusFixture) {
+async fn a_call_without_a_responder_fails_before_its_deadline(fixture: BusFixture) {
     let error = fixture
         .bus
         .call(&meta_within(&fixture, 700), &fetch_request(""))
@@ -112,7 +112,7 @@ async fn nobody_there_is_a_fault_before_the_deadline(fixture: BusFixture) {
     assert_eq!(Fault::from(error).code, FaultCode::Unavailable);
 }
 
-async fn nobody_there_is_told_at_once_by_the_bus(fixture: BusFixture) {
+async fn the_bus_reports_a_missing_responder_immediately(fixture: BusFixture) {
     let mut inbox = fixture.backend().inbox();
     let address = inbox.address().to_owned();
     fixture
@@ -127,7 +127,7 @@ async fn nobody_there_is_told_at_once_by_the_bus(fixture: BusFixture) {
     assert_eq!(notice.status, Some(NO_RESPONDERS));
 }
 
-async fn a_responder_that_dies_with_the_request_costs_one_try(fixture: BusFixture) {
+async fn a_call_is_retried_when_its_responder_dies(fixture: BusFixture) {
     let seen = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&seen);
     let _serving = serve_in_background(fetch_responder(&fixture.bus).await, move |incoming| {
@@ -151,23 +151,23 @@ async fn a_responder_that_dies_with_the_request_costs_one_try(fixture: BusFixtur
     );
 }
 
-async fn silence_ends_with_the_deadline(fixture: BusFixture) {
+async fn a_call_without_a_response_ends_at_its_deadline(fixture: BusFixture) {
     let _serving =
         serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
             incoming.abandon();
         });
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = fixture
         .bus
         .call(&meta_within(&fixture, 400), &fetch_request(""))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
-    assert!(begun.elapsed() >= Duration::from_millis(390));
+    assert!(started.elapsed() >= Duration::from_millis(390));
     assert_eq!(Fault::from(error).code, FaultCode::Timeout);
 }
 
-async fn a_passed_deadline_asks_nobody(fixture: BusFixture) {
+async fn a_call_after_its_deadline_is_not_sent(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
     let meta = super::call_meta("op", Deadline::from_unix_ms(1));
     let error = fixture
@@ -180,7 +180,7 @@ async fn a_passed_deadline_asks_nobody(fixture: BusFixture) {
     assert!(wait_soon("the end", responder.next()).await.is_none());
 }
 
-async fn faults_cross_as_they_are(fixture: BusFixture) {
+async fn faults_reach_the_caller_unchanged(fixture: BusFixture) {
     let fault = Fault::new(FaultCode::Denied, "No.")
         .detail("ssrf_blocked")
         .advice("Ask elsewhere.")
@@ -224,25 +224,25 @@ async fn call_past_faults(
     (result, seen)
 }
 
-async fn an_overloaded_responder_is_asked_again_with_the_same_operation(fixture: BusFixture) {
+async fn a_call_to_an_overloaded_responder_is_retried_with_the_same_operation(fixture: BusFixture) {
     let busy = Fault::new(FaultCode::RateLimited, "busy").retry_after(Duration::from_millis(20));
     let (result, operations) = call_past_faults(&fixture, busy).await;
     assert_eq!(result.unwrap().name, "third");
     assert_eq!(operations, ["op", "op", "op"]);
 }
 
-async fn a_fault_that_says_never_is_not_asked_again(fixture: BusFixture) {
+async fn a_call_is_not_retried_after_a_fault_without_retry_advice(fixture: BusFixture) {
     let broken = Fault::new(FaultCode::Unavailable, "broken");
     let (result, operations) = call_past_faults(&fixture, broken).await;
     assert!(matches!(result, Err(CallError::Fault(_))));
     assert_eq!(operations.len(), 1);
 }
 
-async fn requests_and_replies_keep_to_the_message_limit(fixture: BusFixture) {
+async fn a_request_above_the_message_limit_is_refused(fixture: BusFixture) {
     let _serving =
         serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
-            let asked: v1::FetchRequest = incoming.decode().unwrap();
-            incoming.answer(Ok(fetch_reply(&asked.url))).await;
+            let request: v1::FetchRequest = incoming.decode().unwrap();
+            incoming.answer(Ok(fetch_reply(&request.url))).await;
         });
     let meta = meta_within(&fixture, 5_000);
     let frame = meta.headers("dray.v1.FetchRequest/1").wire_size();
@@ -268,11 +268,11 @@ async fn requests_and_replies_keep_to_the_message_limit(fixture: BusFixture) {
     );
 }
 
-async fn an_area_that_never_answers_rests_and_is_probed(fixture: BusFixture) {
+async fn the_circuit_of_a_silent_area_opens_and_is_probed(fixture: BusFixture) {
     let _serving =
         serve_in_background(fetch_responder(&fixture.bus).await, |incoming| async move {
-            let asked: v1::FetchRequest = incoming.decode().unwrap();
-            match asked.url.as_str() {
+            let request: v1::FetchRequest = incoming.decode().unwrap();
+            match request.url.as_str() {
                 "silence" => incoming.abandon(),
                 _ => incoming.answer(Ok(fetch_reply("awake"))).await,
             }

@@ -10,14 +10,14 @@ use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::topology::{ADVISORY_STREAM, ConsumerSpec, SWEEPER_ADVISORY, WORK_STREAM};
 
 on_both!(
-    a_message_comes_again_when_nobody_acknowledges_it,
-    a_message_given_back_comes_again_after_its_delay,
-    a_heartbeat_keeps_a_message_with_its_worker,
-    what_is_acknowledged_or_terminated_never_comes_again,
-    no_more_is_handed_out_than_may_be_pending,
-    a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once,
+    an_unacknowledged_message_is_redelivered,
+    a_returned_message_is_redelivered_after_its_delay,
+    a_heartbeat_prevents_a_redelivery,
+    acknowledged_and_terminated_messages_are_not_redelivered,
+    no_more_messages_are_delivered_than_may_be_pending,
+    a_message_at_its_delivery_limit_is_not_redelivered_and_reported_once,
     workers_of_one_durable_share_its_messages,
-    a_pull_ends_with_the_first_message_or_its_time,
+    a_pull_ends_with_the_first_message_or_its_timeout,
     a_stop_ends_a_pull,
     a_filter_keeps_other_areas_out,
     an_absent_durable_is_an_error,
@@ -77,19 +77,19 @@ async fn fetch_one(puller: &mut Puller) -> PulledMessage {
         .expect("a message")
 }
 
-async fn a_message_comes_again_when_nobody_acknowledges_it(fixture: BusFixture) {
+async fn an_unacknowledged_message_is_redelivered(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |_| {}).await;
     publish_messages(&fixture, 1).await;
     let first = fetch_one(&mut puller).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let second = fetch_one(&mut puller).await;
     assert_eq!((first.delivered, second.delivered), (1, 2));
     assert_eq!(first.message.sequence, second.message.sequence);
-    assert!(begun.elapsed() > ACK_WAIT / 2);
+    assert!(started.elapsed() > ACK_WAIT / 2);
     assert_eq!(puller.ack_wait(), ACK_WAIT);
 }
 
-async fn a_message_given_back_comes_again_after_its_delay(fixture: BusFixture) {
+async fn a_returned_message_is_redelivered_after_its_delay(fixture: BusFixture) {
     let mut puller =
         provision_consumer(&fixture, |consumer| consumer.ack_wait = PULL_TIMEOUT * 4).await;
     publish_messages(&fixture, 1).await;
@@ -100,7 +100,7 @@ async fn a_message_given_back_comes_again_after_its_delay(fixture: BusFixture) {
         .await
         .unwrap();
     let second = fetch_one(&mut puller).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     second
         .acker
         .send(AckAction::Again(SHORT_TIMEOUT * 3))
@@ -108,10 +108,10 @@ async fn a_message_given_back_comes_again_after_its_delay(fixture: BusFixture) {
         .unwrap();
     let third = fetch_one(&mut puller).await;
     assert_eq!(third.delivered, 3);
-    assert!(begun.elapsed() >= SHORT_TIMEOUT * 2);
+    assert!(started.elapsed() >= SHORT_TIMEOUT * 2);
 }
 
-async fn a_heartbeat_keeps_a_message_with_its_worker(fixture: BusFixture) {
+async fn a_heartbeat_prevents_a_redelivery(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |_| {}).await;
     publish_messages(&fixture, 1).await;
     let held = fetch_one(&mut puller).await;
@@ -131,7 +131,7 @@ async fn a_heartbeat_keeps_a_message_with_its_worker(fixture: BusFixture) {
     );
 }
 
-async fn what_is_acknowledged_or_terminated_never_comes_again(fixture: BusFixture) {
+async fn acknowledged_and_terminated_messages_are_not_redelivered(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |_| {}).await;
     publish_messages(&fixture, 2).await;
     let first = fetch_one(&mut puller).await;
@@ -175,7 +175,7 @@ async fn what_is_acknowledged_or_terminated_never_comes_again(fixture: BusFixtur
     assert_eq!(kept.messages, 2, "the stream keeps what was acknowledged");
 }
 
-async fn no_more_is_handed_out_than_may_be_pending(fixture: BusFixture) {
+async fn no_more_messages_are_delivered_than_may_be_pending(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |consumer| {
         consumer.max_ack_pending = 3;
         consumer.ack_wait = PULL_TIMEOUT * 4;
@@ -197,7 +197,7 @@ async fn no_more_is_handed_out_than_may_be_pending(fixture: BusFixture) {
     assert_eq!(fetch_messages(&mut puller, 10, PULL_TIMEOUT).await.len(), 1);
 }
 
-async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(fixture: BusFixture) {
+async fn a_message_at_its_delivery_limit_is_not_redelivered_and_reported_once(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |consumer| consumer.max_deliver = 2).await;
     publish_messages(&fixture, 1).await;
     for delivered in 1..=2 {
@@ -219,14 +219,15 @@ async fn a_message_that_ran_out_of_deliveries_is_seen_no_more_and_told_once(fixt
         .puller(ADVISORY_STREAM, SWEEPER_ADVISORY)
         .await
         .unwrap();
-    let told = fetch_one(&mut advisories).await;
-    let body: serde_json::Value = serde_json::from_slice(&told.message.payload).unwrap();
+    let advisory = fetch_one(&mut advisories).await;
+    let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).unwrap();
     assert_eq!(body["type"], "io.nats.jetstream.advisory.v1.max_deliver");
     assert_eq!(
         (&body["stream"], &body["stream_seq"]),
         (&WORK_STREAM.into(), &1.into())
     );
-    told.acker
+    advisory
+        .acker
         .confirm(AckAction::Done, PULL_TIMEOUT)
         .await
         .unwrap();
@@ -267,15 +268,15 @@ async fn workers_of_one_durable_share_its_messages(fixture: BusFixture) {
     assert_eq!(sequences, [1, 2, 3, 4, 5, 6]);
 }
 
-async fn a_pull_ends_with_the_first_message_or_its_time(fixture: BusFixture) {
+async fn a_pull_ends_with_the_first_message_or_its_timeout(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |_| {}).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     assert!(
         fetch_messages(&mut puller, 5, SHORT_TIMEOUT * 2)
             .await
             .is_empty()
     );
-    assert!(begun.elapsed() >= SHORT_TIMEOUT && begun.elapsed() < PULL_TIMEOUT);
+    assert!(started.elapsed() >= SHORT_TIMEOUT && started.elapsed() < PULL_TIMEOUT);
     let (pulled, ()) = tokio::join!(
         fetch_messages(&mut puller, 5, PULL_TIMEOUT),
         publish_messages(&fixture, 1)
@@ -286,12 +287,12 @@ async fn a_pull_ends_with_the_first_message_or_its_time(fixture: BusFixture) {
 async fn a_stop_ends_a_pull(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |_| {}).await;
     let stop = CancellationToken::new();
-    let begun = Instant::now();
+    let started = Instant::now();
     let (pulled, ()) = tokio::join!(puller.fetch(5, PULL_TIMEOUT * 6, &stop), async {
         stop.cancel();
     });
     assert!(pulled.unwrap().is_empty());
-    assert!(begun.elapsed() < PULL_TIMEOUT);
+    assert!(started.elapsed() < PULL_TIMEOUT);
 }
 
 async fn a_filter_keeps_other_areas_out(fixture: BusFixture) {

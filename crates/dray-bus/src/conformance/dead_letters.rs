@@ -19,11 +19,11 @@ use crate::{WorkSettings, headers};
 on_both!(
     work_that_keeps_failing_is_dead_lettered_after_its_attempts,
     a_handler_that_panics_twice_is_poison,
-    poison_is_dead_lettered_and_told,
-    a_dead_letter_can_be_shown_and_started_again,
-    letters_are_found_by_tenant_code_and_state,
-    a_letter_whose_work_is_done_in_the_end_is_resolved,
-    a_letter_about_nothing_cannot_be_started_again,
+    poison_messages_are_dead_lettered_and_reported,
+    a_dead_letter_can_be_shown_and_redriven_once,
+    dead_letters_are_found_by_tenant_code_and_state,
+    a_dead_letter_is_resolved_when_its_redriven_work_succeeds,
+    a_dead_letter_without_an_envelope_cannot_be_redriven,
 );
 
 async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(fixture: BusFixture) {
@@ -64,7 +64,7 @@ async fn a_handler_that_panics_twice_is_poison(fixture: BusFixture) {
     assert_eq!(script.runs("op"), 2);
 }
 
-async fn poison_is_dead_lettered_and_told(fixture: BusFixture) {
+async fn poison_messages_are_dead_lettered_and_reported(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let good = |operation: &str| foreign_message(&fixture.meta(operation), &tool_call("works"), 0);
@@ -113,7 +113,7 @@ async fn poison_is_dead_lettered_and_told(fixture: BusFixture) {
     assert_eq!(script.runs("one") + script.runs("three"), 0);
 }
 
-async fn a_dead_letter_can_be_shown_and_started_again(fixture: BusFixture) {
+async fn a_dead_letter_can_be_shown_and_redriven_once(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let meta = submit_work(&fixture, "op", "always-passing").await;
@@ -148,7 +148,7 @@ async fn a_dead_letter_can_be_shown_and_started_again(fixture: BusFixture) {
     assert_eq!((record.redrives, record.attempts), (1, 2));
 }
 
-async fn letters_are_found_by_tenant_code_and_state(fixture: BusFixture) {
+async fn dead_letters_are_found_by_tenant_code_and_state(fixture: BusFixture) {
     let (_, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     submit_work(&fixture, "passing", "always-passing").await;
@@ -183,7 +183,7 @@ async fn letters_are_found_by_tenant_code_and_state(fixture: BusFixture) {
     );
 }
 
-async fn a_letter_whose_work_is_done_in_the_end_is_resolved(fixture: BusFixture) {
+async fn a_dead_letter_is_resolved_when_its_redriven_work_succeeds(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let hasty = WorkSettings {
@@ -208,7 +208,7 @@ async fn a_letter_whose_work_is_done_in_the_end_is_resolved(fixture: BusFixture)
     assert_eq!(script.runs("op"), 2);
 }
 
-async fn a_letter_about_nothing_cannot_be_started_again(fixture: BusFixture) {
+async fn a_dead_letter_without_an_envelope_cannot_be_redriven(fixture: BusFixture) {
     let (_, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let bare = outgoing_message("dray.work.toolcall.v1.resolve.acme", "", "x");

@@ -11,7 +11,7 @@ use crate::Meta;
 
 on_both!(
     one_tenants_slow_backlog_does_not_delay_the_work_of_another,
-    work_that_was_given_back_for_others_is_done_once,
+    work_returned_in_favour_of_other_tenants_is_done_once,
     new_work_of_an_idle_tenant_starts_while_all_slots_of_another_are_taken,
 );
 
@@ -63,7 +63,7 @@ async fn one_tenants_slow_backlog_does_not_delay_the_work_of_another(fixture: Bu
     worker.stop().await;
 }
 
-async fn work_that_was_given_back_for_others_is_done_once(fixture: BusFixture) {
+async fn work_returned_in_favour_of_other_tenants_is_done_once(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let backlog = publish_backlog(&fixture).await;
     let last = publish(&fixture, "modest", "quick", "works").await;
@@ -87,7 +87,7 @@ async fn new_work_of_an_idle_tenant_starts_while_all_slots_of_another_are_taken(
 ) {
     let (script, worker) = at_work(&fixture).await;
     publish_backlog(&fixture).await;
-    wait_soon("the backlog to begin", script.begun.cancelled()).await;
+    wait_soon("the backlog to begin", script.started.cancelled()).await;
     for number in 0..3 {
         let tenant = format!("late-{number}");
         let meta = publish(&fixture, &tenant, "quick", "works").await;

@@ -10,9 +10,9 @@ on_both!(
     a_key_is_changed_only_at_its_revision,
     a_deleted_key_is_gone_and_can_be_created_again,
     an_unknown_bucket_is_an_error,
-    keys_of_one_bucket_do_not_touch,
-    keys_of_a_prefix_are_listed_without_those_deleted,
-    changes_come_in_order_from_a_revision_on,
+    keys_of_one_bucket_do_not_affect_each_other,
+    a_listing_of_a_prefix_omits_deleted_keys,
+    changes_are_read_in_order_from_a_revision,
 );
 
 async fn test_bucket(fixture: &BusFixture) -> crate::KeyValue {
@@ -80,7 +80,7 @@ async fn an_unknown_bucket_is_an_error(fixture: BusFixture) {
     ));
 }
 
-async fn keys_of_one_bucket_do_not_touch(fixture: BusFixture) {
+async fn keys_of_one_bucket_do_not_affect_each_other(fixture: BusFixture) {
     let keys = test_bucket(&fixture).await;
     let first = keys.create("a", "1".into()).await.unwrap();
     keys.create("a.b", "2".into()).await.unwrap();
@@ -88,7 +88,7 @@ async fn keys_of_one_bucket_do_not_touch(fixture: BusFixture) {
     assert_eq!(keys.get("a.b").await.unwrap().unwrap().value, "2");
 }
 
-async fn keys_of_a_prefix_are_listed_without_those_deleted(fixture: BusFixture) {
+async fn a_listing_of_a_prefix_omits_deleted_keys(fixture: BusFixture) {
     let keys = test_bucket(&fixture).await;
     let names = |listing: &crate::KeyListing| {
         let names: Vec<_> = listing.entries.iter().map(|(key, _)| key.clone()).collect();
@@ -122,7 +122,7 @@ async fn keys_of_a_prefix_are_listed_without_those_deleted(fixture: BusFixture) 
     ));
 }
 
-async fn changes_come_in_order_from_a_revision_on(fixture: BusFixture) {
+async fn changes_are_read_in_order_from_a_revision(fixture: BusFixture) {
     let keys = test_bucket(&fixture).await;
     assert_eq!(keys.next("", 0).await.unwrap(), None);
     let first = keys.create("a.1", "one".into()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Topology: made, read back, compared, never silently corrected.
+//! Topology: created, read back, compared, never corrected without a report.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::topology::{FullStreamPolicy, StreamRetention, StreamSpec, WORK_STREAM
 use crate::{Permissions, Topology, TopologyMismatch};
 
 on_both!(
-    what_is_applied_reads_back_without_a_difference,
-    what_is_absent_is_told,
-    one_deviating_field_of_a_stream_is_told_and_left_alone,
-    one_deviating_field_of_a_consumer_is_told,
+    an_applied_topology_reads_back_without_a_difference,
+    missing_streams_and_consumers_are_reported,
+    one_deviating_field_of_a_stream_is_reported_and_not_changed,
+    one_deviating_field_of_a_consumer_is_reported,
     applying_again_corrects_what_may_be_corrected,
-    a_stream_that_covers_a_call_is_told,
+    a_stream_that_captures_a_call_subject_is_reported,
     readiness_needs_the_ledger,
 );
 
@@ -20,7 +20,7 @@ fn mismatched_fields(mismatches: &[TopologyMismatch]) -> Vec<&'static str> {
     mismatches.iter().map(|mismatch| mismatch.field).collect()
 }
 
-async fn what_is_applied_reads_back_without_a_difference(fixture: BusFixture) {
+async fn an_applied_topology_reads_back_without_a_difference(fixture: BusFixture) {
     let topology = small_topology(|_| {});
     assert_eq!(fixture.bus.apply_topology(&topology).await.unwrap(), []);
     assert_eq!(fixture.bus.verify_topology(&topology).await.unwrap(), []);
@@ -28,7 +28,7 @@ async fn what_is_applied_reads_back_without_a_difference(fixture: BusFixture) {
     assert_eq!(fixture.bus.verify_topology(&used).await.unwrap(), []);
 }
 
-async fn what_is_absent_is_told(fixture: BusFixture) {
+async fn missing_streams_and_consumers_are_reported(fixture: BusFixture) {
     let mismatches = fixture
         .bus
         .verify_topology(&Topology::default())
@@ -43,7 +43,7 @@ async fn what_is_absent_is_told(fixture: BusFixture) {
     );
 }
 
-async fn one_deviating_field_of_a_stream_is_told_and_left_alone(fixture: BusFixture) {
+async fn one_deviating_field_of_a_stream_is_reported_and_not_changed(fixture: BusFixture) {
     type Change = fn(&mut StreamSpec);
     let changes: [(&str, Change); 7] = [
         ("retention", |spec| {
@@ -57,7 +57,7 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(fixture: BusFixt
         ("max_msgs_per_subject", |spec| spec.max_per_subject = 5),
     ];
     for (number, (field, change)) in changes.into_iter().enumerate() {
-        let wanted = small_topology(|topology| {
+        let required = small_topology(|topology| {
             topology.consumers.clear();
             topology.streams.truncate(1);
             topology.streams[0].name = format!("TEST_{number}");
@@ -65,7 +65,7 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(fixture: BusFixt
             // A server refuses rollups where purging is refused.
             topology.streams[0].deny_purge = field != "allow_rollup";
         });
-        let mut deviating = wanted.clone();
+        let mut deviating = required.clone();
         change(&mut deviating.streams[0]);
         assert_eq!(
             fixture.bus.apply_topology(&deviating).await.unwrap(),
@@ -73,18 +73,18 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(fixture: BusFixt
             "{field}"
         );
         for _ in 0..2 {
-            let mismatches = fixture.bus.verify_topology(&wanted).await.unwrap();
+            let mismatches = fixture.bus.verify_topology(&required).await.unwrap();
             assert_eq!(mismatched_fields(&mismatches), [field]);
         }
     }
 }
 
-async fn one_deviating_field_of_a_consumer_is_told(fixture: BusFixture) {
-    let wanted = small_topology(|_| {});
+async fn one_deviating_field_of_a_consumer_is_reported(fixture: BusFixture) {
+    let required = small_topology(|_| {});
     let deviating =
         small_topology(|topology| topology.consumers[0].ack_wait = Duration::from_secs(7));
     fixture.bus.apply_topology(&deviating).await.unwrap();
-    let mismatches = fixture.bus.verify_topology(&wanted).await.unwrap();
+    let mismatches = fixture.bus.verify_topology(&required).await.unwrap();
     assert_eq!(mismatched_fields(&mismatches), ["ack_wait"]);
     assert_eq!(mismatches[0].object, "DRAY_WORK/file-resolver");
     assert_eq!(
@@ -99,9 +99,12 @@ async fn applying_again_corrects_what_may_be_corrected(fixture: BusFixture) {
         topology.consumers[0].max_deliver = 3;
     });
     fixture.bus.apply_topology(&deviating).await.unwrap();
-    let wanted = small_topology(|_| {});
-    assert_eq!(fixture.bus.verify_topology(&wanted).await.unwrap().len(), 2);
-    assert_eq!(fixture.bus.apply_topology(&wanted).await.unwrap(), []);
+    let required = small_topology(|_| {});
+    assert_eq!(
+        fixture.bus.verify_topology(&required).await.unwrap().len(),
+        2
+    );
+    assert_eq!(fixture.bus.apply_topology(&required).await.unwrap(), []);
     let state = fixture
         .backend()
         .stream(WORK_STREAM)
@@ -111,7 +114,7 @@ async fn applying_again_corrects_what_may_be_corrected(fixture: BusFixture) {
     assert_eq!(state.spec.max_age, Duration::from_hours(6));
 }
 
-async fn a_stream_that_covers_a_call_is_told(fixture: BusFixture) {
+async fn a_stream_that_captures_a_call_subject_is_reported(fixture: BusFixture) {
     let topology = small_topology(|topology| {
         topology.consumers.clear();
         topology.streams.truncate(1);

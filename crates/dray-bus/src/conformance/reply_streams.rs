@@ -17,7 +17,7 @@ use crate::headers::{self, MessageHeaders};
 use crate::{Bus, CallError, Meta, ReplyStream, Responder};
 
 on_both!(
-    replies_come_in_order_before_the_last_one,
+    replies_of_a_stream_arrive_in_order,
     a_slow_reader_delays_the_responder_and_loses_nothing,
     a_dropped_receiver_cancels_the_request,
     a_fault_ends_a_stream_and_the_request_is_not_repeated,
@@ -73,7 +73,7 @@ async fn outcome(
     calling.join_next().await.unwrap().unwrap()
 }
 
-async fn replies_come_in_order_before_the_last_one(fixture: BusFixture) {
+async fn replies_of_a_stream_arrive_in_order(fixture: BusFixture) {
     let mut responder = responder(&fixture.another().await).await;
     let (calling, mut events) = call(&fixture.bus, meta_within(&fixture, 20_000));
     let serving = async {

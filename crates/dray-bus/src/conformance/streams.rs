@@ -11,16 +11,16 @@ use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{EventFilter, Meta, TransportError};
 
 on_both!(
-    the_same_id_is_one_message_whatever_its_body,
+    messages_with_the_same_id_are_stored_once_even_with_another_body,
     an_id_is_forgotten_after_the_window,
-    a_subject_without_a_stream_is_an_error_at_once,
-    a_full_stream_refuses_new_messages_at_once,
+    publishing_to_a_subject_without_a_stream_fails_immediately,
+    a_full_stream_refuses_new_messages_immediately,
     a_stream_that_drops_the_oldest_never_refuses,
     a_message_over_the_streams_limit_is_refused,
     a_message_over_the_servers_limit_is_refused,
-    messages_are_read_in_order_from_where_one_likes,
+    messages_are_read_in_order_from_any_sequence,
     a_reader_of_new_messages_sees_no_old_ones,
-    headers_and_bytes_come_back_as_they_were,
+    headers_and_payload_are_read_back_unchanged,
     a_line_break_in_a_header_never_reaches_the_wire,
     events_are_cloud_events_and_other_messages_are_not,
 );
@@ -43,7 +43,7 @@ async fn provision_changed(fixture: &BusFixture, change: impl FnOnce(&mut crate:
         .unwrap();
 }
 
-async fn the_same_id_is_one_message_whatever_its_body(fixture: BusFixture) {
+async fn messages_with_the_same_id_are_stored_once_even_with_another_body(fixture: BusFixture) {
     provision_changed(&fixture, |_| {}).await;
     let first = store_message(&fixture, outgoing_message(EVENT_SUBJECT, "a", "one"))
         .await
@@ -113,7 +113,7 @@ async fn an_id_is_forgotten_after_the_window(fixture: BusFixture) {
     .await;
 }
 
-async fn a_subject_without_a_stream_is_an_error_at_once(fixture: BusFixture) {
+async fn publishing_to_a_subject_without_a_stream_fails_immediately(fixture: BusFixture) {
     let error = store_message(&fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
         .await
         .unwrap_err();
@@ -123,7 +123,7 @@ async fn a_subject_without_a_stream_is_an_error_at_once(fixture: BusFixture) {
     );
 }
 
-async fn a_full_stream_refuses_new_messages_at_once(fixture: BusFixture) {
+async fn a_full_stream_refuses_new_messages_immediately(fixture: BusFixture) {
     provision_changed(&fixture, |topology| {
         for stream in &mut topology.streams {
             stream.max_bytes = 4096;
@@ -144,7 +144,7 @@ async fn a_full_stream_refuses_new_messages_at_once(fixture: BusFixture) {
         store_message(&fixture, outgoing_message(EVENT_SUBJECT, "", vec![0; 1000]))
             .await
             .is_ok(),
-        "other streams go on"
+        "other streams still accept messages"
     );
 }
 
@@ -194,7 +194,7 @@ async fn a_message_over_the_servers_limit_is_refused(fixture: BusFixture) {
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
 }
 
-async fn messages_are_read_in_order_from_where_one_likes(fixture: BusFixture) {
+async fn messages_are_read_in_order_from_any_sequence(fixture: BusFixture) {
     provision_changed(&fixture, |_| {}).await;
     for (id, subject) in [
         ("1", EVENT_SUBJECT),
@@ -253,7 +253,7 @@ async fn a_reader_of_new_messages_sees_no_old_ones(fixture: BusFixture) {
     assert!(matches!(error, crate::events::EventError::Filter(_)));
 }
 
-async fn headers_and_bytes_come_back_as_they_were(fixture: BusFixture) {
+async fn headers_and_payload_are_read_back_unchanged(fixture: BusFixture) {
     provision_changed(&fixture, |_| {}).await;
     let mut message = outgoing_message(EVENT_SUBJECT, "1", vec![0, 255, 13, 10]);
     message.headers.append("Dray-Schema", "dray.v1.X/1");

@@ -17,17 +17,17 @@ use crate::topology::WORK_STREAM;
 use crate::{SweepReport, WorkSweeper};
 
 on_both!(
-    the_sweeper_ends_what_nobody_finishes,
-    the_sweeper_tells_what_nobody_told,
-    the_sweeper_knows_what_ran_out_of_deliveries,
-    the_sweeper_ends_a_restart_that_nobody_took,
+    the_sweeper_dead_letters_work_that_no_worker_finishes,
+    the_sweeper_publishes_outcomes_that_no_worker_published,
+    the_sweeper_dead_letters_work_at_its_delivery_limit,
+    the_sweeper_dead_letters_a_restart_that_no_worker_took,
 );
 
 async fn sweep_once(sweeper: &mut WorkSweeper) -> SweepReport {
     sweeper.sweep().await.unwrap()
 }
 
-async fn the_sweeper_ends_what_nobody_finishes(fixture: BusFixture) {
+async fn the_sweeper_dead_letters_work_that_no_worker_finishes(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     let now_ms = fixture.clock.now_ms();
@@ -46,7 +46,7 @@ async fn the_sweeper_ends_what_nobody_finishes(fixture: BusFixture) {
     }
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let report = sweep_once(&mut sweeper).await;
-    assert_eq!((report.buried, report.waiting), (1, 1));
+    assert_eq!((report.dead_lettered, report.waiting), (1, 1));
     let rejected = next_rejection(&mut events).await;
     assert_eq!(
         (rejected.operation_id.as_str(), rejected.state()),
@@ -55,7 +55,7 @@ async fn the_sweeper_ends_what_nobody_finishes(fixture: BusFixture) {
     assert_eq!(rejected.fault.unwrap().detail, "stranded");
     let record = wait_until_reported(&fixture, &long_ago).await;
     assert_eq!(record.terminal(), TerminalState::DeadLettered);
-    assert_eq!(sweep_once(&mut sweeper).await.buried, 0);
+    assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 0);
     // A worker that gets the message later finds that it has ended.
     let script = ScriptedHandler::default();
     let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
@@ -64,7 +64,7 @@ async fn the_sweeper_ends_what_nobody_finishes(fixture: BusFixture) {
     assert_eq!(script.runs("old"), 0);
 }
 
-async fn the_sweeper_tells_what_nobody_told(fixture: BusFixture) {
+async fn the_sweeper_publishes_outcomes_that_no_worker_published(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let now_ms = fixture.clock.now_ms();
     let meta = fixture
@@ -90,7 +90,7 @@ async fn the_sweeper_tells_what_nobody_told(fixture: BusFixture) {
     };
     fixture.bus.ledger().write(&key, done, 0).await.unwrap();
     let mut sweeper = WorkSweeper::new(fixture.bus.clone());
-    assert_eq!(sweep_once(&mut sweeper).await.told, 1);
+    assert_eq!(sweep_once(&mut sweeper).await.reported, 1);
     let event = wait_soon("the event", fixture.events(EVENT_SUBJECTS).await.next())
         .await
         .unwrap();
@@ -103,7 +103,7 @@ async fn the_sweeper_tells_what_nobody_told(fixture: BusFixture) {
     assert!(letters.is_empty(), "what was done is not given up");
 }
 
-async fn the_sweeper_knows_what_ran_out_of_deliveries(fixture: BusFixture) {
+async fn the_sweeper_dead_letters_work_at_its_delivery_limit(fixture: BusFixture) {
     let topology = small_topology(|topology| topology.consumers[0].max_deliver = 1);
     fixture.bus.apply_topology(&topology).await.unwrap();
     let meta = submit_work(&fixture, "op", "works").await;
@@ -129,14 +129,17 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(fixture: BusFixture) {
     assert!(gone.is_empty());
     let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     let report = sweep_once(&mut sweeper).await;
-    assert_eq!(report.buried, 1, "long before its deadline: {report:?}");
+    assert_eq!(
+        report.dead_lettered, 1,
+        "long before its deadline: {report:?}"
+    );
     assert_eq!(
         wait_until_reported(&fixture, &meta).await.terminal(),
         TerminalState::DeadLettered
     );
 }
 
-async fn the_sweeper_ends_a_restart_that_nobody_took(fixture: BusFixture) {
+async fn the_sweeper_dead_letters_a_restart_that_no_worker_took(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let mut sweeper = WorkSweeper::new(fixture.bus.clone());
     let now_ms = fixture.clock.now_ms();
@@ -148,12 +151,12 @@ async fn the_sweeper_ends_a_restart_that_nobody_took(fixture: BusFixture) {
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    assert_eq!(sweep_once(&mut sweeper).await.buried, 1);
+    assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 1);
     let letters = fixture.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
     let passed = Deadline::from_unix_ms(now_ms - 61_000);
     letters.redrive(sequence, Some(passed)).await.unwrap();
-    assert_eq!(sweep_once(&mut sweeper).await.buried, 1);
+    assert_eq!(sweep_once(&mut sweeper).await.dead_lettered, 1);
     assert_eq!(wait_until_reported(&fixture, &meta).await.redrives, 1);
     assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
 }

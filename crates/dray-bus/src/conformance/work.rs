@@ -14,26 +14,26 @@ use crate::topology::{EVENT_STREAM, WORK_STREAM};
 use crate::{WorkSettings, headers};
 
 on_both!(
-    work_is_done_once_told_once_and_acknowledged,
+    work_is_done_once_reported_once_and_acknowledged,
     the_same_operation_published_twice_is_done_once,
-    a_permanent_failure_is_told_and_ends,
-    a_passing_failure_is_tried_again,
+    a_permanent_failure_is_reported_and_not_retried,
+    a_temporary_failure_is_retried,
     work_is_parked_until_its_dependency_is_back_and_costs_one_attempt,
-    work_whose_dependency_stays_away_fails_at_its_deadline,
-    a_panic_is_tried_once_more,
+    work_whose_dependency_stays_unavailable_fails_at_its_deadline,
+    work_is_retried_once_after_a_panic,
     a_result_that_is_too_large_is_a_failure,
-    work_after_its_deadline_expires_without_being_tried,
-    work_that_meets_its_deadline_is_cancelled_and_expires,
-    a_live_lease_of_another_worker_is_waited_for,
-    a_recorded_effect_is_told_and_not_repeated,
-    a_stop_lets_running_work_end,
-    a_stop_gives_back_what_does_not_end,
-    an_unprovisioned_worker_says_so,
+    work_after_its_deadline_expires_without_an_attempt,
+    work_that_reaches_its_deadline_is_cancelled_and_expires,
+    a_worker_waits_for_the_live_lease_of_another_worker,
+    a_recorded_effect_is_reported_and_not_repeated,
+    a_stop_waits_for_running_work,
+    a_stop_returns_work_that_does_not_end,
+    a_worker_without_its_consumer_fails_with_the_name_of_the_consumer,
     a_worker_whose_identity_was_refused_pulls_nothing,
-    work_that_comes_as_a_cloud_event_is_done_like_any_other,
+    work_published_as_a_cloud_event_is_done_once,
 );
 
-async fn work_is_done_once_told_once_and_acknowledged(fixture: BusFixture) {
+async fn work_is_done_once_reported_once_and_acknowledged(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let meta = submit_work(&fixture, "op", "works").await;
@@ -87,7 +87,7 @@ async fn the_same_operation_published_twice_is_done_once(fixture: BusFixture) {
     assert_eq!(events.messages, 1);
 }
 
-async fn a_permanent_failure_is_told_and_ends(fixture: BusFixture) {
+async fn a_permanent_failure_is_reported_and_not_retried(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let meta = submit_work(&fixture, "op", "fails").await;
@@ -103,7 +103,7 @@ async fn a_permanent_failure_is_told_and_ends(fixture: BusFixture) {
     assert_eq!(script.runs("op"), 1);
 }
 
-async fn a_passing_failure_is_tried_again(fixture: BusFixture) {
+async fn a_temporary_failure_is_retried(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let meta = submit_work(&fixture, "op", "fails-once").await;
     let record = wait_until_reported(&fixture, &meta).await;
@@ -128,7 +128,7 @@ async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(fixtu
     assert!(script.runs("op") > work_settings().attempts);
 }
 
-async fn work_whose_dependency_stays_away_fails_at_its_deadline(fixture: BusFixture) {
+async fn work_whose_dependency_stays_unavailable_fails_at_its_deadline(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_secs(4));
@@ -147,7 +147,7 @@ async fn work_whose_dependency_stays_away_fails_at_its_deadline(fixture: BusFixt
     assert!(letters.is_empty(), "{letters:?}");
 }
 
-async fn a_panic_is_tried_once_more(fixture: BusFixture) {
+async fn work_is_retried_once_after_a_panic(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let meta = submit_work(&fixture, "op", "panics-once").await;
     assert_eq!(
@@ -167,7 +167,7 @@ async fn a_result_that_is_too_large_is_a_failure(fixture: BusFixture) {
     worker.stop().await;
 }
 
-async fn work_after_its_deadline_expires_without_being_tried(fixture: BusFixture) {
+async fn work_after_its_deadline_expires_without_an_attempt(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let meta = fixture.meta("op").with_deadline(Deadline::from_unix_ms(1));
@@ -187,7 +187,7 @@ async fn work_after_its_deadline_expires_without_being_tried(fixture: BusFixture
     assert_eq!(script.runs("op"), 0);
 }
 
-async fn work_that_meets_its_deadline_is_cancelled_and_expires(fixture: BusFixture) {
+async fn work_that_reaches_its_deadline_is_cancelled_and_expires(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let deadline = Deadline::after(fixture.clock.now_ms(), Duration::from_millis(600));
@@ -204,7 +204,7 @@ async fn work_that_meets_its_deadline_is_cancelled_and_expires(fixture: BusFixtu
     worker.stop().await;
 }
 
-async fn a_live_lease_of_another_worker_is_waited_for(fixture: BusFixture) {
+async fn a_worker_waits_for_the_live_lease_of_another_worker(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let meta = fixture.meta("op");
     let key = crate::LedgerKey::of::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
@@ -232,7 +232,7 @@ async fn a_live_lease_of_another_worker_is_waited_for(fixture: BusFixture) {
     assert_eq!(script.runs("op"), 1);
 }
 
-async fn a_recorded_effect_is_told_and_not_repeated(fixture: BusFixture) {
+async fn a_recorded_effect_is_reported_and_not_repeated(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let meta = fixture.meta("op");
     let key = crate::LedgerKey::of::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
@@ -267,7 +267,7 @@ async fn a_recorded_effect_is_told_and_not_repeated(fixture: BusFixture) {
     assert_eq!(script.runs("op"), 0);
 }
 
-async fn a_stop_lets_running_work_end(fixture: BusFixture) {
+async fn a_stop_waits_for_running_work(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let worker = TestWorker::start(&fixture.bus, work_settings(), script.clone());
@@ -278,17 +278,17 @@ async fn a_stop_lets_running_work_end(fixture: BusFixture) {
         .publish_work(&meta, &tool_call("waits"))
         .await
         .unwrap();
-    script.begun.cancelled().await;
+    script.started.cancelled().await;
     wait_soon("the stop", worker.stop()).await;
     let record = ledger_record(&fixture, &meta).await.unwrap();
     assert_eq!(
         record.state(),
         LedgerState::Reported,
-        "it went on to its end"
+        "it continued to its end"
     );
 }
 
-async fn a_stop_gives_back_what_does_not_end(fixture: BusFixture) {
+async fn a_stop_returns_work_that_does_not_end(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
     let hasty = WorkSettings {
@@ -297,7 +297,7 @@ async fn a_stop_gives_back_what_does_not_end(fixture: BusFixture) {
     };
     let worker = TestWorker::start(&fixture.bus, hasty, script.clone());
     let meta = submit_work(&fixture, "op", "waits").await;
-    script.begun.cancelled().await;
+    script.started.cancelled().await;
     wait_soon("the stop", worker.stop()).await;
     let record = ledger_record(&fixture, &meta).await.unwrap();
     assert_eq!(record.state(), LedgerState::Claimed);
@@ -319,7 +319,7 @@ async fn a_stop_gives_back_what_does_not_end(fixture: BusFixture) {
     assert_eq!(again[0].delivered, 2);
 }
 
-async fn an_unprovisioned_worker_says_so(fixture: BusFixture) {
+async fn a_worker_without_its_consumer_fails_with_the_name_of_the_consumer(fixture: BusFixture) {
     let error = fixture
         .bus
         .work(
@@ -342,7 +342,10 @@ async fn an_unprovisioned_worker_says_so(fixture: BusFixture) {
 async fn a_worker_whose_identity_was_refused_pulls_nothing(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let refused = fixture.another().await;
-    refused.inner.health.refused("dray.event.x".to_owned());
+    refused
+        .inner
+        .health
+        .record_refusal("dray.event.x".to_owned());
     let script = ScriptedHandler::default();
     let worker = TestWorker::start(&refused, work_settings(), script.clone());
     submit_work(&fixture, "op", "works").await;
@@ -355,7 +358,7 @@ async fn a_worker_whose_identity_was_refused_pulls_nothing(fixture: BusFixture) 
     assert_eq!(state.unwrap().unwrap().pending, 1);
 }
 
-async fn work_that_comes_as_a_cloud_event_is_done_like_any_other(fixture: BusFixture) {
+async fn work_published_as_a_cloud_event_is_done_once(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let meta = fixture.meta("op");

@@ -1,4 +1,4 @@
-//! Reading and restarting dead letters: tools of an operator, services never use them automatically.
+//! Reads and redrives dead letters. These are tools of an operator; no service uses them automatically.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::publish::PublishReceipt;
 use crate::subject::{self, SubjectParts};
 use crate::topology::{DEAD_LETTER_STREAM, WORK_STREAM};
 
-/// Time that redriven work gets without a deadline of the operator's.
-const DEFAULT_TIME: Duration = Duration::from_mins(10);
+/// Time for redriven work if the operator sets no deadline.
+const DEFAULT_REDRIVE_TIME: Duration = Duration::from_mins(10);
 
 /// The dead letters of a bus. Reads with `$JS.API.STREAM.MSG.GET`, which is an operator's right.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct DeadLetters {
 /// A dead letter with everything in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetterDetails {
-    /// The line about it.
+    /// Its line in a list of letters.
     pub summary: DeadLetterSummary,
     /// The decoded letter with the original's headers and payload.
     pub letter: v1::DeadLetter,
@@ -84,7 +84,7 @@ impl DeadLetters {
     /// with a warning.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed.
     pub async fn list(
         &self,
         from: u64,
@@ -96,7 +96,7 @@ impl DeadLetters {
     /// The same for letters that a filter admits.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed.
     pub async fn find(
         &self,
         filter: &LetterFilter,
@@ -119,10 +119,10 @@ impl DeadLetters {
             next = stored.sequence + 1;
             match open_letter(&stored) {
                 // The ledger is read only for letters that pass the cheap tests: it costs a request for each.
-                Ok(mut show) if filter.admits(&show.summary) => {
-                    show.summary.state = self.state(&show.letter).await?;
-                    if filter.admits_state(show.summary.state) {
-                        summaries.push(show.summary);
+                Ok(mut details) if filter.admits(&details.summary) => {
+                    details.summary.state = self.state(&details.letter).await?;
+                    if filter.admits_state(details.summary.state) {
+                        summaries.push(details.summary);
                     }
                 }
                 Ok(_) => {}
@@ -148,9 +148,9 @@ impl DeadLetters {
             .await
             .map_err(LetterError::Transport)?
             .ok_or(LetterError::NotFound(sequence))?;
-        let mut show = open_letter(&stored)?;
-        show.summary.state = self.state(&show.letter).await?;
-        Ok(show)
+        let mut details = open_letter(&stored)?;
+        details.summary.state = self.state(&details.letter).await?;
+        Ok(details)
     }
 
     /// The state of the work of a letter; `Unknown` if the original is not work.
@@ -158,11 +158,11 @@ impl DeadLetters {
         let Some(original) = OriginalWork::read(letter) else {
             return Ok(LetterState::Unknown);
         };
-        let held = self.bus.ledger().read(&original.key()).await;
-        let held = held.map_err(LetterError::Ledger)?;
+        let entry = self.bus.ledger().read(&original.key()).await;
+        let entry = entry.map_err(LetterError::Ledger)?;
         Ok(LetterState::of(
             original.redrives,
-            held.as_ref().map(|held| &held.record),
+            entry.as_ref().map(|entry| &entry.record),
         ))
     }
 
@@ -187,7 +187,7 @@ impl DeadLetters {
             LetterState::Open | LetterState::Unknown => {}
         }
         let now_ms = self.bus.now_ms();
-        let deadline = deadline.unwrap_or_else(|| Deadline::after(now_ms, DEFAULT_TIME));
+        let deadline = deadline.unwrap_or_else(|| Deadline::after(now_ms, DEFAULT_REDRIVE_TIME));
         let payload = self.original(sequence, &letter).await?;
         let headers = restart_headers(sequence, &letter, deadline)?;
         let message = OutgoingMessage {
@@ -217,7 +217,7 @@ impl DeadLetters {
             .await
             .map_err(LetterError::Transport)?;
         stored
-            // A stream that was made again counts from 1 again, so the sequence alone may name another message.
+            // A recreated stream counts from 1 again, so the sequence alone may name another message.
             .filter(|stored| {
                 stored.subject == letter.subject && stored.payload.starts_with(&letter.payload)
             })
@@ -283,9 +283,9 @@ fn restart_headers(
         ids::message_id(parts.tenant, &operation, &step, before.saturating_add(1)),
     );
     for (name, value) in original.iter() {
-        // `Nats-Msg-Id` is replaced above, and others of the server's headers would make the restart poison (E-1).
-        let steers = name.to_ascii_lowercase().starts_with("nats-");
-        if !steers && name != headers::DEADLINE_HEADER {
+        // `Nats-Msg-Id` is replaced above, and other headers of the server would make the restart poison (E-1).
+        let controls_server = name.to_ascii_lowercase().starts_with("nats-");
+        if !controls_server && name != headers::DEADLINE_HEADER {
             restart.append(name, value);
         }
     }

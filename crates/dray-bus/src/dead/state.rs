@@ -55,7 +55,7 @@ impl LetterState {
         }
     }
 
-    /// Judges a letter about the `redrives`-th restart (0: the first start) by the ledger entry of its work.
+    /// The state of a letter about the `redrives`-th restart (0: the first start), from the ledger entry of its work.
     pub(super) fn of(redrives: u32, record: Option<&v1::LedgerRecord>) -> Self {
         match record {
             None => Self::Unknown,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_all_of_what_they_name() {
+    fn a_letter_has_to_match_every_field_of_a_filter() {
         let letter = DeadLetterSummary {
             sequence: 1,
             subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_narrows_the_search_and_takes_no_wildcards_from_outside() {
+    fn the_subject_filter_contains_no_wildcards_of_the_caller() {
         let filter = LetterFilter {
             tenant: Some(TenantId::new("acme").unwrap()),
             area: Some("toolcall".to_owned()),

@@ -30,17 +30,17 @@ pub enum ClaimDecision {
     Work(Box<v1::LedgerRecord>),
     /// Another worker has the lease, for this much longer.
     Held(Duration),
-    /// It was tried often enough.
+    /// All attempts are used up.
     Exhausted,
     /// A visible send was interrupted, and its outcome is unknown.
     Ambiguous,
-    /// It ended; its event is not out yet.
+    /// The work has ended; its event is not published yet.
     Report,
-    /// It ended and its end was published.
+    /// The work has ended and its event was published.
     Finish,
 }
 
-/// Decides over the entry as it was read.
+/// Decides what the claimant may do, by the entry as it was read.
 pub fn decide_claim(
     found: Option<&v1::LedgerRecord>,
     claimant: &ClaimRequest<'_>,
@@ -58,12 +58,12 @@ pub fn decide_claim(
     }
     let lease = lease_left(record, claimant.now_ms);
     // Ended entries have no lease to wait for.
-    let under_way = matches!(record.state(), LedgerState::Claimed | LedgerState::Sending);
-    if under_way && !lease.is_zero() {
+    let is_running = matches!(record.state(), LedgerState::Claimed | LedgerState::Sending);
+    if is_running && !lease.is_zero() {
         return ClaimDecision::Held(lease);
     }
     // A lease of 0 was given back and needs no grace.
-    if under_way && record.lease_until_ms > 0 && !claimant.grace.is_zero() {
+    if is_running && record.lease_until_ms > 0 && !claimant.grace.is_zero() {
         return ClaimDecision::Held(claimant.grace);
     }
     if claimant.redrives > record.redrives && may_restart(record) {
@@ -133,16 +133,16 @@ fn claimed_record(
 }
 
 fn restarted_record(record: &v1::LedgerRecord, claimant: &ClaimRequest<'_>) -> v1::LedgerRecord {
-    let fresh = v1::LedgerRecord {
+    let reset = v1::LedgerRecord {
         // The epoch continues, so that staging keys of the earlier start are never used again.
         epoch: record.epoch,
         first_seen_ms: record.first_seen_ms,
         ..v1::LedgerRecord::default()
     };
-    claimed_record(fresh, claimant, 1)
+    claimed_record(reset, claimant, 1)
 }
 
-/// The same claim for longer.
+/// The entry with the same claim and a lease that begins at `now_ms`.
 pub fn renewed_record(record: &v1::LedgerRecord, now_ms: u64, lease: Duration) -> v1::LedgerRecord {
     v1::LedgerRecord {
         lease_until_ms: lease_end(now_ms, lease),
@@ -200,7 +200,7 @@ pub fn ended_record(
     }
 }
 
-/// Its event is out.
+/// The entry after the event of the work was published.
 pub fn reported_record(record: &v1::LedgerRecord) -> v1::LedgerRecord {
     v1::LedgerRecord {
         state: LedgerState::Reported.into(),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_lease_keeps_others_out_and_a_dead_one_lets_the_next_in() {
+    fn a_live_lease_excludes_others_and_an_expired_one_does_not() {
         let record = first();
         assert_eq!(
             decide_claim(Some(&record), &claimant(6_000)),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ran_out_while_the_bus_was_away_is_respected_for_a_moment() {
+    fn a_lease_that_expired_during_an_outage_is_respected_for_the_grace_period() {
         let restored = ClaimRequest {
             grace: Duration::from_secs(3),
             ..claimant(50_000)
@@ -309,15 +309,15 @@ mod tests {
             decide_claim(Some(&record), &restored),
             ClaimDecision::Held(Duration::from_secs(3))
         );
-        let given_back = released_record(&record, None, 50_000, false);
+        let returned = released_record(&record, None, 50_000, false);
         assert!(matches!(
-            decide_claim(Some(&given_back), &restored),
+            decide_claim(Some(&returned), &restored),
             ClaimDecision::Work(_)
         ));
     }
 
     #[test]
-    fn five_attempts_are_enough() {
+    fn the_sixth_attempt_is_refused() {
         let mut record = first();
         for attempt in 2..=5 {
             record = released_record(&record, Some(&Fault::internal()), 2_000, true);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_send_is_ambiguous() {
+    fn an_interrupted_send_is_ambiguous() {
         let mut record = first();
         record.state = LedgerState::Sending.into();
         assert!(matches!(
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_did_not_succeed_can_be_started_again() {
+    fn only_work_that_did_not_succeed_can_be_restarted() {
         let again = ClaimRequest {
             redrives: 1,
             ..claimant(90_000)
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_that_was_not_begun_is_not_finished() {
+    fn a_restart_that_was_not_claimed_yet_is_not_over() {
         let end = |terminal| {
             let ended = ended_record(&first(), terminal, v1::RecordedEvent::default(), None, 0);
             reported_record(&ended)

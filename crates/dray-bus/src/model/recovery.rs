@@ -23,12 +23,12 @@ const WAITING_OPERATIONS: usize = 20;
 
 /// Records the epoch of each delivery, then ends immediately or never.
 #[derive(Clone, Default)]
-struct NotesEpochs {
+struct EpochRecorder {
     never_ends: bool,
     epochs: Arc<Mutex<Vec<u64>>>,
 }
 
-impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
+impl WorkHandler<v1::ToolCallRequested> for EpochRecorder {
     async fn handle(
         &self,
         delivery: WorkDelivery<v1::ToolCallRequested>,
@@ -41,19 +41,19 @@ impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
     }
 }
 
-/// Fails with `no_responder` while the dependency is away, then succeeds.
+/// Fails with `no_responder` while the dependency is unavailable, then succeeds.
 #[derive(Clone)]
-struct NeedsDependency {
+struct DependentHandler {
     clock: dray_types::Clock,
-    away_until_ms: u64,
+    unavailable_until_ms: u64,
 }
 
-impl WorkHandler<v1::ToolCallRequested> for NeedsDependency {
+impl WorkHandler<v1::ToolCallRequested> for DependentHandler {
     async fn handle(
         &self,
         delivery: WorkDelivery<v1::ToolCallRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
-        if self.clock.now_ms() < self.away_until_ms {
+        if self.clock.now_ms() < self.unavailable_until_ms {
             let fault = WorkFault::new(FaultCode::Unavailable, "later")
                 .detail("no_responder")
                 .retry_after(Duration::from_secs(1));
@@ -63,10 +63,10 @@ impl WorkHandler<v1::ToolCallRequested> for NeedsDependency {
     }
 }
 
-/// Records the epoch of each delivery, then works for the time `takes`.
+/// Records the epoch of each delivery, then works for `duration`.
 #[derive(Clone)]
 struct SlowHandler {
-    takes: Duration,
+    duration: Duration,
     epochs: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -76,8 +76,8 @@ impl WorkHandler<v1::ToolCallRequested> for SlowHandler {
         delivery: WorkDelivery<v1::ToolCallRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
-        // paused clock
-        tokio::time::sleep(self.takes).await;
+        // The clock is paused, so this duration no real time.
+        tokio::time::sleep(self.duration).await;
         Ok(WorkCompleted::event(&resolved_event(&delivery)))
     }
 }
@@ -112,25 +112,25 @@ async fn wait_until_reported(stage: &ModelStage, meta: &crate::Meta) -> v1::Ledg
         if let Some(record) = found.filter(|record| record.state() == LedgerState::Reported) {
             return record;
         }
-        // paused clock
+        // The clock is paused, so this duration no real time.
         tokio::time::sleep(CLOCK_TICK).await;
     }
 }
 
 /// One worker dies at the given step of its requests to the bus; then a second worker starts.
 async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
-    let stage = ModelStage::set().await;
+    let stage = ModelStage::new().await;
     let _ticking = tick_clock(&stage.clock);
     let meta = publish_work(&stage, 0).await;
-    let handler = NotesEpochs::default();
-    let stuck = NotesEpochs {
+    let handler = EpochRecorder::default();
+    let stuck = EpochRecorder {
         never_ends: true,
         ..handler.clone()
     };
     let plan = Arc::new(FaultPlan::new(vec![(step, fault)]));
     tokio::select! {
         () = start_worker(stage.bus_of(&plan), stuck) => panic!("the worker ended although it was not stopped"),
-        () = plan.dead.cancelled() => {}
+        () = plan.crashed.cancelled() => {}
     }
     let killed_at_ms = stage.clock.now_ms();
     tokio::select! {
@@ -155,13 +155,13 @@ fn work_ends_within_ten_seconds_after_its_worker_is_killed_at_any_step() {
 }
 
 #[test]
-fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
+fn work_waits_for_a_dependency_that_is_unavailable_for_a_minute() {
     on_paused_clock(async {
-        let stage = ModelStage::set().await;
+        let stage = ModelStage::new().await;
         let _ticking = tick_clock(&stage.clock);
-        let handler = NeedsDependency {
+        let handler = DependentHandler {
             clock: stage.clock.clone(),
-            away_until_ms: stage.clock.now_ms() + 60_000,
+            unavailable_until_ms: stage.clock.now_ms() + 60_000,
         };
         let mut metas = Vec::new();
         for number in 0..WAITING_OPERATIONS {
@@ -174,12 +174,12 @@ fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
                 assert_eq!(ended, (TerminalState::Done, 1), "{record:?}");
             }
         };
-        let begun_ms = stage.clock.now_ms();
+        let started_ms = stage.clock.now_ms();
         tokio::select! {
             () = start_worker(stage.bus.clone(), handler) => panic!("the worker ended although it was not stopped"),
             () = all_reported => {}
         }
-        let took = Duration::from_millis(stage.clock.now_ms() - begun_ms);
+        let took = Duration::from_millis(stage.clock.now_ms() - started_ms);
         assert!(
             took <= DEPENDENCY_OUTAGE + MAX_RECOVERY + MAX_RECOVERY,
             "{took:?}"
@@ -192,11 +192,11 @@ fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
 fn lost_renewals_and_lost_responses_do_not_interrupt_the_only_worker() {
     for fault in [InjectedFault::LoseRequest, InjectedFault::LoseAnswer] {
         on_paused_clock(async {
-            let stage = ModelStage::set().await;
+            let stage = ModelStage::new().await;
             let _ticking = tick_clock(&stage.clock);
             let meta = publish_work(&stage, 0).await;
             let handler = SlowHandler {
-                takes: Duration::from_secs(30),
+                duration: Duration::from_secs(30),
                 epochs: Arc::default(),
             };
             // Every other step fails: a renewal, or the read after a renewal whose response was lost.
@@ -215,7 +215,7 @@ fn lost_renewals_and_lost_responses_do_not_interrupt_the_only_worker() {
 #[test]
 fn an_operation_costs_three_ledger_writes_and_two_publications() {
     on_paused_clock(async {
-        let stage = ModelStage::set().await;
+        let stage = ModelStage::new().await;
         let _ticking = tick_clock(&stage.clock);
         let mut metas = Vec::new();
         for number in 0..WAITING_OPERATIONS {
@@ -227,7 +227,9 @@ fn an_operation_costs_three_ledger_writes_and_two_publications() {
             }
         };
         tokio::select! {
-            () = start_worker(stage.bus.clone(), NotesEpochs::default()) => panic!("the worker ended although it was not stopped"),
+            () = start_worker(stage.bus.clone(), EpochRecorder::default()) => {
+                panic!("the worker ended although it was not stopped")
+            }
             () = all_reported => {}
         }
         // The numbers of docs/scale.md, which the simulation counts: the claim, the end and the report; the work and its

@@ -1,4 +1,4 @@
-//! Permissions of those who look after the bus: the sweeper, the operator at a terminal, the provisioning job.
+//! Permissions of the identities that operate the bus: the sweeper, the operator at a terminal, the provisioning job.
 
 use super::Permissions;
 use crate::ledger;

@@ -1,9 +1,9 @@
 //! The replies of a streaming call: numbered and acknowledged, so that none is lost unnoticed and a slow caller slows the
 //! responder down.
 //!
-//! Core NATS drops what a full inbox cannot take. Therefore at most [`MAX_UNACKNOWLEDGED`] replies are on the way. The
-//! caller acknowledges each at the reply address of the message. Where that address has no listener any more, the server
-//! reports it, which is how the end of a caller's process is noticed.
+//! Core NATS drops what a full inbox cannot take. Therefore at most [`MAX_UNACKNOWLEDGED`] replies are in transit. The
+//! caller acknowledges each at the reply address of the message. When the process of the caller has ended, its inbox
+//! has no listener, and the server reports that.
 
 use bytes::Bytes;
 use dray_types::Fault;
@@ -12,7 +12,7 @@ use super::{IncomingRequest, REPLY_WAIT, outcome_reply, send_reply};
 use crate::backend::{CONNECTION_LOST, Inbox, NO_RESPONDERS, OutgoingMessage};
 use crate::headers::{self, MessageHeaders};
 
-/// Replies that the caller has not acknowledged. An inbox has room for many times as many.
+/// Most replies that the caller has not acknowledged. An inbox can hold many times as many.
 const MAX_UNACKNOWLEDGED: u64 = 16;
 
 /// The caller of a stream does not listen any more, or the connection was lost and with it replies.
@@ -56,8 +56,8 @@ impl ReplyStream {
         self.publish(headers, reply).await
     }
 
-    /// Sends a heartbeat, unless replies are on the way, which are signs of life themselves. An inbox that is not read
-    /// must not be filled with heartbeats (C-8).
+    /// Sends a heartbeat, unless replies are in transit, which serve as heartbeats. An inbox that is not read must not
+    /// be filled with heartbeats (C-8).
     ///
     /// # Errors
     /// The caller is gone.
@@ -116,7 +116,7 @@ impl ReplyStream {
         }
         let number = message.headers.get(headers::CHUNK_HEADER);
         let number = number.and_then(|number| number.parse::<u64>().ok());
-        // A caller cannot acknowledge what was not sent; otherwise it would have room without end.
+        // A caller cannot acknowledge what was not sent; otherwise any number of replies could be in transit.
         let number = number.unwrap_or_default().min(self.sent);
         self.acknowledged = self.acknowledged.max(number);
         Ok(())

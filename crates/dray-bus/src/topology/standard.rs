@@ -141,7 +141,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
     StreamRow {
         name: EGRESS_QUESTION_STREAM,
         subjects: &["$KV.dray_egress_questions.>"],
-        // An answer that was dropped early would only be asked for again, but a denial would be forgotten too.
+        // Without an early removal of answers: a question would only be asked again, but a denial would be lost.
         when_full: FullStreamPolicy::New,
         max_age_seconds: 8 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,
@@ -151,7 +151,7 @@ const STREAM_ROWS: [StreamRow; 15] = [
     StreamRow {
         name: EGRESS_CACHE_STREAM,
         subjects: &["$KV.dray_egress_cache.>"],
-        // A record that is gone is a miss.
+        // A missing record is only a cache miss.
         when_full: FullStreamPolicy::Old,
         max_age_seconds: 8 * DAY_SECONDS,
         duplicate_window_seconds: 2 * MINUTE_SECONDS,

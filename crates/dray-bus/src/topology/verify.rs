@@ -1,4 +1,4 @@
-//! Comparing a wanted configuration with the one that was read back, field by field.
+//! Compares the required configuration with the one that was read back, field by field.
 
 use std::fmt;
 
@@ -145,42 +145,42 @@ fn absent_object(object: String) -> Vec<TopologyMismatch> {
 /// Compares what the services depend on. How large a stream may grow and how many copies it has is the operator's
 /// choice, as long as a limit is set.
 pub(super) fn compare_stream(
-    wanted: &StreamSpec,
+    required: &StreamSpec,
     found: Option<&StreamSpec>,
 ) -> Vec<TopologyMismatch> {
     let Some(found) = found else {
-        return absent_object(wanted.name.clone());
+        return absent_object(required.name.clone());
     };
     let mut comparison = FieldComparison {
-        object: wanted.name.clone(),
+        object: required.name.clone(),
         mismatches: Vec::new(),
     };
-    comparison.field("subjects", &wanted.subjects, &found.subjects);
-    comparison.field("retention", &wanted.retention, &found.retention);
-    comparison.field("discard", &wanted.discard, &found.discard);
-    comparison.field("max_age", &wanted.max_age, &found.max_age);
+    comparison.field("subjects", &required.subjects, &found.subjects);
+    comparison.field("retention", &required.retention, &found.retention);
+    comparison.field("discard", &required.discard, &found.discard);
+    comparison.field("max_age", &required.max_age, &found.max_age);
     comparison.field(
         "duplicate_window",
-        &wanted.duplicate_window,
+        &required.duplicate_window,
         &found.duplicate_window,
     );
     comparison.field(
         "max_msg_size",
-        &wanted.max_message_size,
+        &required.max_message_size,
         &found.max_message_size,
     );
     comparison.field(
         "max_msgs_per_subject",
-        &wanted.max_per_subject,
+        &required.max_per_subject,
         &found.max_per_subject,
     );
-    comparison.field("allow_direct", &wanted.allow_direct, &found.allow_direct);
-    comparison.field("allow_rollup", &wanted.allow_rollup, &found.allow_rollup);
-    comparison.field("deny_delete", &wanted.deny_delete, &found.deny_delete);
-    comparison.field("deny_purge", &wanted.deny_purge, &found.deny_purge);
+    comparison.field("allow_direct", &required.allow_direct, &found.allow_direct);
+    comparison.field("allow_rollup", &required.allow_rollup, &found.allow_rollup);
+    comparison.field("deny_delete", &required.deny_delete, &found.deny_delete);
+    comparison.field("deny_purge", &required.deny_purge, &found.deny_purge);
     comparison.rule(
         "max_bytes",
-        // The server writes "unbounded" as -1, which reads as 0 here. Any bound of the operator's will do.
+        // The server writes "unbounded" as -1, which reads as 0 here. Any bound that the operator sets is accepted.
         (1..=i64::MAX.unsigned_abs()).contains(&found.max_bytes),
         &"a bound",
         &found.max_bytes,
@@ -201,31 +201,31 @@ pub(super) fn compare_stream(
 
 /// Compares everything: a consumer has no fields to choose.
 pub(super) fn compare_consumer(
-    wanted: &ConsumerSpec,
+    required: &ConsumerSpec,
     found: Option<&ConsumerSpec>,
 ) -> Vec<TopologyMismatch> {
     let Some(found) = found else {
-        return absent_object(wanted.object());
+        return absent_object(required.object());
     };
     let mut comparison = FieldComparison {
-        object: wanted.object(),
+        object: required.object(),
         mismatches: Vec::new(),
     };
-    comparison.field("filter_subject", &wanted.filter, &found.filter);
+    comparison.field("filter_subject", &required.filter, &found.filter);
     comparison.field(
         "ack_policy_explicit",
-        &wanted.ack_explicit,
+        &required.ack_explicit,
         &found.ack_explicit,
     );
-    comparison.field("ack_wait", &wanted.ack_wait, &found.ack_wait);
+    comparison.field("ack_wait", &required.ack_wait, &found.ack_wait);
     comparison.field(
         "max_ack_pending",
-        &wanted.max_ack_pending,
+        &required.max_ack_pending,
         &found.max_ack_pending,
     );
-    comparison.field("max_batch", &wanted.max_batch, &found.max_batch);
-    comparison.field("max_deliver", &wanted.max_deliver, &found.max_deliver);
-    comparison.field("backoff", &wanted.backoff, &found.backoff);
+    comparison.field("max_batch", &required.max_batch, &found.max_batch);
+    comparison.field("max_deliver", &required.max_deliver, &found.max_deliver);
+    comparison.field("backoff", &required.backoff, &found.backoff);
     comparison.mismatches
 }
 
@@ -249,11 +249,11 @@ mod tests {
 
     #[test]
     fn one_deviating_field_of_a_stream_is_named() {
-        let wanted = Topology::default().streams.remove(0);
+        let required = Topology::default().streams.remove(0);
         let check = |field: &str, change: fn(&mut StreamSpec)| {
-            let mut found = wanted.clone();
+            let mut found = required.clone();
             change(&mut found);
-            let fields: Vec<_> = compare_stream(&wanted, Some(&found))
+            let fields: Vec<_> = compare_stream(&required, Some(&found))
                 .into_iter()
                 .map(|mismatch| mismatch.field)
                 .collect();
@@ -273,28 +273,28 @@ mod tests {
         check("deny_delete", |spec| spec.deny_delete = false);
         check("deny_purge", |spec| spec.deny_purge = false);
         check("max_bytes", |spec| spec.max_bytes = 0);
-        assert_eq!(compare_stream(&wanted, Some(&wanted)), []);
-        assert_eq!(compare_stream(&wanted, None)[0].field, "existence");
+        assert_eq!(compare_stream(&required, Some(&required)), []);
+        assert_eq!(compare_stream(&required, None)[0].field, "existence");
     }
 
     #[test]
     fn size_and_copies_are_the_operators_choice() {
-        let wanted = Topology::default().streams.remove(0);
+        let required = Topology::default().streams.remove(0);
         let found = StreamSpec {
             max_bytes: 1,
             replicas: 5,
-            ..wanted.clone()
+            ..required.clone()
         };
-        assert_eq!(compare_stream(&wanted, Some(&found)), []);
+        assert_eq!(compare_stream(&required, Some(&found)), []);
     }
 
     #[test]
     fn one_deviating_field_of_a_consumer_is_named() {
-        let wanted = Topology::default().consumers.remove(0);
+        let required = Topology::default().consumers.remove(0);
         let check = |field: &str, change: fn(&mut ConsumerSpec)| {
-            let mut found = wanted.clone();
+            let mut found = required.clone();
             change(&mut found);
-            let fields: Vec<_> = compare_consumer(&wanted, Some(&found))
+            let fields: Vec<_> = compare_consumer(&required, Some(&found))
                 .into_iter()
                 .map(|mismatch| mismatch.field)
                 .collect();
@@ -307,7 +307,7 @@ mod tests {
         check("max_batch", |spec| spec.max_batch = 1);
         check("max_deliver", |spec| spec.max_deliver = 5);
         check("backoff", |spec| spec.backoff.push(Duration::from_secs(1)));
-        assert_eq!(compare_consumer(&wanted, None)[0].field, "existence");
+        assert_eq!(compare_consumer(&required, None)[0].field, "existence");
     }
 
     #[test]
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn a_stream_may_not_cover_a_call() {
-        let mut wanted = Topology::default().streams.remove(0);
-        wanted.subjects = vec!["dray.*.v1.fetch".into()];
-        let mismatches = compare_stream(&wanted, Some(&wanted));
+        let mut required = Topology::default().streams.remove(0);
+        required.subjects = vec!["dray.*.v1.fetch".into()];
+        let mismatches = compare_stream(&required, Some(&required));
         assert_eq!(mismatches.len(), 1);
         assert_eq!(
             mismatches[0].expected,

@@ -27,15 +27,15 @@ pub struct WorkDelivery<W> {
     pub meta: Meta,
     /// The decoded message.
     pub work: W,
-    /// Rises with every take-over; part of the names of staging places. Above 1, and after a redrive, the trace in
+    /// Rises with every take-over; part of staging keys. Above 1, and after a redrive, the trace in
     /// `meta` is linked, not continued (messaging-reliability 17).
     pub epoch: u64,
     /// Real attempts so far, this one included.
     pub attempt: u32,
     /// Deliberate restarts by an operator.
     pub redrives: u32,
-    /// How often the server handed this message out; 1 at first. Also counts deliveries that were given back before
-    /// they started, so that other tenants could.
+    /// How often the server delivered this message; 1 at first. It includes deliveries that were returned without a
+    /// start, in favour of other tenants.
     pub delivered: u64,
     /// Fires at the deadline, when the lease is lost, and at the end of a drain.
     pub cancel: CancellationToken,
@@ -57,7 +57,7 @@ impl WorkCompleted {
     }
 }
 
-/// The work failed. Whether it is tried again follows from the fault's retry advice.
+/// A failed attempt. The retry advice of the fault decides whether another attempt follows.
 #[derive(Clone, Debug)]
 pub struct WorkFailure {
     pub(crate) fault: Fault,
@@ -85,7 +85,7 @@ impl From<Fault> for WorkFailure {
     }
 }
 
-/// An event without its address.
+/// An encoded event without its subject and its message id.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedEvent {
     subject: fn(&dray_types::TenantId) -> String,
@@ -108,7 +108,7 @@ impl RecordedEvent {
         self.payload.len()
     }
 
-    /// With the address and id it has for this operation.
+    /// Adds the subject and the message id that the event has for this operation.
     pub(crate) fn addressed(self, meta: &Meta, redrives: u32) -> v1::RecordedEvent {
         let tenant = meta.tenant.token();
         v1::RecordedEvent {

@@ -20,7 +20,7 @@ pub(crate) struct WorkEnvelope {
     pub(crate) key: LedgerKey,
 }
 
-/// Why a message cannot be worked on, ever.
+/// Why a message can never be handled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PoisonMessage {
     #[error("payload and headers are over the limit")]
@@ -105,12 +105,12 @@ impl WorkEnvelope {
     }
 }
 
-/// Whether `found` is the wanted message type, in any additive revision.
-pub(crate) fn is_schema(found: Option<&str>, wanted: &str) -> bool {
+/// Whether `found` is the expected_name message type, in any additive revision.
+pub(crate) fn is_schema(found: Option<&str>, expected_name: &str) -> bool {
     found
         .and_then(|found| found.split_once('/'))
         // Revisions only add fields, and unknown fields are ignored (E-2).
-        .is_some_and(|(name, revision)| name == wanted && revision.parse::<u32>().is_ok())
+        .is_some_and(|(name, revision)| name == expected_name && revision.parse::<u32>().is_ok())
 }
 
 #[cfg(test)]

@@ -30,12 +30,12 @@ pub(crate) enum JobError {
     Publish(#[from] PublishError),
 }
 
-/// An operation in hand.
+/// One operation, with its ledger entry as it was last read or written.
 pub(crate) struct WorkJob<'a> {
     pub(crate) bus: &'a Bus,
     pub(crate) ledger: Ledger,
     pub(crate) envelope: &'a WorkEnvelope,
-    pub(crate) held: Option<RevisionedRecord>,
+    pub(crate) entry: Option<RevisionedRecord>,
     /// Distinguishes two deliveries that one worker claims in the same millisecond.
     nonce: u64,
 }
@@ -46,15 +46,15 @@ impl<'a> WorkJob<'a> {
             bus,
             ledger: bus.ledger(),
             envelope,
-            held: None,
+            entry: None,
             nonce: rand::random(),
         }
     }
 
     /// Reads the entry again.
     pub(crate) async fn read(&mut self) -> Result<Option<&v1::LedgerRecord>, LedgerError> {
-        self.held = self.ledger.read(&self.envelope.key).await?;
-        Ok(self.held.as_ref().map(|held| &held.record))
+        self.entry = self.ledger.read(&self.envelope.key).await?;
+        Ok(self.entry.as_ref().map(|entry| &entry.record))
     }
 
     /// Decides what may be done now, from the entry that was last read.
@@ -67,16 +67,16 @@ impl<'a> WorkJob<'a> {
             lease: settings.lease,
             attempts: settings.attempts,
             redrives: self.envelope.redrives,
-            grace: self.bus.inner.health.restoring(settings.lease),
+            grace: self.bus.inner.health.remaining_lease_grace(settings.lease),
         };
-        record::decide_claim(self.held.as_ref().map(|held| &held.record), &claimant)
+        record::decide_claim(self.entry.as_ref().map(|entry| &entry.record), &claimant)
     }
 
     /// The entry as this job last read or wrote it; the default without an entry.
     pub(crate) fn record(&self) -> v1::LedgerRecord {
-        self.held
+        self.entry
             .as_ref()
-            .map(|held| held.record.clone())
+            .map(|entry| entry.record.clone())
             .unwrap_or_default()
     }
 
@@ -94,16 +94,16 @@ impl<'a> WorkJob<'a> {
     }
 
     async fn try_write(&mut self, record: &v1::LedgerRecord) -> Result<(), LedgerError> {
-        let expected = self.held.as_ref().map_or(0, |held| held.revision);
+        let expected = self.entry.as_ref().map_or(0, |entry| entry.revision);
         let key = &self.envelope.key;
-        let held = self.ledger.write(key, record.clone(), expected).await?;
-        self.held = Some(held);
+        let entry = self.ledger.write(key, record.clone(), expected).await?;
+        self.entry = Some(entry);
         Ok(())
     }
 
     /// Reads the entry; if it has this job's claim, adopts its revision.
     async fn find_own_claim(&mut self) -> Result<bool, LedgerError> {
-        let Some(known) = self.held.as_ref().map(|held| &held.record) else {
+        let Some(known) = self.entry.as_ref().map(|entry| &entry.record) else {
             return Ok(false);
         };
         let suffix = self.owner_suffix();
@@ -114,7 +114,7 @@ impl<'a> WorkJob<'a> {
         let own = found.filter(|found| record::is_own_claim(known, &found.record, &suffix));
         let is_own = own.is_some();
         if is_own {
-            self.held = own;
+            self.entry = own;
         }
         Ok(is_own)
     }
@@ -138,7 +138,7 @@ impl<'a> WorkJob<'a> {
         self.write(record).await
     }
 
-    /// Publishes the dead letter, then records that end (messaging-reliability 9: in this order).
+    /// Publishes the dead letter, then records that outcome, in this order (messaging-reliability 9).
     pub(crate) async fn dead_letter(
         &mut self,
         original: &StoredMessage,
@@ -150,7 +150,7 @@ impl<'a> WorkJob<'a> {
         let letter = dead::DeadLetter {
             original,
             delivered,
-            record: self.held.as_ref().map(|held| &held.record),
+            record: self.entry.as_ref().map(|entry| &entry.record),
             fault,
             service_version,
         };
@@ -221,22 +221,22 @@ pub(crate) async fn settle_delivery(pulled: &PulledMessage, ack: AckAction) {
     if let Err(error) = pulled.acker.confirm(ack, CONFIRM_WAIT).await {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "an acknowledgement was not confirmed; the message may come again"
+            "an acknowledgement was not confirmed; the message may be delivered again"
         );
     }
 }
 
-/// Gives the delivery back for later.
+/// Returns the delivery to the server, which delivers it again after the delay.
 pub(crate) async fn retry_delivery_later(pulled: &PulledMessage, delay: Duration) {
     if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
-            "a message was not handed back; it comes again after ack_wait"
+            "a message was not returned; it is delivered again after ack_wait"
         );
     }
 }
 
-/// Gives the delivery back because the bus or the ledger failed.
+/// Returns the delivery to the server because the bus or the ledger failed.
 pub(crate) async fn retry_stuck_delivery(pulled: &PulledMessage, error: &JobError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
@@ -277,7 +277,7 @@ mod tests {
         let mut claims = Vec::new();
         for job in &mut jobs {
             let ClaimDecision::Work(record) = job.decide(&settings) else {
-                panic!("nobody has claimed it yet");
+                panic!("the work is not claimed yet");
             };
             claims.push(job.write(*record).await.is_ok());
         }

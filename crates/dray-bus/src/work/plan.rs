@@ -15,19 +15,19 @@ pub(super) const PANIC_DETAIL: &str = "panic";
 pub enum DeliveryPlan {
     /// Write this entry, then do the work.
     Work(Box<v1::LedgerRecord>),
-    /// Another worker has it: give the message back for this long.
+    /// Another worker has the work: return the message to the server for this long.
     Wait(Duration),
-    /// Write this end without work, then report it.
+    /// Record this outcome without doing the work, then report it.
     End(TerminalState),
     /// The attempts are used up: publish the dead letter, then report that end.
     DeadLetter,
-    /// Its end is recorded: publish the event, then acknowledge.
+    /// The outcome is recorded: publish the event, then acknowledge.
     Report,
-    /// Its end is published: acknowledge.
+    /// The outcome is published: acknowledge.
     Finish,
 }
 
-/// Steps 2 and 3: expired, ended, another worker's, or ours.
+/// Steps 2 and 3: the work has expired or ended, another worker has it, or this worker does it.
 pub fn plan_delivery(decision: ClaimDecision, is_expired: bool) -> DeliveryPlan {
     match decision {
         ClaimDecision::Held(left) => DeliveryPlan::Wait(left),
@@ -53,8 +53,8 @@ pub fn is_last_panic(record: &v1::LedgerRecord, max_attempts: u32) -> bool {
     panicked_before || record.attempts >= max_attempts
 }
 
-/// Whether a handler may continue whose lease was last renewed this long ago, because the bus did not respond since. The
-/// revision of the ledger entry then decides whose end counts.
+/// Whether a handler may continue although its lease was last renewed this long ago, because the bus has not responded
+/// since. The revision of the ledger entry then decides which worker's outcome counts.
 pub fn may_continue_unrenewed(since_renewal: Duration, outage: Duration) -> bool {
     since_renewal < outage
 }

@@ -1,4 +1,4 @@
-//! Messages that cannot be understood: letter, ledger entry where its key can be trusted, and event.
+//! Ends work whose message cannot be read.
 
 use bytes::Bytes;
 use dray_proto::contract::schema_name;
@@ -18,7 +18,8 @@ use crate::meta::Meta;
 use crate::subject;
 use crate::topology::{EVENT_STREAM, WORK_STREAM};
 
-/// Gives up a message that cannot be understood: letter, ledger entry where its key can be trusted, event.
+/// Gives up a message that cannot be read: publishes a dead letter and an event, and writes the ledger entry if the key
+/// of the entry can be trusted.
 pub(crate) async fn dead_letter_poison(
     bus: &Bus,
     pulled: &PulledMessage,
@@ -36,12 +37,12 @@ pub(crate) async fn dead_letter_poison(
             service_version,
         };
         publish_dead_letter(bus, &letter, None).await?;
-        return tell_unreadable(bus, original, fault).await;
+        return publish_unreadable_event(bus, original, fault).await;
     };
     let mut job = WorkJob::new(bus, envelope);
     job.read().await?;
     let event = unreadable_event(original, Some(envelope), fault);
-    if job.held.is_none() {
+    if job.entry.is_none() {
         match job
             .dead_letter(original, pulled.delivered, event, fault, service_version)
             .await
@@ -52,7 +53,7 @@ pub(crate) async fn dead_letter_poison(
         }
         return job.report().await;
     }
-    // An earlier delivery got as far as the letter and the ledger; its event may be missing.
+    // An earlier delivery has published the letter and written the entry; its event may be missing.
     if job.record().terminal() == TerminalState::DeadLettered {
         return job.report().await;
     }
@@ -67,7 +68,7 @@ pub(crate) async fn dead_letter_poison(
     Ok(())
 }
 
-/// The event for work without a readable message, whose own rejection event cannot be made.
+/// The event for work without a readable message, whose own rejection event cannot be built.
 pub(crate) fn unreadable_event(
     original: &StoredMessage,
     envelope: Option<&WorkEnvelope>,
@@ -81,7 +82,7 @@ pub(crate) fn unreadable_event(
     let operation_id = OperationId::new(sent).map_or_else(|_| String::new(), |id| id.to_string());
     let event = v1::WorkDeadLettered {
         operation_id,
-        // Subjects of strangers may be as long as the server's control line, 4096 bytes (F-13).
+        // Subjects of other publishers may be as long as the server's control line, 4096 bytes (F-13).
         subject: original.subject.chars().take(512).collect(),
         fault: Some(fault.clone().into()),
     };
@@ -104,7 +105,7 @@ pub(crate) fn unreadable_event(
     }
 }
 
-async fn tell_unreadable(
+async fn publish_unreadable_event(
     bus: &Bus,
     original: &StoredMessage,
     fault: &Fault,

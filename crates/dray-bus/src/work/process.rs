@@ -32,16 +32,16 @@ const MAX_LEDGER_READS: u32 = 5;
 
 /// Processes one delivery. It never fails: work that cannot be done now is redelivered.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
-    shop: &Arc<WorkerContext<H>>,
+    context: &Arc<WorkerContext<H>>,
     mut pulled: PulledMessage,
 ) {
     cloud_event::adopt_envelope(&mut pulled.message);
-    let begun = Instant::now();
+    let started = Instant::now();
     if pulled.delivered > 1 {
-        shop.bus.inner.metrics.redelivered_total.add(1, &[]);
+        context.bus.inner.metrics.redelivered_total.add(1, &[]);
     }
-    let span = process_span(&shop.durable, &pulled);
-    let outcome = deliver_to_handler::<W, H>(shop, &pulled)
+    let span = process_span(&context.durable, &pulled);
+    let outcome = deliver_to_handler::<W, H>(context, &pulled)
         .instrument(span.clone())
         .await;
     let label = match outcome {
@@ -60,39 +60,46 @@ pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
             "delivery ended"
         );
     });
-    shop.bus
+    context
+        .bus
         .inner
         .metrics
-        .processed(label, begun.elapsed().as_secs_f64());
+        .processed(label, started.elapsed().as_secs_f64());
 }
 
 async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
-    shop: &Arc<WorkerContext<H>>,
+    context: &Arc<WorkerContext<H>>,
     pulled: &PulledMessage,
 ) -> Result<&'static str, JobError> {
     let message = &pulled.message;
     let envelope = match WorkEnvelope::read(message) {
         Ok(envelope) => envelope,
-        Err(poison) => return handle_poison(shop, pulled, None, &poison).await,
+        Err(poison) => return handle_poison(context, pulled, None, &poison).await,
     };
     // The payload is not decoded by guess: protobuf reads one message type as another without an error.
     if !is_schema(message.headers.get(headers::SCHEMA_HEADER), &W::full_name())
         || !W::serves(&envelope.area)
         || envelope.verb != W::VERB
     {
-        return handle_poison(shop, pulled, Some(&envelope), &PoisonMessage::Schema).await;
+        return handle_poison(context, pulled, Some(&envelope), &PoisonMessage::Schema).await;
     }
     let Ok(work) = W::decode(message.payload.clone()) else {
-        return handle_poison(shop, pulled, Some(&envelope), &PoisonMessage::Undecodable).await;
+        return handle_poison(
+            context,
+            pulled,
+            Some(&envelope),
+            &PoisonMessage::Undecodable,
+        )
+        .await;
     };
     let mut task = DeliveryTask {
-        shop,
+        context,
         pulled,
         work: &work,
-        job: WorkJob::new(&shop.bus, &envelope),
+        job: WorkJob::new(&context.bus, &envelope),
     };
     match task.claim().await? {
-        ClaimOutcome::Ours => task.work().await,
+        ClaimOutcome::Claimed => task.work().await,
         // Not counted as an attempt; the message is redelivered when the other lease may have expired (7.1).
         ClaimOutcome::Held(left) => {
             job::retry_delivery_later(pulled, left).await;
@@ -103,7 +110,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
             task.job.finish(pulled).await;
             Ok(label)
         }
-        ClaimOutcome::Told => {
+        ClaimOutcome::Reported => {
             task.job.finish(pulled).await;
             Ok("repeated")
         }
@@ -112,22 +119,22 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
 
 /// What the ledger allows for a delivery.
 enum ClaimOutcome {
-    Ours,
+    Claimed,
     Held(Duration),
     Ended(&'static str),
-    Told,
+    Reported,
 }
 
 /// One delivery of decoded work.
 struct DeliveryTask<'a, W, H> {
-    shop: &'a Arc<WorkerContext<H>>,
+    context: &'a Arc<WorkerContext<H>>,
     pulled: &'a PulledMessage,
     work: &'a W,
     job: WorkJob<'a>,
 }
 
 impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
-    /// Steps 2 and 3: expired, ended, another worker's, or ours.
+    /// Claims the work, or finds out why this worker does not do it (steps 2 and 3).
     async fn claim(&mut self) -> Result<ClaimOutcome, JobError> {
         for _ in 0..MAX_LEDGER_READS {
             self.job.read().await?;
@@ -141,12 +148,12 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     }
 
     async fn try_claim(&mut self) -> Result<ClaimOutcome, JobError> {
-        let now_ms = self.shop.bus.now_ms();
+        let now_ms = self.context.bus.now_ms();
         let expired = self.job.envelope.meta.deadline.has_passed(now_ms);
-        match plan_delivery(self.job.decide(&self.shop.settings), expired) {
+        match plan_delivery(self.job.decide(&self.context.settings), expired) {
             DeliveryPlan::Wait(left) => Ok(ClaimOutcome::Held(left)),
             DeliveryPlan::Report => Ok(ClaimOutcome::Ended("reported")),
-            DeliveryPlan::Finish => Ok(ClaimOutcome::Told),
+            DeliveryPlan::Finish => Ok(ClaimOutcome::Reported),
             DeliveryPlan::End(TerminalState::Unknown) => {
                 self.end(TerminalState::Unknown, &unknown_outcome_fault(), None)
                     .await?;
@@ -162,12 +169,12 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
                 Ok(ClaimOutcome::Ended("dead"))
             }
             DeliveryPlan::Work(record) => {
-                let is_new = self.job.held.is_none();
+                let is_new = self.job.entry.is_none();
                 self.job.write(*record).await?;
                 if is_new {
                     self.compare_clocks().await;
                 }
-                Ok(ClaimOutcome::Ours)
+                Ok(ClaimOutcome::Claimed)
             }
         }
     }
@@ -175,21 +182,25 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     /// Compares the clocks on the entry that was written just now (7.1).
     async fn compare_clocks(&self) {
         if !self
-            .shop
+            .context
             .bus
             .inner
             .health
-            .wants_skew(self.shop.bus.now_ms())
+            .begin_skew_check(self.context.bus.now_ms())
         {
             return;
         }
         let measured = self.job.ledger.server_time(&self.job.envelope.key).await;
         if let Some((server_ms, local_ms)) = measured {
-            self.shop.bus.inner.health.skew(server_ms, local_ms);
+            self.context
+                .bus
+                .inner
+                .health
+                .record_skew(server_ms, local_ms);
         }
     }
 
-    /// Steps 4 to 9.
+    /// Runs the handler and ends the work (steps 4 to 9).
     async fn work(&mut self) -> Result<&'static str, JobError> {
         let record = self.job.record();
         tracing::Span::current().record("dray.attempt", record.attempts);
@@ -202,11 +213,11 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             delivered: self.pulled.delivered,
             cancel: CancellationToken::new(),
         };
-        let ended = supervise_handler(self.shop, &mut self.job, self.pulled, delivery).await;
+        let ended = supervise_handler(self.context, &mut self.job, self.pulled, delivery).await;
         let label = match ended {
             HandlerEnd::Completed(completed) => self.complete(completed).await,
             HandlerEnd::Failed(failure) => self.fail(failure).await,
-            HandlerEnd::Panicked => self.panicked().await,
+            HandlerEnd::Panicked => self.end_after_panic().await,
             HandlerEnd::Expired => self
                 .end(TerminalState::Expired, &expiry_fault(), None)
                 .await
@@ -217,7 +228,12 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         match label {
             Ok(Some(label)) => {
                 let attempts = u64::from(self.job.record().attempts);
-                self.shop.bus.inner.metrics.attempts.record(attempts, &[]);
+                self.context
+                    .bus
+                    .inner
+                    .metrics
+                    .attempts
+                    .record(attempts, &[]);
                 self.job.report().await?;
                 self.job.finish(self.pulled).await;
                 Ok(label)
@@ -225,7 +241,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             Ok(None) => Ok("again"),
             // Another worker has taken over: this one sends no message, not even an acknowledgement.
             Err(JobError::Ledger(LedgerError::Moved)) => {
-                self.shop.bus.inner.metrics.lease_lost_total.add(1, &[]);
+                self.context.bus.inner.metrics.lease_lost_total.add(1, &[]);
                 Ok("lease_lost")
             }
             Err(error) => Err(error),
@@ -249,7 +265,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             self.end(TerminalState::Failed, &fault, None).await?;
             return Ok(Some("failed"));
         }
-        let event = self.addressed(completed.event);
+        let event = self.address_event(completed.event);
         self.job.end(TerminalState::Done, event, None).await?;
         Ok(Some("done"))
     }
@@ -261,9 +277,9 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         let attempt = FailedAttempt {
             fault: &fault,
             attempts: self.job.record().attempts,
-            max_attempts: self.shop.settings.attempts,
+            max_attempts: self.context.settings.attempts,
             delivered: self.pulled.delivered,
-            remaining: deadline.remaining(self.shop.bus.now_ms()),
+            remaining: deadline.remaining(self.context.bus.now_ms()),
         };
         let step = attempt.next_step(&mut rand::rng());
         match step {
@@ -282,10 +298,10 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         }
     }
 
-    async fn panicked(&mut self) -> Result<Option<&'static str>, JobError> {
+    async fn end_after_panic(&mut self) -> Result<Option<&'static str>, JobError> {
         tracing::error!("a handler panicked");
         let record = self.job.record();
-        if is_last_panic(&record, self.shop.settings.attempts) {
+        if is_last_panic(&record, self.context.settings.attempts) {
             self.dead_letter(&Fault::from(&PoisonMessage::Panicked))
                 .await?;
             return Ok(Some("dead"));
@@ -302,9 +318,13 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         delay: Duration,
         counted: bool,
     ) -> Result<(), JobError> {
-        let released =
-            record::released_record(&self.job.record(), fault, self.shop.bus.now_ms(), counted);
-        // The lease first: the next worker may get the message the moment it is handed back.
+        let released = record::released_record(
+            &self.job.record(),
+            fault,
+            self.context.bus.now_ms(),
+            counted,
+        );
+        // The lease is released first: the next worker may get the message immediately after it is returned.
         self.job.write(released).await?;
         job::retry_delivery_later(self.pulled, delay).await;
         Ok(())
@@ -318,16 +338,16 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     ) -> Result<(), JobError> {
         // If a handler's own event is too large, the default event replaces it, so that the failure is always reported.
         let event = match own.filter(|event| event.len() <= RESULT_LIMIT) {
-            Some(event) => self.addressed(event),
-            None => self.rejected(terminal, fault),
+            Some(event) => self.address_event(event),
+            None => self.rejection_event(terminal, fault),
         };
         self.job.end(terminal, event, Some(fault)).await?;
         Ok(())
     }
 
     async fn dead_letter(&mut self, fault: &Fault) -> Result<(), JobError> {
-        let event = self.rejected(TerminalState::DeadLettered, fault);
-        let version = &self.shop.settings.service_version;
+        let event = self.rejection_event(TerminalState::DeadLettered, fault);
+        let version = &self.context.settings.service_version;
         self.job
             .dead_letter(
                 &self.pulled.message,
@@ -339,20 +359,20 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             .await
     }
 
-    fn rejected(&self, terminal: TerminalState, fault: &Fault) -> v1::RecordedEvent {
+    fn rejection_event(&self, terminal: TerminalState, fault: &Fault) -> v1::RecordedEvent {
         let operation = &self.job.envelope.meta.operation;
         let event = self.work.rejected(operation, terminal, fault);
-        self.addressed(RecordedEvent::new(&event))
+        self.address_event(RecordedEvent::new(&event))
     }
 
-    fn addressed(&self, event: RecordedEvent) -> v1::RecordedEvent {
+    fn address_event(&self, event: RecordedEvent) -> v1::RecordedEvent {
         event.addressed(&self.job.envelope.meta, self.job.envelope.redrives)
     }
 }
 
-/// A message that will never be understood: dead letter, event, never again.
+/// Dead-letters a message that no worker can read, and terminates its delivery.
 async fn handle_poison<H>(
-    shop: &Arc<WorkerContext<H>>,
+    context: &Arc<WorkerContext<H>>,
     pulled: &PulledMessage,
     envelope: Option<&WorkEnvelope>,
     poison: &PoisonMessage,
@@ -362,11 +382,11 @@ async fn handle_poison<H>(
         "a message is poison"
     );
     poison::dead_letter_poison(
-        &shop.bus,
+        &context.bus,
         pulled,
         envelope,
         &Fault::from(poison),
-        &shop.settings.service_version,
+        &context.settings.service_version,
     )
     .await?;
     job::settle_delivery(pulled, AckAction::Term).await;

@@ -38,7 +38,7 @@ const LOOK_AHEAD_DELAY: Duration = Duration::from_millis(500);
 
 /// One loop: its running deliveries, and the messages that wait in it.
 pub(super) struct WorkLoop<W, H> {
-    shop: Arc<WorkerContext<H>>,
+    context: Arc<WorkerContext<H>>,
     jobs: JoinSet<()>,
     /// The tenant of each running delivery. The key is the task's id, which is also known after a panic of the task.
     tenants: HashMap<Id, String>,
@@ -46,25 +46,25 @@ pub(super) struct WorkLoop<W, H> {
     delays: ReturnDelays,
     /// Prevents the redelivery of held messages.
     heartbeat: Interval,
-    /// Since when more work may be waiting than can start.
+    /// When the backlog began: from then on more work may be waiting than can start.
     busy_since: Option<Instant>,
-    /// Nothing starts after it.
+    /// After it fires, no message is started.
     stop: CancellationToken,
     work: PhantomData<fn() -> W>,
 }
 
 impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
-    pub(super) fn new(shop: &Arc<WorkerContext<H>>, stop: CancellationToken) -> Self {
+    pub(super) fn new(context: &Arc<WorkerContext<H>>, stop: CancellationToken) -> Self {
         Self {
             jobs: JoinSet::new(),
             tenants: HashMap::new(),
-            shares: TenantShares::new(shop.settings.concurrency),
+            shares: TenantShares::new(context.settings.concurrency),
             delays: ReturnDelays::default(),
-            heartbeat: interval_every(shop.ack_wait / 3),
+            heartbeat: interval_every(context.ack_wait / 3),
             busy_since: None,
             stop,
             work: PhantomData,
-            shop: Arc::clone(shop),
+            context: Arc::clone(context),
         }
     }
 
@@ -73,13 +73,17 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         let mut backoff = new_backoff();
         let mut measured: Option<Instant> = None;
         while !self.stop.is_cancelled() {
-            if measured.is_none_or(|at| at.elapsed() >= MEASURE_INTERVAL) {
+            if measured.is_none_or(|time| time.elapsed() >= MEASURE_INTERVAL) {
                 measured = Some(Instant::now());
-                measure_backlog(&self.shop).await;
+                measure_backlog(&self.context).await;
             }
             // A pull could take work whose end this identity may not write; readiness alone does not stop pulls (16).
-            if self.shop.bus.inner.health.is_refused() {
-                tracing::error!(durable = %self.shop.durable, "the server refused this identity, so no work is pulled");
+            if self.context.bus.inner.health.is_refused() {
+                let durable = self.context.durable.as_str();
+                tracing::error!(
+                    durable,
+                    "the server refused this identity, so no work is pulled"
+                );
                 self.hand_back_held().await;
                 self.wait(PULL_WAIT).await;
                 continue;
@@ -94,17 +98,17 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
             match self.fetch(&mut puller, count).await {
                 Ok(pulled) => {
                     backoff = new_backoff();
-                    self.take_in(pulled, count).await;
+                    self.distribute(pulled, count).await;
                 }
                 Err(error) => {
                     tracing::warn!(
-                        durable = %self.shop.durable,
+                        durable = %self.context.durable,
                         error = &error as &dyn std::error::Error,
-                        "pulling failed; it is tried again"
+                        "pulling failed; it is retried"
                     );
                     self.wait(backoff.next_delay()).await;
-                    let backend = &self.shop.bus.inner.backend;
-                    if let Ok(rebuilt) = backend.puller(WORK_STREAM, &self.shop.durable).await {
+                    let backend = &self.context.bus.inner.backend;
+                    if let Ok(rebuilt) = backend.puller(WORK_STREAM, &self.context.durable).await {
                         // A consumer that was deleted and recreated, or a lost subscription, needs a new puller.
                         puller = rebuilt;
                     }
@@ -165,7 +169,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
     }
 
     /// Starts, holds or returns pulled messages.
-    async fn take_in(&mut self, pulled: Vec<PulledMessage>, requested: usize) {
+    async fn distribute(&mut self, pulled: Vec<PulledMessage>, requested: usize) {
         let is_end = pulled.len() < requested;
         for pulled in pulled {
             if self.stop.is_cancelled() {
@@ -191,9 +195,9 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
             return;
         }
         while let Some((tenant, pulled)) = self.shares.start_next() {
-            let shop = Arc::clone(&self.shop);
+            let context = Arc::clone(&self.context);
             let job = self.jobs.spawn(async move {
-                process::process_delivery::<W, H>(&shop, pulled).await;
+                process::process_delivery::<W, H>(&context, pulled).await;
             });
             self.tenants.insert(job.id(), tenant);
         }
@@ -215,7 +219,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
         let deadline = pulled.message.headers.get(headers::DEADLINE_HEADER);
         let deadline = deadline.and_then(|value| value.parse().ok());
         let remaining = deadline.map_or(Duration::MAX, |unix_ms| {
-            Deadline::from_unix_ms(unix_ms).remaining(self.shop.bus.now_ms())
+            Deadline::from_unix_ms(unix_ms).remaining(self.context.bus.now_ms())
         });
         self.delays
             .next_delay(pulled.delivered, remaining, Instant::now())
@@ -223,7 +227,7 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
 
     async fn extend_held(&self) {
         for held in self.shares.held() {
-            extend_ack_deadline(held, self.shop.ack_wait / 3).await;
+            extend_ack_deadline(held, self.context.ack_wait / 3).await;
         }
     }
 
@@ -235,13 +239,18 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
 }
 
 /// Measures the backlog of the durable. A failure shows in the pulls.
-async fn measure_backlog<H>(shop: &WorkerContext<H>) {
-    let found = shop.bus.inner.backend.consumer(WORK_STREAM, &shop.durable);
+async fn measure_backlog<H>(context: &WorkerContext<H>) {
+    let found = context
+        .bus
+        .inner
+        .backend
+        .consumer(WORK_STREAM, &context.durable);
     if let Ok(Ok(Some(state))) = tokio::time::timeout(PULL_WAIT, found).await {
-        shop.bus
+        context
+            .bus
             .inner
             .metrics
-            .backlog(&shop.durable, state.pending, state.ack_pending);
+            .backlog(&context.durable, state.pending, state.ack_pending);
     }
 }
 
@@ -249,8 +258,8 @@ fn new_backoff() -> Backoff {
     Backoff::new(Duration::from_millis(200), Duration::from_secs(10))
 }
 
-/// The last token of the subject: the server has checked the publisher's right to it. Messages with a foreign subject
-/// share one tenant, until they are refused.
+/// The last token of the subject, because the server has checked the publisher's right to it. Messages with an unusable
+/// subject count as one tenant until they are refused.
 fn subject_tenant(pulled: &PulledMessage) -> &str {
     let subject = pulled.message.subject.as_str();
     subject.rsplit_once('.').map_or("", |(_, tenant)| tenant)
@@ -261,7 +270,7 @@ async fn hand_back(pulled: &PulledMessage, delay: Duration) {
     if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
-            "a message was not handed back"
+            "a message was not returned to the server"
         );
     }
 }

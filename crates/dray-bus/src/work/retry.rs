@@ -15,7 +15,7 @@ const MIN_REMAINING: Duration = Duration::from_millis(500);
 
 /// Fault details that mean that a part of the system was unavailable, so that no work was done. A failure of an
 /// external system (for example a web server that does not respond) is not among them: it counts as an attempt.
-const DEPENDENCY_AWAY: [&str; 9] = [
+const DEPENDENCY_UNAVAILABLE_DETAILS: [&str; 9] = [
     "no_responder",
     "circuit_open",
     "bus_unavailable",
@@ -45,7 +45,7 @@ pub struct FailedAttempt<'a> {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// Give the message back for a delay; `counted` is whether this was a real attempt.
+    /// Return the message to the server for a delay.
     Release {
         /// How long the server keeps the message.
         delay: Duration,
@@ -59,18 +59,20 @@ pub enum NextStep {
 }
 
 impl FailedAttempt<'_> {
-    /// Decides over the failure. Back-off has jitter from `random`, so equal failures get different delays.
+    /// Decides about the failure. Back-off has jitter from `random`, so equal failures get different delays.
     pub fn next_step(&self, random: &mut impl Rng) -> NextStep {
-        let RetryAdvice::After(wanted) = self.fault.retry else {
+        let RetryAdvice::After(advised) = self.fault.retry else {
             return NextStep::Fail;
         };
         // The advice may come from a web server's `Retry-After` (8: capped at 10 minutes).
-        let wanted = wanted.min(MAX_DELAY);
+        let advised = advised.min(MAX_DELAY);
         // Before the attempts are counted: parked work ends by its deadline and is never a dead letter.
         if did_no_work(self.fault) {
-            return self.park(wanted, random);
+            return self.park(advised, random);
         }
-        let delay = wanted.max(work_delay(self.attempts, random)).min(MAX_DELAY);
+        let delay = advised
+            .max(work_delay(self.attempts, random))
+            .min(MAX_DELAY);
         if self.attempts >= self.max_attempts {
             NextStep::DeadLetter
         } else if delay < self.remaining {
@@ -85,13 +87,13 @@ impl FailedAttempt<'_> {
 
     /// Waits for the dependency as long as the deadline allows. Near the deadline the delays shrink, so that a
     /// dependency that recovers in the last seconds is still used.
-    fn park(&self, wanted: Duration, random: &mut impl Rng) -> NextStep {
-        if self.remaining < MIN_REMAINING || wanted >= self.remaining {
+    fn park(&self, advised: Duration, random: &mut impl Rng) -> NextStep {
+        if self.remaining < MIN_REMAINING || advised >= self.remaining {
             return NextStep::Fail;
         }
         // The ledger does not count parked deliveries, but the server counts them all.
         let parked = self.delivered.saturating_sub(u64::from(self.attempts));
-        let delay = wanted.max(park_delay(parked, random).min(self.remaining / 2));
+        let delay = advised.max(park_delay(parked, random).min(self.remaining / 2));
         NextStep::Release {
             delay,
             counted: false,
@@ -101,7 +103,8 @@ impl FailedAttempt<'_> {
 
 /// Whether the attempt only found out that a dependency is unavailable or over its capacity.
 fn did_no_work(fault: &Fault) -> bool {
-    fault.code == FaultCode::RateLimited || DEPENDENCY_AWAY.contains(&fault.detail.as_str())
+    fault.code == FaultCode::RateLimited
+        || DEPENDENCY_UNAVAILABLE_DETAILS.contains(&fault.detail.as_str())
 }
 
 #[cfg(test)]
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn an_unavailable_dependency_uses_up_no_attempt() {
-        for detail in DEPENDENCY_AWAY {
+        for detail in DEPENDENCY_UNAVAILABLE_DETAILS {
             let fault = fault(detail);
             for delivered in 1..500 {
                 let attempt = FailedAttempt {
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn parking_ends_with_the_deadline_and_is_no_dead_letter() {
+    fn parked_work_fails_at_its_deadline_without_a_dead_letter() {
         let fault = fault("no_responder");
         let mut remaining = Duration::from_mins(1);
         let mut deliveries = 0;
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_failures_that_may_pass_are_dead_letters_after_their_attempts() {
+    fn temporary_failures_are_dead_lettered_after_their_attempts() {
         let fault = fault("connect_failed");
         let step = attempt(&fault, 4, 240).next_step(&mut rand::rng());
         assert!(
@@ -190,18 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_cannot_pass_or_has_no_time_left_ends_the_work() {
-        let lasting = Fault {
+    fn a_permanent_failure_or_one_without_time_left_ends_the_work() {
+        let permanent = Fault {
             retry: RetryAdvice::Never,
             ..fault("no_responder")
         };
         assert_eq!(
-            attempt(&lasting, 1, 240).next_step(&mut rand::rng()),
+            attempt(&permanent, 1, 240).next_step(&mut rand::rng()),
             NextStep::Fail
         );
-        let passing = fault("connect_failed");
+        let temporary = fault("connect_failed");
         assert_eq!(
-            attempt(&passing, 1, 1).next_step(&mut rand::rng()),
+            attempt(&temporary, 1, 1).next_step(&mut rand::rng()),
             NextStep::Fail
         );
         let busy = Fault {

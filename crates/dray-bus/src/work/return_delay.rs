@@ -22,7 +22,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(5);
 /// Ratio of the redelivery rate to the rate at which work ends.
 const SUPPLY_FACTOR: f64 = 2.0;
 
-/// What one loop gave back and ended lately.
+/// Messages that one loop returned, and work that it ended, within the last seconds.
 #[derive(Debug, Default)]
 pub(super) struct ReturnDelays {
     /// When the returned messages are due for redelivery.
@@ -34,7 +34,7 @@ impl ReturnDelays {
     /// Records that work ended.
     pub(super) fn work_ended(&mut self, now: Instant) {
         self.ended.push_back(now);
-        self.forget(now);
+        self.drop_past_entries(now);
     }
 
     /// The delay of a message that was handed out `delivered` times and has `remaining` until its deadline.
@@ -44,7 +44,7 @@ impl ReturnDelays {
         remaining: Duration,
         now: Instant,
     ) -> Duration {
-        self.forget(now);
+        self.drop_past_entries(now);
         let half = remaining / 2;
         // Half of the remaining time, so that there is time for the work after the redelivery. If that is too short,
         // the message waits like the others: short delays until it expires would use up its deliveries.
@@ -60,7 +60,7 @@ impl ReturnDelays {
         delay
     }
 
-    /// The delay at which all returned messages together are redelivered at the wanted rate.
+    /// The delay at which all returned messages together are redelivered at the intended rate.
     fn supply_delay(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "counts of thousands at most")]
         let (returned, ended) = ((self.due.len() + 1) as f64, self.ended.len() as f64);
@@ -68,14 +68,14 @@ impl ReturnDelays {
         Duration::try_from_secs_f64(returned / rate).unwrap_or(MAX_DELAY)
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn drop_past_entries(&mut self, now: Instant) {
         while self.due.peek().is_some_and(|due| due.0 <= now) {
             self.due.pop();
         }
         while self
             .ended
             .front()
-            .is_some_and(|at| now.duration_since(*at) > RATE_WINDOW)
+            .is_some_and(|time| now.duration_since(*time) > RATE_WINDOW)
         {
             self.ended.pop_front();
         }
@@ -99,7 +99,7 @@ mod tests {
     const LONG_DELAY: Duration = Duration::from_hours(1);
 
     #[tokio::test(start_paused = true)]
-    async fn returned_messages_come_again_at_least_as_fast_as_work_ends() {
+    async fn returned_messages_are_redelivered_at_least_as_fast_as_work_ends() {
         let mut delays = ReturnDelays::default();
         let now = Instant::now();
         for _ in 0..100 {
@@ -115,12 +115,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_never_reaches_the_fuse_of_its_consumer_within_an_hour() {
+    async fn a_message_does_not_reach_the_delivery_limit_of_its_consumer_within_an_hour() {
         let mut delays = ReturnDelays::default();
-        let begun = Instant::now();
-        let mut now = begun;
+        let started = Instant::now();
+        let mut now = started;
         let mut delivered = 0;
-        while now.duration_since(begun) < LONG_DELAY {
+        while now.duration_since(started) < LONG_DELAY {
             delivered += 1;
             // The loop ends so much work that the supply alone would result in the shortest delay.
             for _ in 0..1_000 {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_nothing_ends_the_delays_grow_to_their_limit() {
+    async fn the_delays_grow_to_their_limit_while_no_work_ends() {
         let mut delays = ReturnDelays::default();
         let now = Instant::now();
         let mut bounds = Vec::new();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_comes_again_before_its_deadline() {
+    async fn a_message_is_redelivered_before_its_deadline() {
         let mut delays = ReturnDelays::default();
         let remaining = Duration::from_secs(2);
         let delay = delays.next_delay(9, remaining, Instant::now());
@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_come_again_or_ended_long_ago_counts_no_more() {
+    async fn redelivered_messages_and_old_ends_are_forgotten() {
         let mut delays = ReturnDelays::default();
         let now = Instant::now();
         delays.work_ended(now);
         delays.next_delay(1, LONG_DELAY, now);
-        delays.forget(now + RATE_WINDOW + MAX_DELAY);
+        delays.drop_past_entries(now + RATE_WINDOW + MAX_DELAY);
         assert!(delays.due.is_empty() && delays.ended.is_empty());
     }
 }

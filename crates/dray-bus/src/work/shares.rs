@@ -26,7 +26,8 @@ struct TenantWork<M> {
     running: usize,
     /// In the order of arrival.
     held: VecDeque<M>,
-    /// Number of its last start: equals take turns.
+    /// Number of the last start of this tenant's work. Among tenants with equally much running work, the lowest number
+    /// starts next.
     last_start: u64,
 }
 
@@ -92,9 +93,9 @@ impl<M> TenantShares<M> {
             .filter(|(_, work)| !work.held.is_empty())
             .min_by_key(|(_, work)| (work.running, work.last_start))
             .map(|(tenant, work)| (tenant.clone(), work.running))?;
-        // The tenant that runs least: when it may not start, no other may.
-        let kept = if running == 0 { 0 } else { self.reserved() };
-        if free <= kept {
+        // This tenant runs least: if it may not start, no other tenant may.
+        let kept_free = if running == 0 { 0 } else { self.reserved() };
+        if free <= kept_free {
             return None;
         }
         self.starts += 1;
@@ -107,7 +108,7 @@ impl<M> TenantShares<M> {
         Some((tenant, message))
     }
 
-    /// Gives the slot of a message back that has started.
+    /// Frees the slot of a started message that has ended.
     pub(super) fn finish(&mut self, tenant: &str) {
         self.running = self.running.saturating_sub(1);
         if let Some(work) = self.tenants.get_mut(tenant) {
@@ -123,14 +124,14 @@ impl<M> TenantShares<M> {
 
     /// Removes and returns the messages that wait here.
     pub(super) fn take_held(&mut self) -> Vec<M> {
-        let taken = self
+        let messages = self
             .tenants
             .values_mut()
             .flat_map(|work| work.held.drain(..))
             .collect();
         self.held = 0;
         self.tenants.retain(|_, work| work.running > 0);
-        taken
+        messages
     }
 
     fn free(&self) -> usize {
@@ -218,7 +219,7 @@ mod tests {
             shares.finish("a");
             order.extend(started(&mut shares));
         }
-        // The first slot that is free is reserved again; of the others, equals get one in turn.
+        // The first free slot is reserved again; tenants with equally much running work get the others in turn.
         assert_eq!(order, ["b", "a", "b"]);
     }
 
@@ -270,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_is_lost_and_no_tenant_waits_beside_a_slot_that_is_for_it(slots in 1..9_usize, steps in steps()) {
+        fn no_message_is_lost_and_no_tenant_waits_while_a_slot_is_free_for_it(slots in 1..9_usize, steps in steps()) {
             let mut shares = TenantShares::new(slots);
             let mut running: Vec<String> = Vec::new();
             let (mut arrived, mut returned, mut ended) = (0_usize, 0, 0);
@@ -280,8 +281,8 @@ mod tests {
                         arrived += 1;
                         returned += usize::from(shares.hold(&tenant.to_string(), arrived).is_some());
                     }
-                    LoopStep::End(at) if !running.is_empty() => {
-                        let tenant = running.swap_remove(at % running.len());
+                    LoopStep::End(index) if !running.is_empty() => {
+                        let tenant = running.swap_remove(index % running.len());
                         shares.finish(&tenant);
                         ended += 1;
                     }

@@ -20,7 +20,7 @@ pub(super) enum HandlerEnd {
     Completed(WorkCompleted),
     Failed(WorkFailure),
     Panicked,
-    /// The deadline passed first.
+    /// The deadline passed before the handler ended.
     Expired,
     /// Another worker has the work, or may have it by now: this worker must not write a result.
     LeaseLost,
@@ -32,7 +32,7 @@ type HandlerOutcome = Option<Result<Result<WorkCompleted, WorkFailure>, JoinErro
 
 /// Runs the handler in a separate task, so that a busy handler cannot delay its heartbeat.
 pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
-    shop: &std::sync::Arc<WorkerContext<H>>,
+    context: &std::sync::Arc<WorkerContext<H>>,
     job: &mut WorkJob<'_>,
     pulled: &PulledMessage,
     delivery: WorkDelivery<W>,
@@ -40,33 +40,33 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     let deadline = delivery.meta.deadline;
     let cancel = delivery.cancel.clone();
     let mut task = JoinSet::new();
-    let worker = std::sync::Arc::clone(shop);
+    let worker = std::sync::Arc::clone(context);
     // A `JoinSet` with one task: dropping it aborts the task on every path out of this function.
     task.spawn(
         async move { worker.handler.handle(delivery).await }.instrument(tracing::Span::current()),
     );
-    let mut progress = interval_every(shop.ack_wait / 3);
-    let mut renewal = interval_every(shop.settings.renew);
+    let mut progress = interval_every(context.ack_wait / 3);
+    let mut renewal = interval_every(context.settings.renew);
     let mut renewed = Instant::now();
     loop {
-        let expiry = deadline.remaining(shop.bus.now_ms());
-        let cut = tokio::select! {
+        let expiry = deadline.remaining(context.bus.now_ms());
+        let end = tokio::select! {
             // A finished handler wins over a lease or a deadline that ends in the same moment: its work is done.
             biased;
             outcome = task.join_next() => return handler_end(outcome),
-            () = shop.hard_stop.cancelled() => HandlerEnd::Stopped,
+            () = context.hard_stop.cancelled() => HandlerEnd::Stopped,
             _ = progress.tick() => {
                 // The limit is the heartbeat period, so that a slow bus does not delay the renewal of the lease.
-                extend_ack_deadline(pulled, shop.ack_wait / 3).await;
+                extend_ack_deadline(pulled, context.ack_wait / 3).await;
                 continue;
             }
-            _ = renewal.tick() => match renew_lease(job, &shop.settings).await {
+            _ = renewal.tick() => match renew_lease(job, &context.settings).await {
                 LeaseRenewal::Renewed => {
                     renewed = Instant::now();
                     continue;
                 }
                 LeaseRenewal::Unanswered
-                    if may_continue_unrenewed(renewed.elapsed(), shop.settings.outage) =>
+                    if may_continue_unrenewed(renewed.elapsed(), context.settings.outage) =>
                 {
                     continue;
                 }
@@ -75,7 +75,7 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
             () = tokio::time::sleep(expiry) => {
                 // The sleep runs on the monotonic clock and the deadline on the wall clock,
                 // which may have been set back.
-                if !deadline.has_passed(shop.bus.now_ms()) {
+                if !deadline.has_passed(context.bus.now_ms()) {
                     continue;
                 }
                 HandlerEnd::Expired
@@ -85,8 +85,8 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
         // remove.
         cancel.cancel();
         return match (
-            tokio::time::timeout(shop.settings.grace, task.join_next()).await,
-            cut,
+            tokio::time::timeout(context.settings.grace, task.join_next()).await,
+            end,
         ) {
             (_, HandlerEnd::LeaseLost) => {
                 task.shutdown().await;
@@ -94,9 +94,9 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
             }
             // The handler finished in the grace period and still had its lease, so its result counts.
             (Ok(Some(Ok(Ok(completed)))), _) => HandlerEnd::Completed(completed),
-            (_, cut) => {
+            (_, end) => {
                 task.shutdown().await;
-                cut
+                end
             }
         };
     }
@@ -130,8 +130,8 @@ enum LeaseRenewal {
 
 /// Renews the lease by one write. The write times out after the interval between two renewals.
 async fn renew_lease(job: &mut WorkJob<'_>, settings: &WorkSettings) -> LeaseRenewal {
-    let longer = record::renewed_record(&job.record(), job.bus.now_ms(), settings.lease);
-    match tokio::time::timeout(settings.renew, job.write(longer)).await {
+    let renewed = record::renewed_record(&job.record(), job.bus.now_ms(), settings.lease);
+    match tokio::time::timeout(settings.renew, job.write(renewed)).await {
         Ok(Ok(())) => LeaseRenewal::Renewed,
         Ok(Err(LedgerError::Moved)) => LeaseRenewal::TakenOver,
         Ok(Err(error)) => {

@@ -1,16 +1,16 @@
-//! Faults for ends that no handler decided.
+//! Faults of work that ended without a result of its handler.
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
 
-/// The deadline passed first.
+/// The deadline passed before the work ended.
 pub(super) fn expiry_fault() -> Fault {
     Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
         .detail("expired")
         .advice("Try again, with more time if possible.")
 }
 
-/// A visible send was cut off.
+/// A visible send was interrupted.
 pub(super) fn unknown_outcome_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,

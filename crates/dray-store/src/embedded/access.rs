@@ -15,7 +15,7 @@ use s3s::{S3Result, s3_error};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Refused requests that are kept; later ones are only logged, so that repeated refusals do not fill the memory.
+/// Refused requests that are recorded; further ones are only logged, so that repeated refusals do not fill the memory.
 const MAX_REFUSED_REQUESTS: usize = 1_000;
 
 /// An access key of the endpoint, and its permissions.
@@ -89,8 +89,8 @@ impl AccessControl {
         })
     }
 
-    /// Keeps a refused request for tests of a deployment's policies (`EmbeddedS3::refused`).
-    fn keep_refused(&self, request: String) {
+    /// Records a refused request for tests of a deployment's policies (`EmbeddedS3::refused`).
+    fn record_refusal(&self, request: String) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() < MAX_REFUSED_REQUESTS {
             refused.push(request);
@@ -103,7 +103,7 @@ impl AccessControl {
         refused.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn judge(&self, key: &str, needed: &[(String, String)]) -> Result<(), String> {
+    fn authorize(&self, key: &str, needed: &[(String, String)]) -> Result<(), String> {
         if key == self.owner {
             return Ok(());
         }
@@ -128,11 +128,11 @@ impl S3Access for AccessControl {
         let source = cx.headers().get("x-amz-copy-source");
         let source = source.and_then(|value| value.to_str().ok());
         let needed = needed_actions(cx.s3_op().name(), cx.s3_path(), source);
-        let Err(refused) = self.judge(&credentials.access_key, &needed) else {
+        let Err(refused) = self.authorize(&credentials.access_key, &needed) else {
             return Ok(());
         };
         tracing::warn!(refused, "AccessDenied");
-        self.keep_refused(refused);
+        self.record_refusal(refused);
         Err(s3_error!(AccessDenied, "Access Denied"))
     }
 }
@@ -210,7 +210,7 @@ fn matches_wildcard(pattern: &[u8], text: &[u8]) -> bool {
             matches_wildcard(rest, text) || matches_wildcard(pattern, left)
         }
         (Some((b'?', rest)), Some((_, left))) => matches_wildcard(rest, left),
-        (Some((wanted, rest)), Some((actual, left))) if wanted == actual => {
+        (Some((expected, rest)), Some((actual, left))) if expected == actual => {
             matches_wildcard(rest, left)
         }
         _ => false,
@@ -250,20 +250,21 @@ mod tests {
             ("PutObject", "cas/a", false),
             ("DeleteObject", "cas/a", false),
         ] {
-            let judged = access.judge("reader", &needed_actions(operation, &object(key), None));
-            assert_eq!(judged.is_ok(), allowed, "{operation} {key}");
+            let outcome =
+                access.authorize("reader", &needed_actions(operation, &object(key), None));
+            assert_eq!(outcome.is_ok(), allowed, "{operation} {key}");
         }
         assert!(
             access
-                .judge(
-                    "nobody",
+                .authorize(
+                    "unknown",
                     &needed_actions("GetObject", &object("cas/a"), None)
                 )
                 .is_err()
         );
         assert!(
             access
-                .judge(
+                .authorize(
                     "owner",
                     &needed_actions("DeleteObject", &object("cas/a"), None)
                 )
@@ -277,29 +278,29 @@ mod tests {
         let access = access(&allow).unwrap();
         let copy = needed_actions("CopyObject", &object("cas/a"), Some("/b/stage/x%2Fy"));
         assert_eq!(
-            access.judge("reader", &copy).unwrap_err(),
+            access.authorize("reader", &copy).unwrap_err(),
             "reader s3:GetObject arn:aws:s3:::b/stage/x/y"
         );
     }
 
     #[test]
-    fn a_denial_wins() {
+    fn a_denial_wins_over_a_permission() {
         let both = json!([
             {"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
             {"Effect": "Deny", "Action": "s3:Delete?bject", "Resource": "*"},
         ]);
         let access = access(&both).unwrap();
-        let judge =
-            |operation| access.judge("reader", &needed_actions(operation, &object("a"), None));
-        assert!(judge("GetObject").is_ok());
-        assert!(judge("DeleteObject").is_err());
+        let authorize =
+            |operation| access.authorize("reader", &needed_actions(operation, &object("a"), None));
+        assert!(authorize("GetObject").is_ok());
+        assert!(authorize("DeleteObject").is_err());
     }
 
     #[test]
-    fn a_client_that_is_refused_without_end_does_not_fill_the_memory() {
+    fn repeated_refusals_do_not_fill_the_memory() {
         let access = AccessControl::default();
         for number in 0..MAX_REFUSED_REQUESTS + 10 {
-            access.keep_refused(number.to_string());
+            access.record_refusal(number.to_string());
         }
         assert_eq!(access.refused().len(), MAX_REFUSED_REQUESTS);
     }

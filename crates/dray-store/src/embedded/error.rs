@@ -9,7 +9,7 @@ use s3s::{S3Error, S3ErrorCode, StdError};
 pub(super) enum FolderError {
     #[error("no such bucket")]
     NoSuchBucket,
-    #[error("the bucket is there already")]
+    #[error("the bucket already exists")]
     BucketExists,
     #[error("no such key")]
     NoSuchKey,
@@ -33,15 +33,15 @@ pub(super) enum FolderError {
     Range,
     #[error("{0}")]
     Invalid(&'static str),
-    #[error("{0} is not offered")]
+    #[error("{0} is not supported")]
     NotOffered(&'static str),
-    #[error("the request's body broke off")]
+    #[error("the request body was interrupted")]
     Body(#[source] StdError),
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
-/// Returns whether the disk, a quota or the capacity is at its end.
+/// Returns whether the disk, a quota or the capacity is exhausted.
 fn is_full(kind: ErrorKind) -> bool {
     matches!(
         kind,

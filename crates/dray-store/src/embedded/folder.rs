@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::error::FolderError;
 use super::layout::DirectoryLayout;
-use super::part::{InPlaceWrites, WriteTurn};
+use super::part::{InPlaceWrites, WriteLock};
 use super::private;
 use super::quota::StorageQuota;
 use super::record::{self, ObjectMetadata, ObjectRecord};
@@ -29,7 +29,7 @@ pub(super) struct ServedDirectory {
     /// Held while names change, so that a directory is not removed between its creation and the first file in it.
     names: Mutex<()>,
     /// Parts that are being written in their final place.
-    pub(super) placing: InPlaceWrites,
+    pub(super) in_place_writes: InPlaceWrites,
     /// Locked as long as the directory is served.
     _lock: File,
 }
@@ -46,7 +46,7 @@ pub(super) struct ObjectDraft {
     pub(super) written: u64,
     finished: bool,
     /// The right to write the range. It ends with the last write, which may outlive the request.
-    _turn: Option<WriteTurn>,
+    _write_lock: Option<WriteLock>,
 }
 
 /// Whether a new object may replace an old one.
@@ -90,7 +90,7 @@ impl ServedDirectory {
             layout,
             quota: Arc::new(StorageQuota::new(capacity, used)),
             names: Mutex::new(()),
-            placing: InPlaceWrites::default(),
+            in_place_writes: InPlaceWrites::default(),
             _lock: lock,
         })
     }
@@ -145,19 +145,19 @@ impl ServedDirectory {
             quota: Arc::clone(&self.quota),
             written: 0,
             finished: false,
-            _turn: None,
+            _write_lock: None,
         })
     }
 
     /// Creates a draft of a range of a file, written from the current position of `file`.
-    pub(super) fn range(&self, file: File, turn: Option<WriteTurn>) -> ObjectDraft {
+    pub(super) fn range(&self, file: File, write_lock: Option<WriteLock>) -> ObjectDraft {
         ObjectDraft {
             file,
             path: None,
             quota: Arc::clone(&self.quota),
             written: 0,
             finished: false,
-            _turn: turn,
+            _write_lock: write_lock,
         }
     }
 
@@ -172,14 +172,14 @@ impl ServedDirectory {
         let length = record::seal_record(&mut draft.file, meta)?;
         draft.reserve(length)?;
         if let Some(unnamed) = &draft.path {
-            self.name(unnamed, path, rule)?;
+            self.assign_name(unnamed, path, rule)?;
         }
         draft.keep();
         Ok(())
     }
 
     /// Gives a complete file its name, and removes the temporary one.
-    pub(super) fn name(
+    pub(super) fn assign_name(
         &self,
         unnamed: &Path,
         path: &Path,
@@ -201,7 +201,7 @@ impl ServedDirectory {
                 // Measured before the rename, which replaces this file.
                 let freed = freed_by_removing(path)?;
                 fs::rename(unnamed, path)?;
-                self.quota.give(freed);
+                self.quota.release(freed);
             }
         }
         Ok(())
@@ -218,11 +218,11 @@ impl ServedDirectory {
         make_parent(to)?;
         if rule == OverwriteRule::Any && to.exists() {
             // A temporary name is linked and then renamed, so that the destination is never missing.
-            let beside = self.layout.temporary().join(Uuid::new_v4().to_string());
-            fs::hard_link(from, &beside).map_err(missing_or_io)?;
+            let temporary = self.layout.temporary().join(Uuid::new_v4().to_string());
+            fs::hard_link(from, &temporary).map_err(missing_or_io)?;
             let freed = freed_by_removing(to)?;
-            fs::rename(&beside, to)?;
-            self.quota.give(freed);
+            fs::rename(&temporary, to)?;
+            self.quota.release(freed);
             return Ok(());
         }
         match fs::hard_link(from, to) {
@@ -249,7 +249,7 @@ impl ServedDirectory {
         let _names = self.names();
         let freed = freed_by_removing(path)?;
         match fs::remove_file(path) {
-            Ok(()) => self.quota.give(freed),
+            Ok(()) => self.quota.release(freed),
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
@@ -271,7 +271,7 @@ impl ServedDirectory {
 impl ObjectDraft {
     /// Reserves space for bytes that will be written. Fails when the capacity is reached.
     pub(super) fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        self.quota.take(bytes)?;
+        self.quota.reserve(bytes)?;
         self.written += bytes;
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Drop for ObjectDraft {
         if self.finished {
             return;
         }
-        self.quota.give(self.written);
+        self.quota.release(self.written);
         if let Some(path) = &self.path
             && let Err(error) = fs::remove_file(path)
         {

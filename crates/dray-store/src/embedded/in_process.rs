@@ -28,7 +28,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct InProcessTransport {
     service: Weak<S3Service>,
-    /// Requests at work, for which a stop waits.
+    /// Running requests, for which a stop waits.
     tasks: TaskTracker,
 }
 

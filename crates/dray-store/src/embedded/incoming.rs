@@ -1,4 +1,4 @@
-//! Bodies on their way into the folder: written and hashed beside the network, and checked before they become
+//! Receives bodies of requests: they are written and hashed while the next bytes arrive, and checked before they become
 //! visible.
 
 use std::io::{self, IoSlice, Write};
@@ -87,38 +87,38 @@ pub(super) async fn receive_body(
 /// Reads from the network while the batch before is hashed and written.
 async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, FolderError> {
     let mut batch = Vec::new();
-    let mut gathered = 0;
+    let mut batch_bytes = 0;
     // A finished task to begin with, so that each round waits for the one before in the same way.
-    let mut working = tokio::task::spawn_blocking(move || Ok(sink));
+    let mut write_task = tokio::task::spawn_blocking(move || Ok(sink));
     loop {
         let next = tokio::time::timeout(IDLE_TIMEOUT, body.next())
             .await
             .map_err(|_| FolderError::Incomplete)?;
         let ended = next.is_none();
         if let Some(bytes) = next.transpose().map_err(FolderError::Body)? {
-            gathered += bytes.len();
+            batch_bytes += bytes.len();
             batch.push(bytes);
         }
-        if gathered >= BATCH_BYTES || ended {
+        if batch_bytes >= BATCH_BYTES || ended {
             // At most one batch is written at any time, which bounds the memory and preserves the order.
-            let mut sink = join_result(working.await)?;
+            let mut sink = join_result(write_task.await)?;
             let chunks = std::mem::take(&mut batch);
-            gathered = 0;
-            working = tokio::task::spawn_blocking(move || {
+            batch_bytes = 0;
+            write_task = tokio::task::spawn_blocking(move || {
                 sink.write(&chunks)?;
                 Ok(sink)
             });
         }
         if ended {
-            return join_result(working.await);
+            return join_result(write_task.await);
         }
     }
 }
 
 fn join_result(
-    worked: Result<Result<BodySink, FolderError>, tokio::task::JoinError>,
+    result: Result<Result<BodySink, FolderError>, tokio::task::JoinError>,
 ) -> Result<BodySink, FolderError> {
-    match worked {
+    match result {
         Ok(sink) => sink,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
@@ -218,13 +218,13 @@ impl AnnouncedBody {
         ];
         for (name, header, sent) in pairs {
             // A header has priority over the trailer of the same name.
-            let wanted = header.clone().or_else(|| trailer(name));
-            if wanted.is_some() && wanted != *sent {
+            let expected = header.clone().or_else(|| trailer(name));
+            if expected.is_some() && expected != *sent {
                 return Err(FolderError::BadDigest);
             }
         }
-        if let (Some(wanted), Some(md5)) = (&self.md5, md5)
-            && *wanted != STANDARD.encode(md5.finalize())
+        if let (Some(expected), Some(md5)) = (&self.md5, md5)
+            && *expected != STANDARD.encode(md5.finalize())
         {
             return Err(FolderError::BadDigest);
         }
@@ -239,7 +239,7 @@ mod tests {
     /// A file that takes a few bytes at a time and is interrupted before each.
     #[derive(Default)]
     struct ShortWriter {
-        taken: Vec<u8>,
+        written: Vec<u8>,
         calls: usize,
     }
 
@@ -249,9 +249,9 @@ mod tests {
             if self.calls % 2 == 1 {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            let taken = bytes.len().min(3);
-            self.taken.extend_from_slice(&bytes[..taken]);
-            Ok(taken)
+            let count = bytes.len().min(3);
+            self.written.extend_from_slice(&bytes[..count]);
+            Ok(count)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -260,18 +260,18 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_written_in_order_when_the_file_takes_few_bytes_at_a_time() {
+    fn chunks_are_written_in_order_by_short_writes() {
         let chunks: Vec<Bytes> = ["", "a", "", "bcdefgh", "ij", ""]
             .into_iter()
             .map(Bytes::from)
             .collect();
         let mut file = ShortWriter::default();
         write_chunks(&mut file, &chunks).unwrap();
-        assert_eq!(file.taken, b"abcdefghij");
+        assert_eq!(file.written, b"abcdefghij");
     }
 
     #[test]
-    fn a_file_that_takes_no_bytes_is_an_error_and_no_pieces_are_none() {
+    fn a_write_of_no_bytes_is_an_error_unless_there_are_no_chunks() {
         let mut full: &mut [u8] = &mut [];
         let error = write_chunks(&mut full, &[Bytes::from("x")]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WriteZero);

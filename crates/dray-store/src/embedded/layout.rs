@@ -1,4 +1,4 @@
-//! The places of things in the folder. Keys become paths that cannot leave it (path traversal).
+//! The paths in the served folder. Keys become paths that cannot leave it (path traversal).
 //!
 //! ```text
 //! lock                          held by the process that serves the folder
@@ -92,8 +92,8 @@ impl DirectoryLayout {
     }
 }
 
-/// Encodes one component of a key as the name of a file. Names of dots alone, and the empty one, would mean other
-/// places.
+/// Encodes one component of a key as the name of a file. A name of dots alone, or an empty name, would refer to another
+/// directory.
 fn encode_component(component: &str) -> String {
     let encoded = utf8_percent_encode(component, UNESCAPED_BYTES).to_string();
     // For `.`, `..` and the empty name. The leading percent sign distinguishes them from encoded bytes.

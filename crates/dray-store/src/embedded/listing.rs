@@ -33,12 +33,12 @@ impl ServedDirectory {
     pub(super) fn list(
         &self,
         bucket: &str,
-        wanted: ListRequest<'_>,
+        request: ListRequest<'_>,
     ) -> Result<(Vec<ListedObject>, bool), FolderError> {
         self.check_bucket(bucket)?;
         let mut objects = Vec::new();
-        let more = walk_folder(&self.layout.bucket(bucket), "", wanted, &mut objects)?;
-        Ok((objects, more))
+        let is_truncated = walk_folder(&self.layout.bucket(bucket), "", request, &mut objects)?;
+        Ok((objects, is_truncated))
     }
 }
 
@@ -46,16 +46,17 @@ impl ServedDirectory {
 fn walk_folder(
     folder: &Path,
     before: &str,
-    wanted: ListRequest<'_>,
+    request: ListRequest<'_>,
     objects: &mut Vec<ListedObject>,
 ) -> Result<bool, FolderError> {
     for (name, key, is_object) in folder_entries(folder, before)? {
         if is_object {
-            if !key.starts_with(wanted.prefix) || wanted.after.is_some_and(|after| *key <= *after) {
+            if !key.starts_with(request.prefix) || request.after.is_some_and(|after| *key <= *after)
+            {
                 continue;
             }
             // One more object exists, so the caller gets a token to continue.
-            if objects.len() == wanted.limit {
+            if objects.len() == request.limit {
                 return Ok(true);
             }
             match ObjectRecord::open(&folder.join(name)) {
@@ -69,7 +70,8 @@ fn walk_folder(
                 Err(FolderError::NoSuchKey) => {}
                 Err(error) => return Err(error),
             }
-        } else if may_hold(&key, wanted) && walk_folder(&folder.join(name), &key, wanted, objects)?
+        } else if may_contain(&key, request)
+            && walk_folder(&folder.join(name), &key, request, objects)?
         {
             return Ok(true);
         }
@@ -103,11 +105,11 @@ fn folder_entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String
     Ok(entries)
 }
 
-/// Returns whether keys that start with `below` can be among the wanted ones.
-fn may_hold(below: &str, wanted: ListRequest<'_>) -> bool {
-    let on_the_way = below.starts_with(wanted.prefix) || wanted.prefix.starts_with(below);
-    let is_past = wanted
+/// Returns whether requested keys can start with `below`.
+fn may_contain(below: &str, request: ListRequest<'_>) -> bool {
+    let overlaps_prefix = below.starts_with(request.prefix) || request.prefix.starts_with(below);
+    let is_past = request
         .after
         .is_some_and(|after| below < after && !after.starts_with(below));
-    on_the_way && !is_past
+    overlaps_prefix && !is_past
 }

@@ -47,7 +47,8 @@ pub(crate) use in_process::InProcessTransport;
 
 const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
-/// Reads how to reach the process that serves `folder`, as that one wrote when it started. It may have ended since.
+/// Reads the options of clients for the process that serves `folder`, which that process wrote at its start. It may
+/// have ended since.
 pub fn serving_options(folder: &Path) -> io::Result<StoreOptions> {
     Ok(EndpointIdentity::read(folder)?.options())
 }
@@ -78,8 +79,8 @@ impl EmbeddedS3 {
     /// Serves `folder` on loopback. It reuses the port and credentials of the last start, so that links stay valid; if
     /// the port is taken, it uses a new one. Returns the options that a client needs; the bucket exists.
     ///
-    /// The folder is for this user alone: an existing one that others can read is narrowed with all that is in it, and
-    /// one that belongs to another user is refused.
+    /// Only this user gets access to the folder. If others can read an existing folder, its modes and those of its
+    /// content are restricted. A folder of another user is refused.
     ///
     /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
     /// [`serving_options`] returns the options to reach that process.
@@ -120,7 +121,7 @@ impl EmbeddedS3 {
         };
         let address = listener.local_addr()?;
         identity.port = address.port();
-        // Before anything is served, so that other processes of this user can find the endpoint.
+        // Written before the first request is served, so that other processes of this user can find the endpoint.
         identity.write(folder.root())?;
         let options = identity.options();
 
@@ -157,12 +158,12 @@ impl EmbeddedS3 {
         self.access.refused()
     }
 
-    /// The way in for requests of this process.
+    /// Returns a transport for requests of this process.
     pub(crate) fn transport(&self) -> InProcessTransport {
         InProcessTransport::new(&self.service, self.tasks.clone())
     }
 
-    /// Takes no more connections, waits for the requests at work, and returns.
+    /// Stops accepting connections, and waits until running requests have ended.
     pub async fn stop(self) {
         self.stop.cancel();
         let tasks = self.tasks.clone();

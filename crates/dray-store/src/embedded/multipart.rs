@@ -88,14 +88,15 @@ impl ServedDirectory {
             crc64: joined_crc64(&parts),
             ..purpose.meta
         };
-        // A part that a given-up request still writes must not end up in the object; its parts are copied then.
-        let whole = self.placing.whole(&upload);
-        if let (Some(length), Some(_)) = (length_in_place(&parts), &whole) {
+        // An abandoned request may still write a part. The common file must not become the object then, so the parts
+        // are copied.
+        let upload_lock = self.in_place_writes.lock_upload(&upload);
+        if let (Some(length), Some(_)) = (length_in_place(&parts), &upload_lock) {
             self.finish_in_place(&upload, length, &meta, &path, rule)?;
             // The object keeps its own length reserved in the quota; the excess of the parts is released.
             let reserved = reserved_bytes(&upload)?;
             fs::remove_dir_all(&upload)?;
-            self.quota.give(reserved.saturating_sub(length));
+            self.quota.release(reserved.saturating_sub(length));
             return Ok(meta);
         }
         let mut draft = self.draft()?;
@@ -121,13 +122,13 @@ impl ServedDirectory {
     ) -> Result<(), FolderError> {
         let body = part::parts_file(upload);
         let mut file = fs::File::options().write(true).open(&body)?;
-        // Behind the object are parts that were not named, or the end of an attempt that failed.
+        // After the object the file may contain parts that were not named, or bytes of a failed attempt.
         file.set_len(length)?;
         file.seek(SeekFrom::End(0))?;
         let tail = record::seal_record(&mut file, meta)?;
         let mut tail_draft = self.range(file, None);
         tail_draft.reserve(tail)?;
-        self.name(&body, path, rule)?;
+        self.assign_name(&body, path, rule)?;
         tail_draft.keep();
         Ok(())
     }
@@ -137,7 +138,7 @@ impl ServedDirectory {
         let folder = self.upload_folder(bucket, id)?;
         let reserved = reserved_bytes(&folder)?;
         fs::remove_dir_all(&folder)?;
-        self.quota.give(reserved);
+        self.quota.release(reserved);
         Ok(())
     }
 
@@ -186,7 +187,7 @@ impl ServedDirectory {
 fn reserved_bytes(upload: &Path) -> io::Result<u64> {
     let mut reserved = 0;
     for entry in fs::read_dir(upload)? {
-        reserved += part::taken_by(&entry?.path())?;
+        reserved += part::reserved_by(&entry?.path())?;
     }
     Ok(reserved)
 }
@@ -200,15 +201,18 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Fo
         return Err(FolderError::InvalidPartOrder);
     }
     let mut parts = Vec::with_capacity(named.len());
-    for (index, wanted) in named.iter().enumerate() {
-        let part = StoredPart::find(upload, wanted.number)?;
-        let same_tag = wanted.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
+    for (index, expected) in named.iter().enumerate() {
+        let part = StoredPart::find(upload, expected.number)?;
+        let same_tag = expected
+            .tag
+            .as_ref()
+            .is_none_or(|tag| *tag == part.meta.tag);
         // Senders may omit checksums, but given ones must match.
         let same =
             |named: &Option<String>, stored: &Option<String>| named.is_none() || named == stored;
         if !same_tag
-            || !same(&wanted.sha256, &part.meta.sha256)
-            || !same(&wanted.crc64, &part.meta.crc64)
+            || !same(&expected.sha256, &part.meta.sha256)
+            || !same(&expected.crc64, &part.meta.crc64)
         {
             return Err(FolderError::InvalidPart);
         }

@@ -1,4 +1,4 @@
-//! Bodies on their way out of the folder, read ahead by one chunk.
+//! Streams the bodies of responses from files, and reads one chunk ahead.
 
 use std::fs::File;
 use std::io;
@@ -45,9 +45,9 @@ struct FileRange {
 impl FileRange {
     /// Reads the next chunk, usually with one system call: `Read::read_to_end` begins with 8 KiB and doubles them.
     fn read_chunk(mut self) -> io::Result<(Self, Bytes)> {
-        let wanted = usize::try_from(self.left.min(CHUNK_BYTES)).unwrap_or_default();
-        let mut chunk = Vec::with_capacity(wanted);
-        while chunk.len() < wanted {
+        let chunk_length = usize::try_from(self.left.min(CHUNK_BYTES)).unwrap_or_default();
+        let mut chunk = Vec::with_capacity(chunk_length);
+        while chunk.len() < chunk_length {
             let offset = self.start + chunk.len() as u64;
             match rustix::io::pread(&self.file, spare_capacity(&mut chunk), offset) {
                 // The file is shorter than its record says. The response head has announced the length, so the body
@@ -58,9 +58,9 @@ impl FileRange {
             }
         }
         // A vector may have more capacity than requested, and the record of the object follows its bytes.
-        chunk.truncate(wanted);
-        self.start += wanted as u64;
-        self.left -= wanted as u64;
+        chunk.truncate(chunk_length);
+        self.start += chunk_length as u64;
+        self.left -= chunk_length as u64;
         Ok((self, chunk.into()))
     }
 }

@@ -24,10 +24,10 @@ pub(super) struct InPlaceWrites(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
 
 /// The right to write one part in place, or the complete common file of an upload.
 #[derive(Debug)]
-pub(super) struct WriteTurn {
-    placing: InPlaceWrites,
+pub(super) struct WriteLock {
+    writes_in_place: InPlaceWrites,
     /// Directory of the upload, and number of the part or [`WHOLE_UPLOAD`].
-    what: (PathBuf, i32),
+    locked_part: (PathBuf, i32),
 }
 
 /// Number for all parts of an upload together; part numbers begin with 1.
@@ -68,43 +68,43 @@ fn placed_record(upload: &Path, number: i32) -> PathBuf {
 impl InPlaceWrites {
     /// The right to write a part in place; `None` when another task has it, the part exists, or the upload is being
     /// completed.
-    fn turn(&self, upload: &Path, number: i32) -> Option<WriteTurn> {
+    fn lock_part(&self, upload: &Path, number: i32) -> Option<WriteLock> {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A part that is sent again must not overwrite acknowledged bytes, so it gets a separate file.
         let is_there = own_file(upload, number).exists() || placed_record(upload, number).exists();
         if is_there || writes.contains(&(upload.to_owned(), WHOLE_UPLOAD)) {
             return None;
         }
-        let what = (upload.to_owned(), number);
-        writes.insert(what.clone()).then(|| WriteTurn {
-            placing: self.clone(),
-            what,
+        let locked_part = (upload.to_owned(), number);
+        writes.insert(locked_part.clone()).then(|| WriteLock {
+            writes_in_place: self.clone(),
+            locked_part,
         })
     }
 
     /// The right to use the complete common file; `None` while a part of it is being written.
-    pub(super) fn whole(&self, upload: &Path) -> Option<WriteTurn> {
+    pub(super) fn lock_upload(&self, upload: &Path) -> Option<WriteLock> {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if writes.iter().any(|(busy, _)| busy == upload) {
             return None;
         }
-        let what = (upload.to_owned(), WHOLE_UPLOAD);
-        writes.insert(what.clone());
-        Some(WriteTurn {
-            placing: self.clone(),
-            what,
+        let locked_part = (upload.to_owned(), WHOLE_UPLOAD);
+        writes.insert(locked_part.clone());
+        Some(WriteLock {
+            writes_in_place: self.clone(),
+            locked_part,
         })
     }
 }
 
-impl Drop for WriteTurn {
+impl Drop for WriteLock {
     fn drop(&mut self) {
         let mut writes = self
-            .placing
+            .writes_in_place
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        writes.remove(&self.what);
+        writes.remove(&self.locked_part);
     }
 }
 
@@ -129,9 +129,9 @@ impl ServedDirectory {
         }
         if let Some(length) = length.filter(|length| *length > 0) {
             let stride = part_stride(upload, length)?;
-            // Longer than the first part, it would reach into the next one's place.
+            // A part that is longer than the first one would overlap the next part.
             if length <= stride
-                && let Some(turn) = self.placing.turn(upload, number)
+                && let Some(write_lock) = self.in_place_writes.lock_part(upload, number)
             {
                 let before = u64::try_from(number - 1).unwrap_or_default();
                 let offset = before.saturating_mul(stride);
@@ -142,7 +142,10 @@ impl ServedDirectory {
                     .open(parts_file(upload))?;
                 file.seek(SeekFrom::Start(offset))?;
                 let placed = Some((offset, length));
-                return Ok((self.range(file, Some(turn)), PartSlot { number, placed }));
+                return Ok((
+                    self.range(file, Some(write_lock)),
+                    PartSlot { number, placed },
+                ));
             }
         }
         let slot = PartSlot {
@@ -166,7 +169,7 @@ impl ServedDirectory {
         // prefers the separate file.
         let Some((offset, length)) = slot.placed else {
             self.publish(draft, &meta, &own, OverwriteRule::Any)?;
-            self.forget_placed(&record)?;
+            self.remove_placed(&record)?;
             return Ok(());
         };
         // With fewer bytes than announced, old bytes would follow them.
@@ -179,16 +182,16 @@ impl ServedDirectory {
             meta,
         };
         let text = serde_json::to_vec(&placed).map_err(io::Error::from)?;
-        // A record that a crash cut off does not parse, so the part counts as missing.
+        // A record that a crash truncated does not parse, so the part counts as missing.
         private::write_private(&record, &text)?;
         draft.keep();
         Ok(())
     }
 
-    fn forget_placed(&self, record: &Path) -> io::Result<()> {
+    fn remove_placed(&self, record: &Path) -> io::Result<()> {
         if let Some(placed) = read_placed(record)? {
             fs::remove_file(record)?;
-            self.quota.give(placed.size);
+            self.quota.release(placed.size);
         }
         Ok(())
     }
@@ -229,7 +232,7 @@ impl StoredPart {
 }
 
 /// Bytes that one file in the directory of an upload has reserved in the quota.
-pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
+pub(super) fn reserved_by(path: &Path) -> io::Result<u64> {
     let name = path
         .file_name()
         .and_then(|name| name.to_str())

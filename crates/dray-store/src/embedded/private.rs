@@ -14,7 +14,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of every file: reading and writing for the owner alone.
 const FILE_MODE: u32 = 0o600;
 /// Permission bits of the group and of others.
-const OTHER_USERS: u32 = 0o077;
+const OTHER_USERS_MASK: u32 = 0o077;
 
 /// Options that create files for the owner alone.
 pub(super) fn private_options() -> OpenOptions {
@@ -61,10 +61,10 @@ pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
     create_directories(path)?;
     let attributes = fs::metadata(path)?;
     check_owner(&attributes)?;
-    if attributes.mode() & OTHER_USERS == 0 {
+    if attributes.mode() & OTHER_USERS_MASK == 0 {
         return Ok(());
     }
-    narrow_mode(path, DIRECTORY_MODE).map_err(|error| {
+    restrict_mode(path, DIRECTORY_MODE).map_err(|error| {
         let text = format!(
             "other users can read it and its permissions cannot be changed ({error}). Run `chmod 700` on it, or name \
              another directory"
@@ -72,7 +72,7 @@ pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
         io::Error::new(ErrorKind::PermissionDenied, text)
     })?;
     tracing::warn!(directory = %path.display(), "other users could read this directory; it is now for its owner alone");
-    narrow_content(path)
+    restrict_content(path)
 }
 
 /// Makes sure that no other user can put a directory of their own into this one, which may also contain unrelated
@@ -82,12 +82,12 @@ pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
     create_directories(path)?;
     let attributes = fs::metadata(path)?;
     let mode = attributes.mode() & 0o7777;
-    if mode & OTHER_USERS == 0 {
+    if mode & OTHER_USERS_MASK == 0 {
         return Ok(());
     }
-    let ours = check_owner(&attributes).is_ok();
+    let is_owner = check_owner(&attributes).is_ok();
     // The mode of a directory with other content, such as a home directory, must not be changed.
-    if ours && holds_only(path, known)? && narrow_mode(path, DIRECTORY_MODE).is_ok() {
+    if is_owner && contains_only(path, known)? && restrict_mode(path, DIRECTORY_MODE).is_ok() {
         return Ok(());
     }
     // In a directory with the sticky bit a user cannot rename another user's files.
@@ -109,7 +109,7 @@ fn check_owner(attributes: &fs::Metadata) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, text))
 }
 
-fn holds_only(path: &Path, known: &[&str]) -> io::Result<bool> {
+fn contains_only(path: &Path, known: &[&str]) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
         if !known.iter().any(|known| name == *known) {
@@ -119,19 +119,20 @@ fn holds_only(path: &Path, known: &[&str]) -> io::Result<bool> {
     Ok(true)
 }
 
-fn narrow_content(directory: &Path) -> io::Result<()> {
+fn restrict_content(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let kind = entry.file_type()?;
-        let narrowed = if kind.is_dir() {
-            narrow_mode(&entry.path(), DIRECTORY_MODE).and_then(|()| narrow_content(&entry.path()))
+        let result = if kind.is_dir() {
+            restrict_mode(&entry.path(), DIRECTORY_MODE)
+                .and_then(|()| restrict_content(&entry.path()))
         } else if kind.is_file() {
-            narrow_mode(&entry.path(), FILE_MODE)
+            restrict_mode(&entry.path(), FILE_MODE)
         } else {
             // Links are not followed: they may lead out of the directory.
             Ok(())
         };
-        match narrowed {
+        match result {
             // The process that serves the directory may remove files meanwhile.
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -140,6 +141,6 @@ fn narrow_content(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn narrow_mode(path: &Path, mode: u32) -> io::Result<()> {
+fn restrict_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }

@@ -23,8 +23,8 @@ impl StorageQuota {
         capacity != u64::MAX
     }
 
-    /// Takes room for `bytes`, or fails as a full disk would.
-    pub(super) fn take(&self, bytes: u64) -> io::Result<()> {
+    /// Reserves `bytes`, or fails as a full disk would.
+    pub(super) fn reserve(&self, bytes: u64) -> io::Result<()> {
         let updated = self
             .used
             // One step for check and count: concurrent writers cannot pass the limit together.
@@ -39,7 +39,7 @@ impl StorageQuota {
     }
 
     /// Releases reserved bytes.
-    pub(super) fn give(&self, bytes: u64) {
+    pub(super) fn release(&self, bytes: u64) {
         let updated = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
@@ -57,13 +57,13 @@ mod tests {
     #[test]
     fn released_quota_can_be_reserved_again_and_no_more() {
         let quota = StorageQuota::new(10, 4);
-        quota.take(6).unwrap();
+        quota.reserve(6).unwrap();
         assert_eq!(
-            quota.take(1).unwrap_err().kind(),
+            quota.reserve(1).unwrap_err().kind(),
             io::ErrorKind::StorageFull
         );
-        quota.give(3);
-        quota.take(3).unwrap();
-        assert!(quota.take(u64::MAX).is_err());
+        quota.release(3);
+        quota.reserve(3).unwrap();
+        assert!(quota.reserve(u64::MAX).is_err());
     }
 }

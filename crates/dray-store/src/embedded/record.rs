@@ -20,7 +20,7 @@ const FOOTER_BYTES: u64 = 12;
 /// Longest JSON in bytes; S3 allows 2 KiB of metadata.
 const MAX_METADATA_BYTES: u32 = 64 << 10;
 
-/// Metadata of an object, kept behind its bytes.
+/// Metadata of an object, stored after its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ObjectMetadata {
     /// Entity tag, without quotes.
@@ -93,7 +93,7 @@ fn read_tail(file: &mut File, length: u64) -> io::Result<(u64, ObjectMetadata)> 
     file.read_exact(&mut json_length)?;
     file.read_exact(&mut magic)?;
     let json_length = u32::from_le_bytes(json_length);
-    // Checked before anything is allocated by it.
+    // Checked before a buffer of this length is allocated.
     if magic != *RECORD_MAGIC || json_length > MAX_METADATA_BYTES {
         return Err(broken());
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sealed_file_gives_back_size_and_meta_and_a_cut_one_is_refused() {
+    fn a_sealed_file_has_size_and_metadata_and_a_truncated_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("object");
         let meta = ObjectMetadata {

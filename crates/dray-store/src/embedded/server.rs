@@ -9,7 +9,7 @@ use tower::service_fn;
 /// Most connections at one time. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Serves requests until `stop`, and then finishes those at work.
+/// Serves requests until `stop`, and then finishes the running ones.
 pub(super) async fn serve_until(
     listener: TcpListener,
     service: S3Service,

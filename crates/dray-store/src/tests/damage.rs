@@ -149,7 +149,7 @@ async fn a_damaged_file_of_the_embedded_store_is_an_error_and_not_bytes() {
     assert!(
         matches!(
             error,
-            ReadError::Request(RequestError::Unwell { status: 500, .. })
+            ReadError::Request(RequestError::ServerError { status: 500, .. })
         ),
         "{error:?}"
     );

@@ -55,7 +55,7 @@ fn failures_of_requests_have_a_code_a_detail_and_retry_advice() {
         "store_busy",
         true,
     );
-    let unwell = RequestError::Unwell {
+    let unwell = RequestError::ServerError {
         status: 503,
         code: code(),
     };

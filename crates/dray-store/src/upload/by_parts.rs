@@ -21,12 +21,12 @@ use crate::request::RequestError;
 use crate::store::{ArtifactLabel, Store};
 use crate::{MAX_OBJECT, link};
 
-/// Bytes of a part, unless that would make too many of them.
-const USUAL_PART_BYTES: u64 = 16 << 20;
+/// Bytes of a part, unless the upload would have more than [`MAX_PARTS`] of them.
+const DEFAULT_PART_BYTES: u64 = 16 << 20;
 /// Most parts, so that a document with all URLs stays below a megabyte. S3 allows 10,000.
 const MAX_PARTS: u64 = 1_000;
-/// Error codes for parts that are not those that the store has.
-const WRONG_PARTS_CODES: [&str; 4] = [
+/// Error codes for parts that differ from the parts in the store.
+const INVALID_PARTS_CODES: [&str; 4] = [
     "InvalidPart",
     "InvalidPartOrder",
     "EntityTooSmall",
@@ -125,32 +125,33 @@ impl Store {
             .bucket(&inner.options.bucket)
             .key(&key)
             .send();
-        let answer = inner.request(None, Box::pin(request)).await?;
-        let upload_id = answer
+        let response = inner.request(None, Box::pin(request)).await?;
+        let upload_id = response
             .upload_id()
-            .ok_or_else(|| RequestError::Garbled("no upload id".to_owned()))?
+            .ok_or_else(|| RequestError::InvalidResponse("no upload id".to_owned()))?
             .to_owned();
         Ok(PartedUpload {
             key,
             upload_id,
             size,
-            part_bytes: USUAL_PART_BYTES.max(size.div_ceil(MAX_PARTS)),
+            part_bytes: DEFAULT_PART_BYTES.max(size.div_ceil(MAX_PARTS)),
         })
     }
 
-    /// Signs a URL for every part, and returns the Unix milliseconds at which they end.
+    /// Signs a URL for every part, and returns the Unix milliseconds at which the URLs expire.
     ///
     /// # Errors
     ///
-    /// The credentials end too soon, or signing failed.
+    /// The credentials expire too soon, or signing failed.
     pub async fn presign_parts(
         &self,
         upload: &PartedUpload,
-        wanted: Duration,
+        requested: Duration,
     ) -> Result<(Vec<PresignedPart>, u64), PresignError> {
         let inner = &self.inner;
-        let stage_ends = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
-        let (lifetime, expires_at_ms) = link::link_lifetime(inner, wanted, Some(stage_ends))?;
+        let stage_expires_at_ms = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
+        let (lifetime, expires_at_ms) =
+            link::link_lifetime(inner, requested, Some(stage_expires_at_ms))?;
         let mut parts = Vec::new();
         for number in 1..=upload.part_count() {
             let size = upload.part_size(number);
@@ -222,10 +223,10 @@ impl Store {
             .request_within(SERVER_WORK_TIMEOUT, Some(deadline), request)
             .await
         {
-            // An earlier attempt put them together.
+            // An earlier attempt has completed the upload.
             Ok(_) | Err(RequestError::Missing) => {}
             Err(RequestError::Refused { code, .. })
-                if WRONG_PARTS_CODES.contains(&code.as_str()) =>
+                if INVALID_PARTS_CODES.contains(&code.as_str()) =>
             {
                 return Err(ConfirmError::Mismatch("parts"));
             }
@@ -272,8 +273,8 @@ impl Store {
             tag: assembled.tag,
             crc64: assembled.crc64,
         };
-        let home = ArtifactLocation::finished_content(artifact);
-        commit::publish_staged(&self.inner, staged, home, Some(deadline)).await
+        let location = ArtifactLocation::finished_content(artifact);
+        commit::publish_staged(&self.inner, staged, location, Some(deadline)).await
     }
 
     /// Removes the uploaded parts. Failures are only logged, because the sweep or the bucket's lifecycle rules remove

@@ -99,11 +99,11 @@ async fn start(
             .checksum_algorithm(ChecksumAlgorithm::Crc64Nvme)
             .checksum_type(ChecksumType::FullObject);
     }
-    let answer = inner.request(deadline, Box::pin(request.send())).await?;
-    answer
+    let response = inner.request(deadline, Box::pin(request.send())).await?;
+    response
         .upload_id()
         .map(str::to_owned)
-        .ok_or_else(|| RequestError::Garbled("no upload id".to_owned()))
+        .ok_or_else(|| RequestError::InvalidResponse("no upload id".to_owned()))
 }
 
 async fn copy_ranges(
@@ -131,12 +131,12 @@ async fn copy_ranges(
             .set_copy_source_if_match(large.copy.tag.clone())
             .customize()
             .config_override(client::server_work_overrides());
-        let answer = inner
+        let response = inner
             .request_within(SERVER_WORK_TIMEOUT, deadline, Box::pin(request.send()))
             .await?;
-        let copied = answer
-            .copy_part_result()
-            .ok_or_else(|| RequestError::Garbled("no result of a copied part".to_owned()))?;
+        let copied = response.copy_part_result().ok_or_else(|| {
+            RequestError::InvalidResponse("no result of a copied part".to_owned())
+        })?;
         parts.push(
             CompletedPart::builder()
                 .part_number(number)
@@ -179,7 +179,7 @@ async fn complete(
         .request_within(SERVER_WORK_TIMEOUT, deadline, request)
         .await
     {
-        Ok(answer) => answer.version_id().map(str::to_owned),
+        Ok(response) => response.version_id().map(str::to_owned),
         // The response to a first attempt may have been lost: the object exists in that case.
         Err(RequestError::Missing) => None,
         Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! Uploads by others through a presigned URL, and how they become claims (messaging-reliability L-5).
+//! Uploads by clients through a presigned URL, and how they become claims (messaging-reliability L-5).
 
 pub(crate) mod by_parts;
 pub(crate) mod copy;
@@ -41,7 +41,7 @@ pub struct UploadTicket {
     pub url: Secret,
     /// Headers that the uploader must send exactly so; they are signed.
     pub headers: Vec<(String, String)>,
-    /// Unix milliseconds at which the URL ends.
+    /// Unix milliseconds at which the URL expires.
     pub expires_at_ms: u64,
 }
 
@@ -54,7 +54,7 @@ impl Store {
         operation: &OperationId,
         epoch: u64,
         expected: ExpectedUpload,
-        wanted: Duration,
+        requested: Duration,
     ) -> Result<UploadTicket, PresignError> {
         let inner = &self.inner;
         if expected.size > MAX_SINGLE_PUT_BYTES {
@@ -66,8 +66,9 @@ impl Store {
             return Err(PresignError::MediaType);
         }
         // A link ends no later than a staged object would be swept.
-        let stage_ends = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
-        let (lifetime, expires_at_ms) = link::link_lifetime(inner, wanted, Some(stage_ends))?;
+        let stage_expires_at_ms = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
+        let (lifetime, expires_at_ms) =
+            link::link_lifetime(inner, requested, Some(stage_expires_at_ms))?;
         let key = format!(
             "stage/{}/{epoch}/{}",
             operation.ledger_token(),

@@ -29,9 +29,9 @@ pub(crate) struct MultipartUpload {
     deadline: Option<Deadline>,
     sent: Vec<CompletedPart>,
     sums: Vec<ObjectChecksum>,
-    /// The part on its way, at most one.
+    /// The part that is being sent, at most one.
     sending: JoinSet<Result<(CompletedPart, ObjectChecksum), RequestError>>,
-    on_its_way: usize,
+    in_flight_bytes: usize,
     completed: bool,
 }
 
@@ -59,10 +59,10 @@ impl MultipartUpload {
                 .checksum_algorithm(algorithm)
                 .checksum_type(kind)
                 .send();
-            let answer = inner.request(deadline, Box::pin(request)).await?;
-            let id = answer
+            let response = inner.request(deadline, Box::pin(request)).await?;
+            let id = response
                 .upload_id()
-                .ok_or_else(|| RequestError::Garbled("no upload id".to_owned()))?
+                .ok_or_else(|| RequestError::InvalidResponse("no upload id".to_owned()))?
                 .to_owned();
             Ok(Self {
                 inner,
@@ -72,7 +72,7 @@ impl MultipartUpload {
                 sent: Vec::new(),
                 sums: Vec::new(),
                 sending: JoinSet::new(),
-                on_its_way: 0,
+                in_flight_bytes: 0,
                 completed: false,
             })
         })
@@ -84,8 +84,8 @@ impl MultipartUpload {
     }
 
     /// Number of bytes that are being sent.
-    pub(crate) fn on_its_way(&self) -> usize {
-        self.on_its_way
+    pub(crate) fn in_flight_bytes(&self) -> usize {
+        self.in_flight_bytes
     }
 
     /// Starts sending the next part once the one before has arrived.
@@ -93,7 +93,7 @@ impl MultipartUpload {
         Box::pin(async move {
             // The memory limit allows one part in transfer and one that is being filled.
             self.wait().await?;
-            self.on_its_way = part.iter().map(Bytes::len).sum();
+            self.in_flight_bytes = part.iter().map(Bytes::len).sum();
             // Numbers begin with 1 (S3).
             let number = i32::try_from(self.sent.len() + 1).unwrap_or(i32::MAX);
             let inner = Arc::clone(&self.inner);
@@ -120,10 +120,10 @@ impl MultipartUpload {
                     .body(ByteStream::new(chunks::retryable_body(part)))
                     .customize()
                     .disable_payload_signing();
-                let answer = inner.request(deadline, Box::pin(request.send())).await?;
+                let response = inner.request(deadline, Box::pin(request.send())).await?;
                 let part = CompletedPart::builder()
                     .part_number(number)
-                    .set_e_tag(answer.e_tag().map(str::to_owned))
+                    .set_e_tag(response.e_tag().map(str::to_owned))
                     .set_checksum_sha256(sum.sha256())
                     .set_checksum_crc64_nvme(sum.crc64())
                     .build();
@@ -133,13 +133,13 @@ impl MultipartUpload {
         })
     }
 
-    /// Waits until no part is on its way.
+    /// Waits until no part is being sent.
     pub(crate) fn wait(&mut self) -> BoxFuture<'_, Result<(), RequestError>> {
         Box::pin(async move {
             while let Some(sent) = self.sending.join_next().await {
-                self.on_its_way = 0;
+                self.in_flight_bytes = 0;
                 let (part, sum) =
-                    sent.map_err(|error| RequestError::Garbled(error.to_string()))??;
+                    sent.map_err(|error| RequestError::InvalidResponse(error.to_string()))??;
                 self.sent.push(part);
                 self.sums.push(sum);
             }
@@ -171,15 +171,15 @@ impl MultipartUpload {
                 .request_within(SERVER_WORK_TIMEOUT, self.deadline, request)
                 .await
             {
-                Ok(answer) => {
+                Ok(response) => {
                     let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
                     let differs = |actual: Option<&str>, expected: Option<String>| {
                         actual
                             .zip(expected)
                             .is_some_and(|(actual, expected)| actual != expected)
                     };
-                    if differs(answer.checksum_sha256(), composite)
-                        || differs(answer.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
+                    if differs(response.checksum_sha256(), composite)
+                        || differs(response.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
                     {
                         return Err(PutError::Corrupted);
                     }

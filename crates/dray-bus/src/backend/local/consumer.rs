@@ -24,10 +24,10 @@ pub(super) struct DurableConsumer {
 
 #[derive(Clone, Copy, Debug)]
 struct PendingDelivery {
-    again_at: Instant,
+    redeliver_at: Instant,
     delivered: u64,
-    /// Still with a worker; a returned one waits for its delay and counts no more.
-    out: bool,
+    /// Whether a worker still has the message. A returned message waits for its delay and cannot be extended.
+    with_worker: bool,
 }
 
 impl DurableConsumer {
@@ -53,7 +53,10 @@ impl DurableConsumer {
 
     /// When the earliest redelivery is due.
     fn wakes_at(&self) -> Option<Instant> {
-        self.pending.values().map(|pending| pending.again_at).min()
+        self.pending
+            .values()
+            .map(|pending| pending.redeliver_at)
+            .min()
     }
 }
 
@@ -106,7 +109,7 @@ impl ServerState {
         log.expire(now_ms);
         let consumers = self.consumers.get_mut(stream);
         let consumer = consumers.and_then(|consumers| consumers.get_mut(durable));
-        let (handed, exhausted) = consumer.ok_or_else(missing)?.take(log, count);
+        let (handed, exhausted) = consumer.ok_or_else(missing)?.next_batch(log, count);
         for (sequence, deliveries) in exhausted {
             let subject = format!("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{durable}");
             self.advise(
@@ -125,19 +128,23 @@ impl ServerState {
     }
 }
 
-type Handed = Vec<(super::StoredMessage, u64)>;
-type Exhausted = Vec<(u64, u64)>;
+type DeliveredMessages = Vec<(super::StoredMessage, u64)>;
+type ExhaustedMessages = Vec<(u64, u64)>;
 
 impl DurableConsumer {
     /// Due redeliveries first, then messages that were never delivered, as long as `max_ack_pending` allows.
-    fn take(&mut self, log: &StreamLog, count: usize) -> (Handed, Exhausted) {
+    fn next_batch(
+        &mut self,
+        log: &StreamLog,
+        count: usize,
+    ) -> (DeliveredMessages, ExhaustedMessages) {
         let now = Instant::now();
         let mut handed = Vec::new();
         let mut exhausted = Vec::new();
         let due: Vec<_> = self
             .pending
             .iter()
-            .filter(|(_, pending)| pending.again_at <= now)
+            .filter(|(_, pending)| pending.redeliver_at <= now)
             .map(|(&sequence, pending)| (sequence, pending.delivered))
             .collect();
         for (sequence, delivered) in due {
@@ -149,33 +156,33 @@ impl DurableConsumer {
                 self.pending.remove(&sequence);
                 continue;
             };
-            // Only when the next delivery would be made does the server notice that the limit is reached (F-9). 0 and
-            // -1 mean no limit.
+            // The server notices that the limit is reached only when the next delivery would be made (F-9). 0 and -1
+            // mean no limit.
             if self.spec.max_deliver > 0 && delivered >= self.spec.max_deliver.unsigned_abs() {
                 self.pending.remove(&sequence);
                 exhausted.push((sequence, delivered));
                 continue;
             }
-            handed.push((stored, self.hand(sequence, delivered + 1, now)));
+            handed.push((stored, self.record_delivery(sequence, delivered + 1, now)));
         }
         while handed.len() < count && (self.pending.len() as u64) < self.spec.max_ack_pending {
             let Some(stored) = log.next(&self.spec.filter, self.next) else {
                 break;
             };
             self.next = stored.sequence + 1;
-            let delivered = self.hand(stored.sequence, 1, now);
+            let delivered = self.record_delivery(stored.sequence, 1, now);
             handed.push((stored, delivered));
         }
         (handed, exhausted)
     }
 
-    fn hand(&mut self, sequence: u64, delivered: u64, now: Instant) -> u64 {
+    fn record_delivery(&mut self, sequence: u64, delivered: u64, now: Instant) -> u64 {
         self.pending.insert(
             sequence,
             PendingDelivery {
-                again_at: now + self.spec.ack_wait,
+                redeliver_at: now + self.spec.ack_wait,
                 delivered,
-                out: true,
+                with_worker: true,
             },
         );
         delivered
@@ -190,12 +197,12 @@ impl DurableConsumer {
                 self.pending.remove(&sequence);
             }
             AckAction::Again(delay) => {
-                pending.again_at = Instant::now() + delay;
-                pending.out = false;
+                pending.redeliver_at = Instant::now() + delay;
+                pending.with_worker = false;
             }
             // A heartbeat of a worker that gave the message back already must not shorten or lengthen its delay.
-            AckAction::Progress if pending.out => {
-                pending.again_at = Instant::now() + self.spec.ack_wait;
+            AckAction::Progress if pending.with_worker => {
+                pending.redeliver_at = Instant::now() + self.spec.ack_wait;
             }
             AckAction::Progress => {}
         }

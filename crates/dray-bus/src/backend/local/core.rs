@@ -30,8 +30,8 @@ struct SubjectListener {
 }
 
 impl SubjectRoutes {
-    /// Hands the message to every plain listener and to one of each group. With a reply address and no
-    /// listener, the sender is notified.
+    /// Hands the message to every plain listener and to one of each group. If the message has a reply address and no
+    /// listener, that address gets a 503 notice.
     pub(super) fn deliver(
         &mut self,
         reply: Option<&str>,
@@ -50,7 +50,7 @@ impl SubjectRoutes {
             payload: payload.clone(),
             status: None,
         };
-        let chosen = self.chosen(&message.subject);
+        let chosen = self.choose_listeners(&message.subject);
         // The server's 503 notice. Only a request has a reply address to send it to.
         if chosen.is_empty()
             && !captured
@@ -63,7 +63,7 @@ impl SubjectRoutes {
                 payload: bytes::Bytes::new(),
                 status: Some(NO_RESPONDERS),
             };
-            for listener in self.chosen(reply) {
+            for listener in self.choose_listeners(reply) {
                 listener.offer(notice.clone());
             }
             return;
@@ -73,7 +73,7 @@ impl SubjectRoutes {
         }
     }
 
-    fn chosen(&self, subject: &str) -> Vec<&SubjectListener> {
+    fn choose_listeners(&self, subject: &str) -> Vec<&SubjectListener> {
         let mut plain = Vec::new();
         let mut groups: Vec<(&str, Vec<&SubjectListener>)> = Vec::new();
         for listener in &self.listeners {

@@ -35,7 +35,10 @@ impl FaultInjector {
     }
 
     #[cfg(not(test))]
-    #[expect(clippy::unused_async, reason = "a test waits here for what it planned")]
+    #[expect(
+        clippy::unused_async,
+        reason = "a test waits here for its planned fault"
+    )]
     pub(super) async fn step<T>(
         &self,
         take: impl FnOnce() -> Result<T, TransportError>,
@@ -56,9 +59,9 @@ mod plan {
     /// The fault at a step.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum InjectedFault {
-        /// The process dies before the step.
+        /// The process crashes before the step.
         CrashBefore,
-        /// The process dies after the step, before it gets the response.
+        /// The process crashes after the step, before it gets the response.
         CrashAfter,
         /// The request is lost.
         LoseRequest,
@@ -72,9 +75,9 @@ mod plan {
     #[derive(Debug, Default)]
     pub(crate) struct FaultPlan {
         faults: Vec<(u32, InjectedFault)>,
-        taken: AtomicU32,
-        /// Fires when the process has died.
-        pub(crate) dead: CancellationToken,
+        steps_taken: AtomicU32,
+        /// Fires when the process has crashed.
+        pub(crate) crashed: CancellationToken,
     }
 
     impl FaultPlan {
@@ -89,13 +92,13 @@ mod plan {
             &self,
             take: impl FnOnce() -> Result<T, TransportError>,
         ) -> Result<T, TransportError> {
-            let number = self.taken.fetch_add(1, Ordering::SeqCst);
+            let number = self.steps_taken.fetch_add(1, Ordering::SeqCst);
             let fault = self
                 .faults
                 .iter()
-                .find(|(at, _)| *at == number)
+                .find(|(step, _)| *step == number)
                 .map(|(_, fault)| *fault);
-            if self.dead.is_cancelled() {
+            if self.crashed.is_cancelled() {
                 return std::future::pending().await;
             }
             match fault {
@@ -106,20 +109,20 @@ mod plan {
                     Err(TransportError::TimedOut)
                 }
                 Some(InjectedFault::Pause(pause)) => {
-                    // paused clock: leases expire during the pause, and no real time passes.
+                    // The test runs on a paused clock: leases expire during the pause, and no real time passes.
                     tokio::time::sleep(pause).await;
                     take()
                 }
-                Some(InjectedFault::CrashBefore) => self.die().await,
+                Some(InjectedFault::CrashBefore) => self.crash().await,
                 Some(InjectedFault::CrashAfter) => {
                     drop(take());
-                    self.die().await
+                    self.crash().await
                 }
             }
         }
 
-        async fn die<T>(&self) -> Result<T, TransportError> {
-            self.dead.cancel();
+        async fn crash<T>(&self) -> Result<T, TransportError> {
+            self.crashed.cancel();
             std::future::pending().await
         }
     }

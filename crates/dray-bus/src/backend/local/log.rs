@@ -18,8 +18,10 @@ pub(super) struct StreamLog {
     last_sequence: u64,
     bytes: u64,
     last_by_subject: HashMap<String, u64>,
-    seen: HashMap<String, u64>,
-    seen_order: VecDeque<(Instant, String)>,
+    /// Sequences by message id, for ids within the duplicate window.
+    recent_ids: HashMap<String, u64>,
+    /// The same ids with the time of their arrival, oldest first.
+    recent_ids_by_age: VecDeque<(Instant, String)>,
 }
 
 fn stored_bytes(stored: &StoredMessage) -> u64 {
@@ -34,8 +36,8 @@ impl StreamLog {
             last_sequence: 0,
             bytes: 0,
             last_by_subject: HashMap::new(),
-            seen: HashMap::new(),
-            seen_order: VecDeque::new(),
+            recent_ids: HashMap::new(),
+            recent_ids_by_age: VecDeque::new(),
         }
     }
 
@@ -43,7 +45,7 @@ impl StreamLog {
         self.spec = spec;
     }
 
-    pub(super) fn takes(&self, subject: &str) -> bool {
+    pub(super) fn captures(&self, subject: &str) -> bool {
         self.spec
             .subjects
             .iter()
@@ -56,7 +58,7 @@ impl StreamLog {
         message: &OutgoingMessage,
         now_ms: u64,
     ) -> Result<StreamAck, TransportError> {
-        self.forget_seen();
+        self.forget_old_ids();
         let stream = self.spec.name.clone();
         let acknowledged = |sequence, duplicate| StreamAck {
             stream,
@@ -65,7 +67,7 @@ impl StreamLog {
         };
         let id = message.headers.get(headers::MESSAGE_ID);
         // The id alone decides; another body or subject under the same id is a duplicate too (F-10).
-        if let Some(&sequence) = id.and_then(|id| self.seen.get(id)) {
+        if let Some(&sequence) = id.and_then(|id| self.recent_ids.get(id)) {
             return Ok(acknowledged(sequence, true));
         }
         let limit = self.spec.max_message_size as usize;
@@ -92,8 +94,9 @@ impl StreamLog {
         // Last of the checks: it may remove messages, which a refused message must not do.
         self.make_room(stored_bytes(&stored), last)?;
         if let Some(id) = id {
-            self.seen.insert(id.to_owned(), stored.sequence);
-            self.seen_order.push_back((Instant::now(), id.to_owned()));
+            self.recent_ids.insert(id.to_owned(), stored.sequence);
+            self.recent_ids_by_age
+                .push_back((Instant::now(), id.to_owned()));
         }
         self.last_sequence = stored.sequence;
         self.bytes += stored_bytes(&stored);
@@ -109,8 +112,8 @@ impl StreamLog {
         let freed = replaced
             .and_then(|sequence| self.messages.get(&sequence))
             .map_or(0, stored_bytes);
-        let over = |bytes: u64| bytes + needed > self.spec.max_bytes;
-        if self.spec.discard == FullStreamPolicy::New && over(self.bytes - freed) {
+        let exceeds_limit = |bytes: u64| bytes + needed > self.spec.max_bytes;
+        if self.spec.discard == FullStreamPolicy::New && exceeds_limit(self.bytes - freed) {
             return Err(TransportError::Full);
         }
         if let Some(sequence) = replaced {
@@ -137,14 +140,14 @@ impl StreamLog {
         }
     }
 
-    fn forget_seen(&mut self) {
+    fn forget_old_ids(&mut self) {
         // All ids have the same window, so the oldest expires first.
-        while let Some((since, id)) = self.seen_order.front() {
+        while let Some((since, id)) = self.recent_ids_by_age.front() {
             if since.elapsed() < self.spec.duplicate_window {
                 break;
             }
-            self.seen.remove(id);
-            self.seen_order.pop_front();
+            self.recent_ids.remove(id);
+            self.recent_ids_by_age.pop_front();
         }
     }
 

@@ -73,16 +73,16 @@ impl NatsBackend {
     }
 
     pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<(), TransportError> {
-        let wanted = stream_config(spec);
+        let requested = stream_config(spec);
         // Creating a stream that exists with another configuration is an error, unlike creating a consumer (F-6).
         if self.stream(&spec.name).await?.is_some() {
             self.context
-                .update_stream(wanted)
+                .update_stream(requested)
                 .await
                 .map_err(TransportError::other)?;
         } else {
             self.context
-                .create_stream(wanted)
+                .create_stream(requested)
                 .await
                 .map_err(TransportError::other)?;
         }
@@ -203,7 +203,7 @@ fn consumer_config(spec: &ConsumerSpec) -> pull::Config {
         ack_policy: if spec.ack_explicit {
             AckPolicy::Explicit
         } else {
-            // A consumer that deviates on purpose, in tests of the verification. All of ours acknowledge explicitly.
+            // Only tests of the verification create such a consumer. All consumers of services acknowledge explicitly.
             AckPolicy::All
         },
         ack_wait: spec.ack_wait,

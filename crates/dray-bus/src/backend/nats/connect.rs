@@ -1,4 +1,4 @@
-//! Opening the connection, and what its events mean.
+//! Opens the connection and handles its events.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ pub(super) struct ConnectionWatcher {
 }
 
 impl ConnectionWatcher {
-    fn see(&self, event: &Event) {
+    fn handle_event(&self, event: &Event) {
         match event {
             Event::Connected => {
                 tracing::info!("connected to the bus");
-                self.health.connected();
+                self.health.record_connected();
             }
             Event::Disconnected => {
-                self.health.disconnected();
+                self.health.record_disconnected();
                 tracing::warn!("the connection to the bus is lost");
                 self.metrics.disconnects_total.add(1, &[]);
                 self.mux.connection_lost();
@@ -40,7 +40,7 @@ impl ConnectionWatcher {
                 tracing::debug!("the connection is closed");
                 self.closing.send_replace(true);
             }
-            // No subscription of ours may fill (C-5), so this is a bug and not a load problem.
+            // No subscription of this crate may fill (C-5), so this is a bug and not a load problem.
             Event::SlowConsumer(_) | Event::ServerError(ServerError::SlowConsumer(_)) => {
                 tracing::error!("a subscription is too slow and loses messages");
                 self.metrics.slow_consumer_total.add(1, &[]);
@@ -64,7 +64,7 @@ impl ConnectionWatcher {
 
     fn violation(&self, subject: String) {
         self.metrics.permission_violation_total.add(1, &[]);
-        self.health.refused(subject);
+        self.health.record_refusal(subject);
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn connect_client(
         .connection_timeout(options.connect_timeout.as_duration())
         .reconnect_delay_callback(reconnect_delay)
         .event_callback(move |event| {
-            watcher.see(&event);
+            watcher.handle_event(&event);
             std::future::ready(())
         })
         .connect(servers)
@@ -117,7 +117,7 @@ fn reconnect_delay(attempts: usize) -> Duration {
     let bound = Duration::from_millis(100)
         .saturating_mul(1 << doublings)
         .min(MAX_RECONNECT_DELAY);
-    // Not from zero on: the first milliseconds after a restart would see much of the fleet.
+    // The lower bound is not zero, because a large part of the fleet would then reconnect in the first milliseconds.
     random_between(bound / 4, bound)
 }
 
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_subjects_are_read_from_the_servers_words() {
+    fn refused_subjects_are_read_from_the_servers_message() {
         for (words, subject) in [
             (
                 "Permissions Violation for Publish to \"dray.event.x\"",

@@ -18,8 +18,8 @@ use crate::error::TransportError;
 use crate::headers::MessageHeaders;
 use crate::metrics::BusMetrics;
 
-/// Replies that may wait in one inbox: a final one, those of a stream that are on the way, and progress at its highest rate
-/// for half a minute. Room that is not used takes no memory.
+/// Replies that may wait in one inbox: the final one, the unacknowledged replies of a stream, and progress at its
+/// highest rate for half a minute. Capacity that is not used takes no memory.
 const INBOX_CAPACITY: usize = 256;
 
 /// All open inboxes of a connection.
@@ -35,7 +35,7 @@ struct InboxTable {
     waiting: Mutex<HashMap<u64, mpsc::Sender<CoreMessage>>>,
     /// Owns the task that hands out replies.
     tasks: TaskTracker,
-    /// Ends that task with the last handle, and with it the last use of the connection.
+    /// Ends that task when the last handle is dropped, so that the task does not keep the connection open.
     dispatcher: OnceLock<DropGuard>,
 }
 
@@ -61,11 +61,11 @@ impl InboxMux {
         client.flush().await.map_err(TransportError::other)?;
         // Weak, because the task is owned by `shared` itself: a strong reference would keep both alive forever.
         let shared = Arc::downgrade(&self.shared);
-        let late = metrics.call_late_replies_total.clone();
-        let over = CancellationToken::new();
-        let stop = over.clone();
+        let late_replies = metrics.call_late_replies_total.clone();
+        let dispatcher_stop = CancellationToken::new();
+        let stop = dispatcher_stop.clone();
         // `start` runs once for a mux, so the cell is empty here.
-        drop(self.shared.dispatcher.set(over.drop_guard()));
+        drop(self.shared.dispatcher.set(dispatcher_stop.drop_guard()));
         drop(self.shared.tasks.spawn(async move {
             loop {
                 let reply = tokio::select! {
@@ -78,7 +78,7 @@ impl InboxMux {
                 if !shared.hand_over(from_nats(reply)) {
                     // The caller has stopped waiting. A rising count means that deadlines are too short or a responder
                     // is too slow.
-                    late.add(1, &[]);
+                    late_replies.add(1, &[]);
                 }
             }
         }));
@@ -99,7 +99,7 @@ impl InboxMux {
     }
 
     /// Returns when the task that reads replies has ended, which is the end of the connection.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_until_ended(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
@@ -139,7 +139,7 @@ impl InboxTable {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a caller waits for it.
+    /// Passes a reply to the inbox of its caller; `false` if no caller waits for it.
     fn hand_over(&self, reply: CoreMessage) -> bool {
         let id = reply
             .subject

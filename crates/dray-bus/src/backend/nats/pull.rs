@@ -66,7 +66,7 @@ impl NatsBackend {
             .await
             .map_err(TransportError::other)?;
         let begins_at = match start {
-            // The server has fixed the place: a new consumer counts all that it will not send as delivered.
+            // The server has fixed the position: a new consumer counts all messages that it will not send as delivered.
             CursorStart::New => consumer.cached_info().delivered.stream_sequence + 1,
             CursorStart::Sequence(sequence) => sequence,
         };
@@ -87,7 +87,7 @@ impl NatsPuller {
         match usize::try_from(self.consumer.cached_info().config.max_batch) {
             // 0 and -1 mean that the server sets no limit.
             Ok(0) | Err(_) => usize::MAX,
-            Ok(most) => most,
+            Ok(limit) => limit,
         }
     }
 
@@ -98,7 +98,7 @@ impl NatsPuller {
         stop: &CancellationToken,
     ) -> Result<Vec<PulledMessage>, TransportError> {
         // `fetch` sets `no_wait`: the server sends the available messages and ends the request without waiting.
-        let there = self
+        let available = self
             .consumer
             .fetch()
             .max_messages(count.min(self.max_batch()))
@@ -106,7 +106,7 @@ impl NatsPuller {
             .await
             .map_err(TransportError::other)?;
         // A server whose consumer has reached `max_ack_pending` does not respond to this request.
-        let pulled = match collect_batch(there, stop, IMMEDIATE_TIMEOUT).await {
+        let pulled = match collect_batch(available, stop, IMMEDIATE_TIMEOUT).await {
             Err(TransportError::TimedOut) => Vec::new(),
             other => other?,
         };
@@ -246,7 +246,7 @@ impl std::fmt::Debug for NatsCursor {
 }
 
 impl NatsCursor {
-    /// Sequence of the stream at which it was made to begin.
+    /// Sequence of the stream at which the cursor begins.
     pub(crate) fn begins_at(&self) -> u64 {
         self.begins_at
     }

@@ -125,7 +125,7 @@ impl S3 for S3Api {
         &self,
         request: S3Request<UploadPartInput>,
     ) -> ApiResponse<UploadPartOutput> {
-        self.take_part(request).await
+        self.receive_part(request).await
     }
 
     async fn upload_part_copy(
@@ -169,7 +169,7 @@ fn overwrite_rule(
     has_if_match: bool,
 ) -> Result<OverwriteRule, FolderError> {
     match if_none_match {
-        // Refused and not ignored: the sender relies on it.
+        // Refused and not ignored, because the sender relies on the condition.
         _ if has_if_match => Err(FolderError::NotOffered("a write with if-match")),
         None => Ok(OverwriteRule::Any),
         Some(ETagCondition::Any) => Ok(OverwriteRule::Free),

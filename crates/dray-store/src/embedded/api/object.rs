@@ -106,7 +106,7 @@ impl S3Api {
             content_type: record.meta.content_type.clone(),
             e_tag: Some(ETag::Strong(record.meta.tag.clone())),
             last_modified: Some(Timestamp::from(record.modified)),
-            metadata: shown_metadata(&record.meta),
+            metadata: metadata_of(&record.meta),
             body: Some(outgoing::file_body(record.file, start, length)),
             ..GetObjectOutput::default()
         }))
@@ -125,7 +125,7 @@ impl S3Api {
         }
         Ok(S3Response::new(HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
-            metadata: shown_metadata(&record.meta),
+            metadata: metadata_of(&record.meta),
             checksum_sha256: record.meta.sha256.filter(|_| input.checksum_mode.is_some()),
             checksum_crc64nvme: record.meta.crc64.filter(|_| input.checksum_mode.is_some()),
             content_length: i64::try_from(record.size).ok(),
@@ -153,7 +153,7 @@ impl S3Api {
             ..
         } = input.copy_source
         else {
-            return Err(FolderError::NotOffered("copying from there").into());
+            return Err(FolderError::NotOffered("a copy from an access point").into());
         };
         let rule = overwrite_rule(if_none_match.as_ref(), false)?;
         let replaces = input
@@ -219,17 +219,20 @@ impl S3Api {
             .clone()
             .or(input.start_after.clone());
         // The token is the last key, so a list continues correctly when objects are added or removed.
-        let (objects, more) = self
+        let (objects, is_truncated) = self
             .on_folder(move |folder| {
-                let wanted = ListRequest {
+                let list_request = ListRequest {
                     prefix: &prefix,
                     after: after.as_deref(),
                     limit: usize::try_from(limit).unwrap_or_default(),
                 };
-                folder.list(&bucket, wanted)
+                folder.list(&bucket, list_request)
             })
             .await?;
-        let next = objects.last().filter(|_| more).map(|last| last.key.clone());
+        let next = objects
+            .last()
+            .filter(|_| is_truncated)
+            .map(|last| last.key.clone());
         let contents: Vec<_> = objects
             .into_iter()
             .map(|listed| Object {
@@ -262,6 +265,6 @@ pub(super) fn matches_etag(condition: Option<&ETagCondition>, record: &ObjectRec
     }
 }
 
-fn shown_metadata(meta: &ObjectMetadata) -> Option<HashMap<String, String>> {
+fn metadata_of(meta: &ObjectMetadata) -> Option<HashMap<String, String>> {
     (!meta.metadata.is_empty()).then(|| meta.metadata.clone())
 }

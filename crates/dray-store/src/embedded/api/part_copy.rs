@@ -11,7 +11,7 @@ use super::super::error::FolderError;
 use super::super::folder::ServedDirectory;
 use super::super::record::{ObjectMetadata, ObjectRecord};
 use super::object::matches_etag;
-use super::upload::{for_key, upload_id};
+use super::upload::{check_key, upload_id};
 use super::{ApiResponse, S3Api};
 use crate::checksum::Crc64;
 
@@ -30,12 +30,12 @@ impl S3Api {
             ..
         } = input.copy_source
         else {
-            return Err(FolderError::NotOffered("copying from there").into());
+            return Err(FolderError::NotOffered("a copy from an access point").into());
         };
         let id = upload_id(&input.upload_id)?;
         let meta = self
             .on_folder(move |folder| {
-                for_key(&folder.purpose(&input.bucket, id)?, &input.key)?;
+                check_key(&folder.purpose(&input.bucket, id)?, &input.key)?;
                 let source = folder.open_object(&from_bucket, &from_key)?;
                 if !matches_etag(input.copy_source_if_match.as_ref(), &source) {
                     return Err(FolderError::Precondition);

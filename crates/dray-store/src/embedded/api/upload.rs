@@ -42,7 +42,7 @@ impl S3Api {
         }))
     }
 
-    pub(super) async fn take_part(
+    pub(super) async fn receive_part(
         &self,
         request: S3Request<UploadPartInput>,
     ) -> ApiResponse<UploadPartOutput> {
@@ -55,7 +55,7 @@ impl S3Api {
         let (draft, slot) = self
             .on_folder(move |folder| {
                 // An upload belongs to one key; the policies of access keys are checked for the key of the request.
-                for_key(&folder.purpose(&bucket, id)?, &key)?;
+                check_key(&folder.purpose(&bucket, id)?, &key)?;
                 folder.slot(&folder.upload_folder(&bucket, id)?, number, length)
             })
             .await?;
@@ -119,7 +119,7 @@ impl S3Api {
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         let meta = self
             .on_folder(move |folder| {
-                for_key(&folder.purpose(&bucket, id)?, &key)?;
+                check_key(&folder.purpose(&bucket, id)?, &key)?;
                 folder.complete(&bucket, id, &parts, rule)
             })
             .await?;
@@ -140,7 +140,7 @@ impl S3Api {
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
         self.on_folder(move |folder| {
-            for_key(&folder.purpose(&input.bucket, id)?, &input.key)?;
+            check_key(&folder.purpose(&input.bucket, id)?, &input.key)?;
             folder.remove_upload(&input.bucket, id)
         })
         .await?;
@@ -196,7 +196,7 @@ pub(super) fn upload_id(text: &str) -> Result<Uuid, FolderError> {
     Uuid::parse_str(text).map_err(|_| FolderError::NoSuchUpload)
 }
 
-pub(super) fn for_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
+pub(super) fn check_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
     if purpose.key == key {
         Ok(())
     } else {
