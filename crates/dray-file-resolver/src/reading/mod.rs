@@ -61,7 +61,7 @@ impl ReadingContext {
         };
         let worker = match config.workers {
             0 => worker,
-            workers => worker.at_once(workers),
+            workers => worker.with_concurrency(workers),
         };
         // Without a root, `check_workspace` refuses every path, so this value is never used.
         let primary = config
