@@ -38,8 +38,8 @@ const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "
 /// The name under which a file that came from outside is kept (platform-delivery 11, last paragraph).
 ///
 /// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
-/// Windows device names with `_` after the device, at most [`MAX_CLEAN_NAME_BYTES`] bytes with the extension kept. Bytes that are
-/// not UTF-8 become `_`. Never empty. The function is idempotent.
+/// Windows device names with `_` after the device, at most [`MAX_CLEAN_NAME_BYTES`] bytes with the extension kept.
+/// Bytes that are not UTF-8 become `_`. Never empty. The function is idempotent.
 pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     let text = decode_lossy(raw.as_ref());
     let visible: String = last_component(&text)
@@ -104,8 +104,8 @@ pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     shown_text(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
 }
 
-/// A name for use inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`MAX_PROMPT_NAME_CHARACTERS`] characters with
-/// the extension kept.
+/// A name for use inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`MAX_PROMPT_NAME_CHARACTERS`]
+/// characters with the extension kept.
 pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
     let name = upload_name(raw);
     let excess = name
