@@ -6,7 +6,7 @@
 #![no_main]
 
 use dray_reading::defang::defang;
-use dray_reading::frame::{Made, frame, header};
+use dray_reading::frame::{TextOrigin, frame, header};
 use dray_reading::message::{escape_path, hint, quote_for_shell};
 use libfuzzer_sys::fuzz_target;
 
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let shown = escape_path(path);
     assert!(shown.chars().count() <= 300);
     assert!(!shown.contains(['\n', '`', '[', ']']) && !shown.contains(dangerous));
-    let head = header(path, "text/plain", Made::Range(path));
+    let head = header(path, "text/plain", TextOrigin::Range(path));
     let framed = frame(&head, &body).expect("there are random numbers");
     let (before, rest) = framed.split_once('\n').expect("a frame has lines");
     assert_eq!(before, head);

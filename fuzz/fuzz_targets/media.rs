@@ -60,11 +60,11 @@ fn check_names(raw: &[u8]) {
     let cleaned = name::clean_name(raw);
     assert!(
         !cleaned.is_empty()
-            && cleaned.len() <= name::CLEAN_MAX
+            && cleaned.len() <= name::MAX_CLEAN_NAME_BYTES
             && !cleaned.contains(['/', '\\', '\0'])
     );
     assert_eq!(name::clean_name(&cleaned), cleaned);
-    assert!(name::part_file_name(raw, "nonce").len() <= name::FILE_MAX);
+    assert!(name::part_file_name(raw, "nonce").len() <= name::MAX_FILE_NAME_BYTES);
     let path = format!("/workspace/uploads/{}", name::upload_name(raw));
     let said = line::uploaded_line(&cleaned, 1, &path);
     assert!(

@@ -17,32 +17,32 @@ type CacheKey = (String, String);
 
 #[derive(Debug)]
 pub(crate) struct MetadataCache {
-    age: Duration,
+    max_age: Duration,
     entries: Mutex<HashMap<CacheKey, (Instant, Value)>>,
 }
 
 impl MetadataCache {
-    pub(crate) fn new(age: Duration) -> Self {
+    pub(crate) fn new(max_age: Duration) -> Self {
         Self {
-            age,
+            max_age,
             entries: Mutex::default(),
         }
     }
 
     pub(crate) fn get(&self, caller: &Caller, path: &str) -> Option<Value> {
         let entries = self.lock();
-        let (at, value) = entries.get(&cache_key(caller, path))?;
-        (at.elapsed() < self.age).then(|| value.clone())
+        let (stored_at, value) = entries.get(&cache_key(caller, path))?;
+        (stored_at.elapsed() < self.max_age).then(|| value.clone())
     }
 
     pub(crate) fn put(&self, caller: &Caller, path: &str, value: &Value) {
         let mut entries = self.lock();
         if entries.len() >= MAX_ENTRIES {
             // Stale entries are removed first; a fresh one only if all are fresh.
-            entries.retain(|_, (at, _)| at.elapsed() < self.age);
+            entries.retain(|_, (stored_at, _)| stored_at.elapsed() < self.max_age);
         }
         if entries.len() >= MAX_ENTRIES {
-            let oldest = entries.iter().min_by_key(|(_, (at, _))| *at);
+            let oldest = entries.iter().min_by_key(|(_, (stored_at, _))| *stored_at);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 entries.remove(&oldest);
             }
@@ -68,8 +68,11 @@ fn cache_key(caller: &Caller, path: &str) -> CacheKey {
     };
     let (key, user) = (part(&caller.api_key), part(&caller.authorization));
     // The length distinguishes `ab` and `c` from `a` and `bc`, because no caller may get the metadata of another (R14).
-    let who = format!("{}:{key}{user}", key.len());
-    (Sha256Digest::of(who.as_bytes()).to_hex(), path.to_owned())
+    let credentials = format!("{}:{key}{user}", key.len());
+    (
+        Sha256Digest::of(credentials.as_bytes()).to_hex(),
+        path.to_owned(),
+    )
 }
 
 #[cfg(test)]

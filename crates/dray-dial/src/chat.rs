@@ -49,8 +49,8 @@ enum ChatTarget {
 }
 
 impl ChatClient {
-    /// Any model at `{base}/chat/completions`. `key` is the bearer token of the model; no credentials of the caller are
-    /// sent there (R2).
+    /// Creates a client of any model at `{base}/chat/completions`. `key` is the bearer token of the model; no
+    /// credentials of the caller are sent there (R2).
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl ChatClient {
         deployment: &str,
         body: Value,
     ) -> Result<ChatStream, ChatError> {
-        // Into bytes directly: `Value`'s `Display` checks and copies each fragment once more.
+        // Serialised into bytes: `Value`'s `Display` checks and copies each fragment once more.
         let body = serde_json::to_vec(&body)
             .map_err(|_| ChatError::new(ChatKind::Malformed, "the request is not JSON"))?;
         self.send_body(caller, headers, deployment, body.into())
@@ -151,7 +151,7 @@ impl ChatClient {
         deployment: &str,
         body: Bytes,
     ) -> Result<ChatStream, ChatError> {
-        for made in 1.. {
+        for attempt in 1.. {
             let request = self.request(caller, headers, deployment)?;
             let request = trace_headers(self.trace)
                 .iter()
@@ -167,13 +167,13 @@ impl ChatClient {
                 Ok(response) => Error::of(response).await,
                 Err(error) => error.into(),
             };
-            let again = !self.once && error.is_passing();
-            if !(again && self.retry.again(made, error.retry_after).await) {
+            let may_retry = !self.once && error.is_transient();
+            if !(may_retry && self.retry.wait_for_retry(attempt, error.retry_after).await) {
                 return Err(error.into());
             }
         }
         // Required by the compiler only: the retry policy ends the loop.
-        Err(ChatError::new(ChatKind::Connect, "no more tries"))
+        Err(ChatError::new(ChatKind::Connect, "no attempt is left"))
     }
 
     fn request(
@@ -196,10 +196,14 @@ impl ChatClient {
                 if !api_version.is_empty() {
                     request = request.query(&[("api-version", api_version)]);
                 }
-                let is_let = |name: &str| {
+                let is_forwarded = |name: &str| {
                     headers.is_none_or(|all| all.iter().any(|one| one.eq_ignore_ascii_case(name)))
                 };
-                for (name, value) in caller.forwarded.iter().filter(|(name, _)| is_let(name)) {
+                for (name, value) in caller
+                    .forwarded
+                    .iter()
+                    .filter(|(name, _)| is_forwarded(name))
+                {
                     request = request.header(name, value);
                 }
                 Ok(request)

@@ -29,7 +29,7 @@ pub struct DialOptions {
     pub api_version: String,
     /// Authorities that may sign the certificate of DIAL Core.
     pub authorities: TrustedAuthorities,
-    /// Time limits of all calls but chat completions.
+    /// Time limits of all calls except chat completions.
     pub limits: HttpTimeouts,
     /// Time limits of chat completions.
     pub chat: HttpTimeouts,
@@ -258,18 +258,22 @@ impl DialClient {
         }
     }
 
-    /// Reads; repeated when the peer is busy or the connection breaks before the response.
+    /// Sends a GET request. Repeats it while the peer is busy or the connection breaks before the response.
     pub(crate) async fn get(&self, caller: &Caller, path: &str) -> Result<HttpResponse, Error> {
-        for made in 1.. {
+        for attempt in 1.. {
             match self.send(self.request(caller, HttpMethod::Get, path)).await {
                 Err(error)
-                    if error.is_passing()
-                        && self.inner.retry.again(made, error.retry_after).await => {}
+                    if error.is_transient()
+                        && self
+                            .inner
+                            .retry
+                            .wait_for_retry(attempt, error.retry_after)
+                            .await => {}
                 other => return other,
             }
         }
         // Required by the compiler only: the retry policy ends the loop.
-        Err(Error::new(ErrorKind::Request, "no more tries"))
+        Err(Error::new(ErrorKind::Request, "no attempt is left"))
     }
 
     /// Reads JSON, with retries.
@@ -286,7 +290,7 @@ impl DialClient {
     }
 }
 
-/// Methods that are in use.
+/// The HTTP methods of calls to DIAL Core.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HttpMethod {
     Get,

@@ -117,13 +117,13 @@ impl Error {
             return error;
         };
         match serde_json::from_slice::<Value>(&body) {
-            Ok(body) => error.take(body.get("error").unwrap_or(&body)),
+            Ok(body) => error.read_body(body.get("error").unwrap_or(&body)),
             Err(_) => error.set_message(&String::from_utf8_lossy(&body)),
         }
         error
     }
 
-    fn take(&mut self, body: &Value) {
+    fn read_body(&mut self, body: &Value) {
         if let Some(text) = body.as_str().or_else(|| body.get("message")?.as_str()) {
             self.set_message(text);
         }
@@ -146,7 +146,7 @@ impl Error {
     }
 
     /// Whether a read may be repeated.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self.kind {
             ErrorKind::Connect | ErrorKind::Broken => true,
             ErrorKind::Status => self
@@ -170,13 +170,13 @@ impl From<dray_http::HttpError> for Error {
                 ErrorKind::Request
             }
         };
-        let mut made = Self::new(kind, error.to_string());
-        made.source = Some(Box::new(error));
-        made
+        let mut converted = Self::new(kind, error.to_string());
+        converted.source = Some(Box::new(error));
+        converted
     }
 }
 
-/// Trimmed and cut to 500 characters with `…` (quickapps 41).
+/// Trims a text and cuts it to 500 characters with `…` (quickapps 41).
 pub(crate) fn cut_text(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(MAX_TEXT_CHARACTERS) {

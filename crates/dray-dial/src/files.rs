@@ -105,7 +105,7 @@ pub enum UploadCondition {
 pub struct FileDownload {
     response: HttpResponse,
     limit: u64,
-    read: u64,
+    read_bytes: u64,
     /// MIME type as reported.
     pub media_type: Option<String>,
     /// Length as reported, in bytes.
@@ -198,7 +198,7 @@ impl DialClient {
         check_size(length.unwrap_or_default(), limit)?;
         Ok(FileDownload {
             limit,
-            read: 0,
+            read_bytes: 0,
             media_type: response.header("content-type").map(ToOwned::to_owned),
             length,
             etag: response
@@ -208,7 +208,7 @@ impl DialClient {
         })
     }
 
-    /// Stores `size` bytes. Never tried twice.
+    /// Stores `size` bytes. Never retried.
     ///
     /// # Errors
     ///
@@ -288,7 +288,7 @@ impl DialClient {
             .await
     }
 
-    /// Deletes a file in any state. Never tried twice.
+    /// Deletes a file in any state. Never retried.
     pub async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error> {
         self.send(self.request(caller, HttpMethod::Delete, &format!("v1/{file}")))
             .await?;
@@ -306,9 +306,12 @@ impl FileDownload {
         let Some(chunk) = self.response.chunk().await? else {
             return Ok(None);
         };
-        self.read = self.read.saturating_add(chunk.len() as u64);
+        self.read_bytes = self.read_bytes.saturating_add(chunk.len() as u64);
         // The end of the file is unknown, so the position of the first byte beyond the limit is reported.
-        check_size(self.read.min(self.limit.saturating_add(1)), self.limit)?;
+        check_size(
+            self.read_bytes.min(self.limit.saturating_add(1)),
+            self.limit,
+        )?;
         Ok(Some(chunk))
     }
 

@@ -40,7 +40,7 @@ pub trait DialPort: fmt::Debug + Send + Sync {
     async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Error>;
 
     /// A chat completion, streamed; an error of the service in the stream is an error of the stream. `headers` names
-    /// the caller's headers that go along; all of them if absent.
+    /// the caller's headers that are sent; all of them if absent.
     async fn chat(
         &self,
         caller: &Caller,

@@ -15,15 +15,15 @@ pub(crate) struct RetryPolicy {
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl RetryPolicy {
-    /// Waits before the next attempt; `false` if no attempt is left. `made` counts attempts from 1; `asked` is
-    /// `Retry-After`.
-    pub(crate) async fn again(self, made: u32, requested: Option<Duration>) -> bool {
-        if made > self.retries {
+    /// Waits before the next attempt; returns `false` if no attempt is left. `attempt` is the number of the failed
+    /// attempt, from 1; `retry_after` is the peer's `Retry-After`.
+    pub(crate) async fn wait_for_retry(self, attempt: u32, retry_after: Option<Duration>) -> bool {
+        if attempt > self.retries {
             return false;
         }
-        let own = self.base.saturating_mul(2_u32.saturating_pow(made - 1));
+        let own = self.base.saturating_mul(2_u32.saturating_pow(attempt - 1));
         // The peer's delay is used, but it must not block a turn for minutes.
-        tokio::time::sleep(requested.unwrap_or(own).min(MAX_RETRY_AFTER)).await;
+        tokio::time::sleep(retry_after.unwrap_or(own).min(MAX_RETRY_AFTER)).await;
         true
     }
 }

@@ -85,9 +85,9 @@ impl DialClient {
             .response_within(wait)
             .json(&batch);
         let mut response = self.send(request).await?;
-        let (mut decoder, mut read) = (SseDecoder::new(MAX_RESPONSE_BYTES), 0);
+        let (mut decoder, mut read_bytes) = (SseDecoder::new(MAX_RESPONSE_BYTES), 0);
         while let Some(chunk) = response.chunk().await? {
-            read += chunk.len();
+            read_bytes += chunk.len();
             let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
             let events = decoder.push(&chunk).map_err(malformed)?;
             let mut data = events.into_iter().filter_map(|event| event.data);
@@ -97,7 +97,7 @@ impl DialClient {
                 return serde_json::from_str(&event)
                     .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));
             }
-            if read > MAX_RESPONSE_BYTES {
+            if read_bytes > MAX_RESPONSE_BYTES {
                 return Err(Error::new(ErrorKind::TooLarge, "the answer is too long"));
             }
         }

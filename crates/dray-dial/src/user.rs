@@ -1,4 +1,4 @@
-//! What DIAL Core knows about a user.
+//! The roles and claims of a user in DIAL Core.
 
 use std::collections::BTreeMap;
 

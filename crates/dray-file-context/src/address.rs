@@ -31,20 +31,20 @@ impl UrlNormaliser {
             return None;
         }
         if url.starts_with("data:") {
-            return self.generation.takes_data().then(|| url.to_owned());
+            return self.generation.accepts_data().then(|| url.to_owned());
         }
         if url.starts_with('/') {
-            return (!self.generation.takes_only_http() && is_own_path(url))
+            return (!self.generation.accepts_only_http() && is_own_path(url))
                 .then(|| url.to_owned());
         }
-        if !self.starts_well(url) {
+        if !self.has_accepted_start(url) {
             return None;
         }
         let parsed = Url::parse(url).ok()?;
-        if !self.takes(&parsed) {
+        if !self.accepts(&parsed) {
             return None;
         }
-        if self.is_own(&parsed) && !self.generation.takes_only_http() {
+        if self.is_own(&parsed) && !self.generation.accepts_only_http() {
             return own_rest(url);
         }
         Some(url.to_owned())
@@ -59,22 +59,22 @@ impl UrlNormaliser {
         is_absolute_http(url).then(|| url.to_owned())
     }
 
-    /// The cheap look at the beginning. The newer generations do not mind the case of the scheme.
-    fn starts_well(&self, url: &str) -> bool {
-        if self.generation.takes_only_http() || self.generation == ContractGeneration::Stable {
+    /// Checks the beginning without parsing the URL. The newer generations ignore the case of the scheme.
+    fn has_accepted_start(&self, url: &str) -> bool {
+        if self.generation.accepts_only_http() || self.generation == ContractGeneration::Stable {
             let head: String = url.chars().take(8).flat_map(char::to_lowercase).collect();
             let scheme = head.split("://").next().unwrap_or_default();
             return head.contains("://")
                 && (scheme.starts_with("http")
-                    || (scheme.starts_with("ws") && !self.generation.takes_only_http()));
+                    || (scheme.starts_with("ws") && !self.generation.accepts_only_http()));
         }
         url.starts_with("http") || url.starts_with("ws")
     }
 
-    fn takes(&self, url: &Url) -> bool {
+    fn accepts(&self, url: &Url) -> bool {
         let scheme = match url.scheme() {
             "http" | "https" => true,
-            "ws" | "wss" => !self.generation.takes_only_http(),
+            "ws" | "wss" => !self.generation.accepts_only_http(),
             _ => false,
         };
         scheme && url.has_host()
@@ -82,12 +82,13 @@ impl UrlNormaliser {
 
     fn is_own(&self, url: &Url) -> bool {
         // A URL with credentials keeps its origin, because they would be lost together with the authority.
-        let bare = url.username().is_empty() && url.password().is_none();
-        bare && self
-            .origin
-            .as_ref()
-            // `https://h.example.evil` begins with `https://h.example`, but has another origin.
-            .is_some_and(|origin| origin.origin() == url.origin())
+        let has_no_credentials = url.username().is_empty() && url.password().is_none();
+        has_no_credentials
+            && self
+                .origin
+                .as_ref()
+                // `https://h.example.evil` begins with `https://h.example`, but has another origin.
+                .is_some_and(|origin| origin.origin() == url.origin())
     }
 }
 
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_origin_is_taken_away() {
+    fn the_own_origin_is_removed() {
         for generation in [
             ContractGeneration::G1,
             ContractGeneration::G3,
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_generation_takes_its_own_schemes() {
+    fn each_generation_accepts_its_own_schemes() {
         let data = "data:image/png;base64,AAAA";
         check(ContractGeneration::G1, data, Some(data));
         check(ContractGeneration::G2, data, Some(data));
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn r_2_what_is_left_is_looked_at_again() {
+    fn r_2_the_part_after_the_origin_is_checked_again() {
         check(
             ContractGeneration::G1,
             "https://h.example//evil.example/a",
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn r_2_a_word_that_only_begins_like_a_scheme_is_no_url() {
+    fn r_2_a_word_that_only_begins_like_a_scheme_is_not_a_url() {
         for url in [
             "httpfoo",
             "wsx",

@@ -31,7 +31,7 @@ pub struct BuiltContext {
     pub file_url_map: BTreeMap<String, String>,
     /// Everything above that tools look up, with older ids and former URLs.
     pub catalog: FileCatalog,
-    /// To be stored beside this turn's message, so that its files keep ids and names.
+    /// Attachments that the caller stores with this turn's message, so that its files keep ids and names.
     pub current_attachments: Vec<Attachment>,
     /// Files of the history that cannot be fetched any more.
     pub warnings: Vec<FileWarning>,

@@ -1,5 +1,5 @@
-//! Every file of a conversation that can be named now, and the ways to name it. Tools look files up here; the maps are
-//! made from it (agent-file-context 11).
+//! The files of a conversation with all of their names. Tools look files up in the catalog, and the maps are made from
+//! it (agent-file-context 11).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::model::{AgentInputFile, FileType};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileTurn {
-    /// With an earlier message.
+    /// The file is from an earlier message.
     History,
     /// The file is from the current message.
     Current,
@@ -49,8 +49,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl CatalogEntry {
-    /// Whether a URL is, or once was, this file's.
-    pub fn had(&self, url: &str) -> bool {
+    /// Whether the URL is, or was before, a URL of this file.
+    pub fn has_url(&self, url: &str) -> bool {
         !url.is_empty()
             && (self.file.url == url
                 || self.public_url.as_deref() == Some(url)
@@ -66,24 +66,24 @@ pub struct FileCatalog {
 }
 
 impl FileCatalog {
-    /// A catalog of these entries, oldest first. On an equal id the later one counts; an older form that two files
-    /// could claim, or that is a file's id, belongs to neither.
+    /// A catalog of these entries, oldest first. Of two entries with the same id, the later one counts. An older form
+    /// that two files claim, or that is the id of another file, is removed.
     pub fn new(entries: Vec<CatalogEntry>) -> Self {
         let mut kept: Vec<CatalogEntry> = Vec::new();
         let mut index_of_key: BTreeMap<String, usize> = BTreeMap::new();
         for entry in entries {
             let known = index_of_key.get(&entry.file.id).copied();
-            let Some(earlier) = known.and_then(|at| kept.get_mut(at)) else {
+            let Some(earlier) = known.and_then(|index| kept.get_mut(index)) else {
                 index_of_key.insert(entry.file.id.clone(), kept.len());
                 kept.push(entry);
                 continue;
             };
             let former = std::mem::take(&mut earlier.former_urls);
             // The same stored object: URLs of the earlier message still lead to it (16.2).
-            let same = earlier.file.key.is_some() && earlier.file.key == entry.file.key;
+            let is_same_object = earlier.file.key.is_some() && earlier.file.key == entry.file.key;
             // The later one counts, in the place of the earlier (6.3).
             *earlier = entry;
-            if same {
+            if is_same_object {
                 earlier.former_urls.extend(former);
             }
         }
@@ -118,29 +118,30 @@ impl FileCatalog {
     pub fn find(&self, id: &str) -> Option<&CatalogEntry> {
         let by_id = self.entries.iter().find(|entry| entry.file.id == id);
         by_id.or_else(|| {
-            let is = |form: &String| form == id;
+            let is_id = |form: &String| form == id;
             let mut entries = self.entries.iter();
-            entries.find(|entry| entry.aliases.iter().any(is) || entry.positions.iter().any(is))
+            entries
+                .find(|entry| entry.aliases.iter().any(is_id) || entry.positions.iter().any(is_id))
         })
     }
 
     /// The file that a URL is, or once was; the newest when several had it.
     pub fn find_url(&self, url: &str) -> Option<&CatalogEntry> {
-        self.entries.iter().rev().find(|entry| entry.had(url))
+        self.entries.iter().rev().find(|entry| entry.has_url(url))
     }
 
     /// The file of a number of G0: this turn's files, then the history's, each name once, from 1.
     pub fn find_number(&self, number: usize) -> Option<&CatalogEntry> {
-        let at = number.checked_sub(1)?;
-        self.numbered().into_iter().nth(at)
+        let index = number.checked_sub(1)?;
+        self.numbered().into_iter().nth(index)
     }
 
     /// Files in the order of G0.
     pub fn numbered(&self) -> Vec<&CatalogEntry> {
-        let of = |turn: FileTurn| self.entries.iter().filter(move |entry| entry.turn == turn);
+        let of_turn = |turn: FileTurn| self.entries.iter().filter(move |entry| entry.turn == turn);
         let mut names = BTreeSet::new();
-        of(FileTurn::Current)
-            .chain(of(FileTurn::History))
+        of_turn(FileTurn::Current)
+            .chain(of_turn(FileTurn::History))
             // G0 knew files by their names, so a later one of the same name has no number (18.3).
             .filter(|entry| names.insert(&entry.file.name))
             .collect()

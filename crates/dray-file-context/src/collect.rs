@@ -28,10 +28,10 @@ pub(crate) struct CollectRules<'a> {
 pub(crate) struct FoundFile {
     /// Index in its id (section 4, step 5).
     pub(crate) index: usize,
-    /// The index that it has when `data:` URLs count, and when they do not; the older generations differ in that.
-    pub(crate) lax: usize,
-    pub(crate) strict: usize,
-    /// The URL as it was handed in.
+    /// Its index if `data:` URLs count, and if they do not count. The older generations differ in that.
+    pub(crate) index_with_data_urls: usize,
+    pub(crate) index_without_data_urls: usize,
+    /// The URL as the request has it.
     pub(crate) raw: String,
     /// The URL of this request.
     pub(crate) url: String,
@@ -75,7 +75,7 @@ impl<'a> CollectRules<'a> {
 
     /// The files of a stored message.
     pub(crate) fn of_history(&self, item: &ChatItem) -> CollectedMessage {
-        self.keep(
+        self.collect(
             file_candidates(&item.files(), &item.attachments),
             FileTurn::History,
         )
@@ -90,39 +90,39 @@ impl<'a> CollectRules<'a> {
             url: Some(url.to_owned()),
             ..FilePart::default()
         }));
-        // Equal strings go before they are normalised (section 4, step 1).
+        // Equal strings are removed before normalisation (section 4, step 1).
         parts.retain(|part| {
             let url = part.url.clone().filter(|url| !url.is_empty());
-            let is_named = part.key.is_some() || self.says_what_is_left_out();
+            let is_named = part.key.is_some() || self.reports_left_out();
             // Without a URL, only a key identifies a file. The default generation keeps parts without both in order to
             // report them.
             url.map_or(is_named, |url| seen.insert(url))
         });
         let attachments = message.map_or(&[] as &[_], |item| &item.attachments);
-        self.keep(file_candidates(&parts, attachments), FileTurn::Current)
+        self.collect(file_candidates(&parts, attachments), FileTurn::Current)
     }
 
-    fn says_what_is_left_out(&self) -> bool {
+    fn reports_left_out(&self) -> bool {
         self.generation == ContractGeneration::Stable
     }
 
     /// Drops, deduplicates, limits and indexes. Files without a type are dropped last, so indexes may have gaps.
-    fn keep(&self, candidates: Vec<FileCandidate<'_>>, turn: FileTurn) -> CollectedMessage {
+    fn collect(&self, candidates: Vec<FileCandidate<'_>>, turn: FileTurn) -> CollectedMessage {
         let mut seen = BTreeSet::new();
         let mut kept = CollectedMessage::default();
         let leave_out = |part: &FilePart, url: &str, reason: ExclusionReason| {
-            // Never a complete `data:` URL.
+            // The name is cut, because it may be a `data:` URL with the complete content.
             let name: String = self
                 .hint(part, url)
                 .chars()
                 .take(limits::LEFT_OUT_NAME_CHARS)
                 .collect();
-            let is_said = self.says_what_is_left_out() && !name.is_empty();
-            is_said.then_some(LeftOut { name, reason, turn })
+            let is_reported = self.reports_left_out() && !name.is_empty();
+            is_reported.then_some(LeftOut { name, reason, turn })
         };
-        let (mut index, mut strict) = (0, 0);
+        let (mut index, mut index_without_data_urls) = (0, 0);
         for candidate in candidates {
-            let Some((url, refusal)) = self.renewed(&candidate.part) else {
+            let Some((url, refusal)) = self.renew_url(&candidate.part) else {
                 let written = candidate.part.url.as_deref().unwrap_or_default();
                 let left_out = leave_out(&candidate.part, written, ExclusionReason::Url);
                 kept.left_out.extend(left_out);
@@ -139,10 +139,10 @@ impl<'a> CollectRules<'a> {
                 kept.left_out.extend(left_out);
                 continue;
             }
-            let index_and_mode = (index, strict);
+            let indexes = (index, index_without_data_urls);
             // Counted before the type is known, so ids may have gaps (section 4, step 6).
             index += 1;
-            strict += usize::from(!url.starts_with("data:"));
+            index_without_data_urls += usize::from(!url.starts_with("data:"));
             let refused = refusal.filter(|refusal| self.is_left_out(*refusal, turn));
             if let Some(refusal) = refused {
                 let left_out = leave_out(&candidate.part, &url, refusal.into());
@@ -150,7 +150,7 @@ impl<'a> CollectRules<'a> {
                 continue;
             }
             let part = candidate.part.clone();
-            match self.found(candidate, index_and_mode, (url.clone(), refusal), identity) {
+            match self.to_found_file(candidate, indexes, (url.clone(), refusal), identity) {
                 Some(found) => kept.found.push(found),
                 None => kept
                     .left_out
@@ -163,14 +163,13 @@ impl<'a> CollectRules<'a> {
     /// Whether a file that cannot be fetched gets no id. A file of history keeps its id if it had one, because the
     /// model may use it.
     fn is_left_out(&self, refusal: RenewalRefusal, turn: FileTurn) -> bool {
-        self.says_what_is_left_out()
-            && (turn == FileTurn::Current || refusal == RenewalRefusal::Name)
+        self.reports_left_out() && (turn == FileTurn::Current || refusal == RenewalRefusal::Name)
     }
 
-    fn found(
+    fn to_found_file(
         &self,
         candidate: FileCandidate<'_>,
-        (index, strict): (usize, usize),
+        (index, index_without_data_urls): (usize, usize),
         (url, refusal): (String, Option<RenewalRefusal>),
         identity: String,
     ) -> Option<FoundFile> {
@@ -179,14 +178,14 @@ impl<'a> CollectRules<'a> {
             Some(attachment) => attachment.file_type,
             None => self.type_of(&part, &url)?,
         };
-        // After the index was given as well (section 4, step 7).
+        // Checked after the index is assigned (section 4, step 7).
         if self.generation == ContractGeneration::G2 && !file_type.is_document() {
             return None;
         }
         Some(FoundFile {
             index,
-            lax: index,
-            strict,
+            index_with_data_urls: index,
+            index_without_data_urls,
             hint: self.hint(&part, &url),
             raw: part.url.unwrap_or_default(),
             url,
@@ -199,13 +198,13 @@ impl<'a> CollectRules<'a> {
     }
 
     /// The URL for this request, and the reason if it cannot be used. `None` drops the candidate.
-    fn renewed(&self, part: &FilePart) -> Option<(String, Option<RenewalRefusal>)> {
+    fn renew_url(&self, part: &FilePart) -> Option<(String, Option<RenewalRefusal>)> {
         let stored = part.url.as_deref().unwrap_or_default();
         let Some(renewals) = self.renewals else {
             return Some((self.normaliser.normalise(stored)?, None));
         };
         if let Some(key) = &part.key {
-            // By the key alone: the signature of the stored URL may have expired (16.1).
+            // Only the key counts: the signature of the stored URL may have expired (16.1).
             let fresh = renewals.url(key).and_then(|url| {
                 let url = self.normaliser.normalise(url);
                 url.ok_or(RenewalRefusal::Unsigned)
@@ -244,9 +243,9 @@ impl<'a> CollectRules<'a> {
             return Some(declared);
         }
         let raw = part.url.as_deref().unwrap_or_default();
-        let plain = address::without_fragment(url);
-        // Also as it was handed in: the peer misses a declaration once it removed the origin (5.1).
-        let mut urls = [url, raw, plain].into_iter();
+        let without_fragment = address::without_fragment(url);
+        // The URL of the request is looked up, too: the peer misses a declaration once it removed the origin (5.1).
+        let mut urls = [url, raw, without_fragment].into_iter();
         let known = urls.find_map(|url| self.declared.get(url));
         if let Some(known) = known {
             return Some(*known);
@@ -286,11 +285,11 @@ fn file_candidates<'a>(
     let mut free: Vec<_> = attachments.iter().collect();
     let mut candidates = Vec::new();
     for part in parts {
-        let at = free.iter().position(|attachment| is_of(attachment, part));
+        let index = free.iter().position(|attachment| is_of(attachment, part));
         candidates.push(FileCandidate {
             part: part.clone(),
             // Removed: two parts with the same URL must not share one persisted file.
-            attachment: at.map(|at| free.remove(at)),
+            attachment: index.map(|index| free.remove(index)),
         });
     }
     candidates.extend(free.into_iter().map(|attachment| FileCandidate {

@@ -26,8 +26,8 @@ pub struct ContextBuilder;
 /// Why no context could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves it out. The sentence is
-    /// the contract's; the name is for the operator.
+    /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves the file out. The
+    /// contract defines the sentence; the name is for the operator.
     #[error("{reason}")]
     Refused {
         /// Name of the refused file.
@@ -117,10 +117,10 @@ impl<'a> BuildState<'a> {
     fn build(mut self, background: &TurnBackground) -> Result<BuiltContext, BuildError> {
         let request = self.request;
         let stored = request.stored();
-        let seen = window::kept_positions(stored, &request.history, request.generation);
+        let visible = window::kept_positions(stored, &request.history, request.generation);
         let input = request.file_input.as_deref().unwrap_or_default();
         let current = self.rules.of_turn(request.user_message.as_ref(), input);
-        // In the default `of_turn` left such files out; generations of the peer fail the run.
+        // In the default generation, `of_turn` left such files out. Generations of the peer fail the run.
         if let Some((found, reason)) = current
             .found
             .iter()
@@ -129,7 +129,7 @@ impl<'a> BuildState<'a> {
             let name = found.hint.clone();
             return Err(BuildError::Refused { name, reason });
         }
-        // The part that the model does not see is named too, since ids must not depend on the window.
+        // Hidden history gets names, too, because ids must not depend on the window.
         let histories: Vec<_> = stored
             .iter()
             .map(|item| match item.obj {
@@ -139,10 +139,10 @@ impl<'a> BuildState<'a> {
             .collect();
         let old = histories.iter().flat_map(|collected| &collected.found);
         for found in old.chain(&current.found) {
-            self.keep(found);
+            self.reserve(found);
         }
-        let (chat, rewritten) = self.histories(stored, histories, &seen);
-        let (message, files, attachments) = self.turn(current, background);
+        let (chat, rewritten) = self.rewrite_histories(stored, histories, &visible);
+        let (message, files, attachments) = self.build_turn(current, background);
         let catalog = FileCatalog::new(self.entries);
         let query = request.user_message.as_ref().map(ChatItem::text);
         Ok(BuiltContext {
@@ -166,8 +166,8 @@ impl<'a> BuildState<'a> {
     }
 
     /// Reserves the ids and names that were persisted before any new one is given.
-    fn keep(&mut self, found: &FoundFile) {
-        self.ids.keep(found);
+    fn reserve(&mut self, found: &FoundFile) {
+        self.ids.reserve(found);
         if let Some(attachment) = &found.attachment {
             let owner = identity::lasting_identity(found);
             self.names.reserve(&attachment.name, &owner);
@@ -176,33 +176,33 @@ impl<'a> BuildState<'a> {
 
     /// The visible history, unmodified and rewritten. The default generation also assigns names in hidden history, so
     /// that ids and names do not depend on the window.
-    fn histories(
+    fn rewrite_histories(
         &mut self,
         stored: &'a [ChatItem],
         collected: Vec<CollectedMessage>,
-        seen: &[usize],
+        visible: &[usize],
     ) -> (Vec<ChatItem>, Vec<ChatItem>) {
         let (mut chat, mut rewritten) = (Vec::new(), Vec::new());
-        for (at, (item, collected)) in stored.iter().zip(collected).enumerate() {
+        for (index, (item, collected)) in stored.iter().zip(collected).enumerate() {
             let CollectedMessage { found, left_out } = collected;
             // Positions are listed in order, so they are sorted.
-            let position = seen.binary_search(&at).ok();
+            let position = visible.binary_search(&index).ok();
             let owner = IdOwner {
-                answer: identity::answer_to(stored, at),
+                answer: identity::answer_to(stored, index),
                 question: item.id(),
                 position,
                 ..IdOwner::default()
             };
             if position.is_none() {
-                // For its claims on ids and names alone; the model does not see it.
+                // A hidden message only claims its ids and names.
                 if self.request.generation == ContractGeneration::Stable {
-                    self.name(found, &owner, FileTurn::History);
+                    self.assign_names(found, &owner, FileTurn::History);
                 }
                 continue;
             }
             chat.push(item.clone());
-            let entries = self.name(found, &owner, FileTurn::History);
-            rewritten.push(self.rewritten(item, &entries, &left_out));
+            let entries = self.assign_names(found, &owner, FileTurn::History);
+            rewritten.push(self.rewrite(item, &entries, &left_out));
             self.left_out.extend(left_out);
             self.entries
                 .extend(entries.into_iter().map(|named| named.entry));
@@ -210,12 +210,7 @@ impl<'a> BuildState<'a> {
         (chat, rewritten)
     }
 
-    fn rewritten(
-        &mut self,
-        item: &ChatItem,
-        named: &[NamedEntry],
-        left_out: &[LeftOut],
-    ) -> ChatItem {
+    fn rewrite(&mut self, item: &ChatItem, named: &[NamedEntry], left_out: &[LeftOut]) -> ChatItem {
         if named.is_empty() && left_out.is_empty() {
             return item.clone();
         }
@@ -226,22 +221,22 @@ impl<'a> BuildState<'a> {
                 reason,
             }));
         }
-        let lines = self.lines(named);
+        let lines = self.reminder_lines(named);
         let sections = ReminderSections {
             language: self.request.reminder_language(),
             hides_urls: self.request.hide_urls,
             reach: self.request.reach.as_deref(),
-            media_attached: self.media(named).next().is_some(),
+            media_attached: self.attached_media(named).next().is_some(),
             left_out,
-            // Never time, datasets or skills: they describe now, not then (section 7).
+            // History has no time, datasets or skills, because they describe the present (section 7).
             ..ReminderSections::of_history(&lines)
         };
         let text = reminder::write_reminder(self.layout, &sections, &item.text());
-        item.with_parts(self.parts(named, text))
+        item.with_parts(self.message_parts(named, text))
     }
 
     /// The files that stay parts of their message.
-    fn media<'n>(
+    fn attached_media<'n>(
         &self,
         named: &'n [NamedEntry],
     ) -> impl Iterator<Item = &'n CatalogEntry> + use<'n> {
@@ -252,9 +247,9 @@ impl<'a> BuildState<'a> {
     }
 
     /// Media first where they are kept, then the text unless it is empty.
-    fn parts(&self, named: &[NamedEntry], text: String) -> Vec<MessagePart> {
+    fn message_parts(&self, named: &[NamedEntry], text: String) -> Vec<MessagePart> {
         let mut parts: Vec<_> = self
-            .media(named)
+            .attached_media(named)
             .map(|entry| {
                 MessagePart::File(FilePart {
                     file_type: Some(entry.file.file_type),
@@ -271,7 +266,7 @@ impl<'a> BuildState<'a> {
         parts
     }
 
-    fn turn(
+    fn build_turn(
         &mut self,
         collected: CollectedMessage,
         background: &TurnBackground,
@@ -289,11 +284,11 @@ impl<'a> BuildState<'a> {
             current: true,
         };
         let CollectedMessage { found, left_out } = collected;
-        let raws: Vec<_> = found.iter().map(|found| found.raw.clone()).collect();
-        let named = self.name(found, &owner, FileTurn::Current);
-        let lines = self.lines(&named);
+        let raw_urls: Vec<_> = found.iter().map(|found| found.raw.clone()).collect();
+        let named = self.assign_names(found, &owner, FileTurn::Current);
+        let lines = self.reminder_lines(&named);
         let sections = ReminderSections {
-            media_attached: self.media(&named).next().is_some(),
+            media_attached: self.attached_media(&named).next().is_some(),
             left_out: &left_out,
             ..background.sections(request, &lines)
         };
@@ -304,14 +299,14 @@ impl<'a> BuildState<'a> {
         let message = ChatItem::new(
             MessageRole::Human,
             data_id.as_deref(),
-            self.parts(&named, text),
+            self.message_parts(&named, text),
         );
         let files: Vec<_> = named.iter().map(|one| one.entry.file.clone()).collect();
         // G6 has no ids that could be persisted.
         let attachments = if request.generation == ContractGeneration::G6 {
             Vec::new()
         } else {
-            let pairs = files.iter().zip(raws);
+            let pairs = files.iter().zip(raw_urls);
             pairs.map(|(file, raw)| to_attachment(file, raw)).collect()
         };
         self.entries
@@ -320,7 +315,7 @@ impl<'a> BuildState<'a> {
     }
 
     /// Names and ids of one message's files.
-    fn name(
+    fn assign_names(
         &mut self,
         found: Vec<FoundFile>,
         owner: &IdOwner<'_>,
@@ -337,17 +332,17 @@ impl<'a> BuildState<'a> {
         }
         let mut named = Vec::new();
         for one in found {
-            let ids = self.ids.give(generation, owner, &one);
+            let ids = self.ids.assign(generation, owner, &one);
             let name = match &one.attachment {
                 Some(attachment) => attachment.name.clone(),
                 None if !generation.cleans_names() => one.hint.clone(),
                 None if generation == ContractGeneration::Stable => {
                     let owner = identity::lasting_identity(&one);
-                    self.names.give(&one.hint, one.index, &owner)
+                    self.names.assign(&one.hint, one.index, &owner)
                 }
-                None => self.names.give(&one.hint, one.index, &one.identity),
+                None => self.names.assign(&one.hint, one.index, &one.identity),
             };
-            // Only the default insists on a URL that others can open.
+            // Only the default requires a URL that others can open.
             let public_url = if generation == ContractGeneration::Stable {
                 self.rules.normaliser.absolute(&one.url)
             } else {
@@ -367,7 +362,7 @@ impl<'a> BuildState<'a> {
                 public_url,
                 unavailable: one.refusal.is_some(),
                 aliases: ids.aliases,
-                positions: ids.loose,
+                positions: ids.positions,
                 former_urls: stale.into_iter().collect(),
             };
             named.push(NamedEntry {
@@ -379,7 +374,7 @@ impl<'a> BuildState<'a> {
     }
 
     /// The files to list. The tool-call layout lists only documents whose text is available.
-    fn lines(&self, named: &[NamedEntry]) -> Vec<ReminderLine> {
+    fn reminder_lines(&self, named: &[NamedEntry]) -> Vec<ReminderLine> {
         let all = self.layout != ReminderLayout::ToolCall;
         let entries = named.iter().map(|one| &one.entry);
         let listed = entries.filter(|entry| {
@@ -388,10 +383,10 @@ impl<'a> BuildState<'a> {
                 && (self.request.contents.is_empty()
                     || self.request.contents.contains_key(&entry.file.id))
         });
-        listed.map(|entry| self.line(entry)).collect()
+        listed.map(|entry| self.reminder_line(entry)).collect()
     }
 
-    fn line(&self, entry: &CatalogEntry) -> ReminderLine {
+    fn reminder_line(&self, entry: &CatalogEntry) -> ReminderLine {
         let sandbox = self.request.directory();
         let sandbox = sandbox.filter(|_| !entry.unavailable);
         let path =

@@ -106,7 +106,7 @@ pub fn resolve_datasets(
     if chosen.is_empty() {
         return Vec::new();
     }
-    // The check became a switch with G3 (section 9, step 2).
+    // The older generations always check; from G3 on, a switch decides (section 9, step 2).
     let always = matches!(
         generation,
         ContractGeneration::G0 | ContractGeneration::G1 | ContractGeneration::G2
@@ -120,7 +120,7 @@ pub fn resolve_datasets(
     }
     // After the check of permissions: datasets without permission are not looked up (section 9, step 4).
     let stored = library.stored(&ids(&chosen));
-    let name_it = |one: &DatasetSelection| {
+    let to_dataset = |one: &DatasetSelection| {
         let row = stored.iter().find(|row| row.id == one.dataset_id);
         let names = [row.map(|row| row.name.clone()), one.name.clone()];
         let name = names.into_iter().flatten().find(|name| !name.is_empty());
@@ -131,7 +131,7 @@ pub fn resolve_datasets(
             description: row.map(|row| row.intro.clone()).unwrap_or_default(),
         }
     };
-    chosen.into_iter().map(name_it).collect()
+    chosen.into_iter().map(to_dataset).collect()
 }
 
 #[cfg(test)]

@@ -48,10 +48,10 @@ pub fn disarm_wrapper_tags(question: &str) -> String {
 /// Whether the text after a `<` is the name of the wrapper, in any case and after any blanks or slashes.
 fn opens_wrapper(after: &str) -> bool {
     let name = after.trim_start_matches(|c: char| {
-        c.is_whitespace() || c.is_control() || c == '/' || is_unseen(c)
+        c.is_whitespace() || c.is_control() || c == '/' || is_zero_width(c)
     });
     // `<sys\u{200b}tem-reminder>` looks like the tag to a model that ignores zero-width characters.
-    let mut letters = name.chars().filter(|&c| !is_unseen(c));
+    let mut letters = name.chars().filter(|&c| !is_zero_width(c));
     WRAPPER_TAG.chars().all(|expected| {
         letters
             .next()
@@ -59,8 +59,8 @@ fn opens_wrapper(after: &str) -> bool {
     })
 }
 
-/// Characters that take no room, so that a reader would still see the tag.
-fn is_unseen(character: char) -> bool {
+/// Characters without width: with them in the tag, a reader still sees the tag.
+fn is_zero_width(character: char) -> bool {
     matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 

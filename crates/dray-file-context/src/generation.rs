@@ -71,12 +71,12 @@ impl ContractGeneration {
     }
 
     /// `data:` URLs are candidates (3.2). The default includes them, so that indexes equal those of G1.
-    pub(crate) fn takes_data(self) -> bool {
+    pub(crate) fn accepts_data(self) -> bool {
         matches!(self, Self::G0 | Self::G1 | Self::G2 | Self::Stable)
     }
 
     /// Only absolute `http(s)` URLs are candidates (3.2).
-    pub(crate) fn takes_only_http(self) -> bool {
+    pub(crate) fn accepts_only_http(self) -> bool {
         matches!(self, Self::G5 | Self::G6)
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn answer_to(histories: &[ChatItem], at: usize) -> Option<&str> {
         .find_map(ChatItem::id)
 }
 
-/// Assigns ids and remembers the file of each id.
+/// Assigns ids and records the file of each id.
 #[derive(Debug, Default)]
 pub(crate) struct IdAllocator {
     taken: BTreeMap<String, String>,
@@ -46,12 +46,12 @@ pub(crate) struct NamedId {
     /// Older ids that refer only to this file.
     pub(crate) aliases: Vec<String>,
     /// Older ids that are only a position and a number: too short to be searched for in arguments.
-    pub(crate) loose: Vec<String>,
+    pub(crate) positions: Vec<String>,
 }
 
 impl IdAllocator {
-    /// Reserves a persisted id. Call it for all files before [`Self::give`].
-    pub(crate) fn keep(&mut self, found: &FoundFile) {
+    /// Reserves a persisted id. Call it for all files before [`Self::assign`].
+    pub(crate) fn reserve(&mut self, found: &FoundFile) {
         if let Some(attachment) = &found.attachment {
             let taken = self.taken.entry(attachment.id.clone());
             // When two files have the same persisted id, the first keeps it, and `stable` gives the second another id.
@@ -60,7 +60,7 @@ impl IdAllocator {
     }
 
     /// Assigns the id of one file by the rules of the generation.
-    pub(crate) fn give(
+    pub(crate) fn assign(
         &mut self,
         generation: ContractGeneration,
         owner: &IdOwner<'_>,
@@ -69,13 +69,13 @@ impl IdAllocator {
         let id = match generation {
             ContractGeneration::G6 => found.url.clone(),
             ContractGeneration::Stable => self.stable(owner, found),
-            _ => kept_id(found).unwrap_or_else(|| plain_id(generation, owner, found)),
+            _ => persisted_id(found).unwrap_or_else(|| generation_id(generation, owner, found)),
         };
-        let (aliases, loose) = older_ids(owner, found);
+        let (aliases, positions) = older_ids(owner, found);
         let differs = |alias: &String| *alias != id;
         NamedId {
             aliases: aliases.into_iter().filter(differs).collect(),
-            loose: loose.into_iter().filter(differs).collect(),
+            positions: positions.into_iter().filter(differs).collect(),
             id,
         }
     }
@@ -91,13 +91,13 @@ impl IdAllocator {
             .map(|prefix| format!("{prefix}-{}", found.index));
         let own = format!("file-{}", short_digest(&identity));
         // In the order of their lifetimes: persisted, from the message, from the caller, from the file.
-        let wanted = [
-            kept_id(found),
+        let candidates = [
+            persisted_id(found),
             from_message,
             from_fallback,
             Some(own.clone()),
         ];
-        for id in wanted.into_iter().flatten() {
+        for id in candidates.into_iter().flatten() {
             if self.claim(&id, &identity) {
                 return id;
             }
@@ -115,7 +115,7 @@ impl IdAllocator {
     }
 }
 
-fn kept_id(found: &FoundFile) -> Option<String> {
+fn persisted_id(found: &FoundFile) -> Option<String> {
     found
         .attachment
         .as_ref()
@@ -123,7 +123,7 @@ fn kept_id(found: &FoundFile) -> Option<String> {
 }
 
 /// The id by the exact rule of one generation.
-fn plain_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
+fn generation_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
     let prefix = match (answer, owner.question, owner.position) {
         (Some(answer), ..) => answer.to_owned(),
@@ -142,20 +142,20 @@ fn plain_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFi
 fn older_ids(owner: &IdOwner<'_>, found: &FoundFile) -> (Vec<String>, Vec<String>) {
     let mut aliases = BTreeSet::new();
     for prefix in [owner.answer, owner.question].into_iter().flatten() {
-        aliases.insert(format!("{prefix}-{}", found.lax));
+        aliases.insert(format!("{prefix}-{}", found.index_with_data_urls));
     }
     if let Some(question) = owner.question {
         // Generations from G3 on do not count files with `data:` URLs (section 3, step 2).
-        aliases.insert(format!("{question}-{}", found.strict));
+        aliases.insert(format!("{question}-{}", found.index_without_data_urls));
     }
     if owner.current {
-        aliases.insert(format!("current-{}", found.lax));
+        aliases.insert(format!("current-{}", found.index_with_data_urls));
     }
-    let nameless = owner.answer.is_none() && owner.question.is_none();
+    let has_no_message_id = owner.answer.is_none() && owner.question.is_none();
     // The peer uses the position only when neither message has an id (6.2).
-    let loose = owner.position.filter(|_| nameless).into_iter();
-    let loose = loose.map(|position| format!("{position}-{}", found.lax));
-    (aliases.into_iter().collect(), loose.collect())
+    let positions = owner.position.filter(|_| has_no_message_id).into_iter();
+    let positions = positions.map(|position| format!("{position}-{}", found.index_with_data_urls));
+    (aliases.into_iter().collect(), positions.collect())
 }
 
 /// Identity of the file, which does not change when its URL is signed again.

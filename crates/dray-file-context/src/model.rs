@@ -44,7 +44,7 @@ impl FileType {
         }
     }
 
-    /// The type of that name.
+    /// Parses a name of [`Self::as_str`].
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "file" => Some(Self::File),
@@ -246,8 +246,8 @@ pub struct AgentInputFile {
 }
 
 impl AgentInputFile {
-    /// Stays the same however often the URL is signed: `chat:{key}`, or `external:{url without fragment}`. The key of
-    /// a cache of parsed texts.
+    /// The identity, which does not change when the URL is signed again: `chat:{key}`, or `external:{url without
+    /// fragment}`. The key of a cache of parsed texts.
     pub fn identity(&self) -> String {
         match &self.key {
             Some(key) => format!("chat:{key}"),
@@ -257,8 +257,8 @@ impl AgentInputFile {
     }
 }
 
-/// Stored beside a message so that its files keep their ids and names. A caller stores
-/// [`crate::BuiltContext::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
+/// Data that is stored with a message, so that its files keep their ids and names. A caller stores
+/// [`crate::BuiltContext::current_attachments`] with the message and passes it later in [`ChatItem::attachments`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The id that the model saw.
@@ -268,7 +268,7 @@ pub struct Attachment {
     /// The type that the model saw.
     #[serde(rename = "type")]
     pub file_type: FileType,
-    /// The URL as it was handed in, not as it was signed.
+    /// The URL as the request had it, not as it was signed.
     pub url: String,
     /// Key of the object in this system's storage, if it is stored there.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -55,12 +55,12 @@ pub struct NameAllocator {
     taken: BTreeMap<String, String>,
     /// The last number tried for a name, so that many files with the same name stay fast.
     counts: BTreeMap<String, usize>,
-    /// The name that each owner got, by owner and wanted name.
-    given: BTreeMap<(String, String), String>,
+    /// The name that each owner got, by cleaned name and owner.
+    assigned: BTreeMap<(String, String), String>,
 }
 
 impl NameAllocator {
-    /// An allocator without assigned names.
+    /// Creates an allocator without assigned names.
     pub fn new() -> Self {
         Self::default()
     }
@@ -73,26 +73,26 @@ impl NameAllocator {
 
     /// Assigns a unique name: the cleaned name, with a number if it is taken. The same owner and name give the same
     /// result again.
-    pub fn give(&mut self, name: &str, index: usize, owner: &str) -> String {
-        let wanted = clean_name(name, index);
-        if self.taken.get(&wanted).is_none_or(|other| other == owner) {
-            self.reserve(&wanted, owner);
-            return wanted;
+    pub fn assign(&mut self, name: &str, index: usize, owner: &str) -> String {
+        let cleaned = clean_name(name, index);
+        if self.taken.get(&cleaned).is_none_or(|other| other == owner) {
+            self.reserve(&cleaned, owner);
+            return cleaned;
         }
-        let request = (wanted, owner.to_owned());
-        if let Some(name) = self.given.get(&request) {
+        let request = (cleaned, owner.to_owned());
+        if let Some(name) = self.assigned.get(&request) {
             return name.clone();
         }
-        let (wanted, _) = &request;
-        let mut count = self.counts.get(wanted).copied().unwrap_or(0) + 1;
-        let mut name = numbered_name(wanted, count);
+        let (cleaned, _) = &request;
+        let mut count = self.counts.get(cleaned).copied().unwrap_or(0) + 1;
+        let mut name = numbered_name(cleaned, count);
         while self.taken.contains_key(&name) {
             count += 1;
-            name = numbered_name(wanted, count);
+            name = numbered_name(cleaned, count);
         }
-        self.counts.insert(wanted.clone(), count);
+        self.counts.insert(cleaned.clone(), count);
         self.reserve(&name, owner);
-        self.given.insert(request, name.clone());
+        self.assigned.insert(request, name.clone());
         name
     }
 }
@@ -103,11 +103,11 @@ mod tests {
 
     use super::*;
 
-    fn give_all(wanted: &[&str]) -> Vec<String> {
+    fn assign_all(requested: &[&str]) -> Vec<String> {
         let mut names = NameAllocator::new();
-        let numbered = wanted.iter().enumerate();
+        let numbered = requested.iter().enumerate();
         numbered
-            .map(|(index, name)| names.give(name, index, &index.to_string()))
+            .map(|(index, name)| names.assign(name, index, &index.to_string()))
             .collect()
     }
 
@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn a_repeated_name_is_numbered_before_its_first_dot() {
         assert_eq!(
-            give_all(&["a.tar.gz", "a.tar.gz"]),
+            assign_all(&["a.tar.gz", "a.tar.gz"]),
             ["a.tar.gz", "a-1.tar.gz"]
         );
-        assert_eq!(give_all(&[".env", ".env"]), [".env", ".env-1"]);
+        assert_eq!(assign_all(&[".env", ".env"]), [".env", ".env-1"]);
         assert_eq!(
-            give_all(&["README", "README", "README"]),
+            assign_all(&["README", "README", "README"]),
             ["README", "README-1", "README-2"]
         );
     }
@@ -137,11 +137,11 @@ mod tests {
     #[test]
     fn r_4_numbered_names_are_unique_too() {
         assert_eq!(
-            give_all(&["a.pdf", "a.pdf", "a-1.pdf"]),
+            assign_all(&["a.pdf", "a.pdf", "a-1.pdf"]),
             ["a.pdf", "a-1.pdf", "a-1-1.pdf"]
         );
         assert_eq!(
-            give_all(&["a-1.pdf", "a.pdf", "a.pdf"]),
+            assign_all(&["a-1.pdf", "a.pdf", "a.pdf"]),
             ["a-1.pdf", "a.pdf", "a-2.pdf"]
         );
     }
@@ -150,10 +150,10 @@ mod tests {
     fn r_4_a_file_keeps_its_name_and_reserved_names_are_not_assigned() {
         let mut names = NameAllocator::new();
         names.reserve("a.pdf", "one");
-        assert_eq!(names.give("a.pdf", 0, "two"), "a-1.pdf");
-        assert_eq!(names.give("a.pdf", 0, "one"), "a.pdf");
-        assert_eq!(names.give("a.pdf", 0, "two"), "a-1.pdf");
-        assert_eq!(names.give("a.pdf", 0, "three"), "a-2.pdf");
+        assert_eq!(names.assign("a.pdf", 0, "two"), "a-1.pdf");
+        assert_eq!(names.assign("a.pdf", 0, "one"), "a.pdf");
+        assert_eq!(names.assign("a.pdf", 0, "two"), "a-1.pdf");
+        assert_eq!(names.assign("a.pdf", 0, "three"), "a-2.pdf");
     }
 
     #[test]
@@ -169,19 +169,19 @@ mod tests {
         #[test]
         fn long_names_stay_within_a_segment_and_never_collide(stem in "[a报]{80,260}", rest in "(\\.[b文]{0,260}){0,2}") {
             let name = format!("{stem}{rest}");
-            let given = give_all(&[name.as_str(); 12]);
-            let distinct: std::collections::BTreeSet<_> = given.iter().collect();
-            prop_assert_eq!(distinct.len(), given.len());
-            prop_assert!(given.iter().all(|name| name.len() <= limits::NAME_BYTES));
+            let assigned = assign_all(&[name.as_str(); 12]);
+            let distinct: std::collections::BTreeSet<_> = assigned.iter().collect();
+            prop_assert_eq!(distinct.len(), assigned.len());
+            prop_assert!(assigned.iter().all(|name| name.len() <= limits::NAME_BYTES));
         }
 
         #[test]
-        fn r_4_names_never_collide_and_are_safe(wanted in prop::collection::vec("(a|b|\\.env|a-1|a-2|[ab./\\\\ ]{0,4}|.{0,6})(\\.pdf|\\.tar\\.gz|)", 0..24)) {
-            let wanted: Vec<_> = wanted.iter().map(String::as_str).collect();
-            let given = give_all(&wanted);
-            let distinct: std::collections::BTreeSet<_> = given.iter().collect();
-            prop_assert_eq!(distinct.len(), given.len());
-            for name in &given {
+        fn r_4_names_never_collide_and_are_safe(requested in prop::collection::vec("(a|b|\\.env|a-1|a-2|[ab./\\\\ ]{0,4}|.{0,6})(\\.pdf|\\.tar\\.gz|)", 0..24)) {
+            let requested: Vec<_> = requested.iter().map(String::as_str).collect();
+            let assigned = assign_all(&requested);
+            let distinct: std::collections::BTreeSet<_> = assigned.iter().collect();
+            prop_assert_eq!(distinct.len(), assigned.len());
+            for name in &assigned {
                 prop_assert!(!name.is_empty() && name.len() <= limits::NAME_BYTES);
                 prop_assert!(!name.contains(['/', '\\', '\0']) && name != "." && name != "..");
             }

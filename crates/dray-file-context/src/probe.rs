@@ -47,7 +47,7 @@ pub fn may_follow(allowed_hosts: Option<&[String]>, location: &str) -> bool {
     address::is_absolute_http(location) && renew::allows_host(allowed_hosts, location)
 }
 
-/// After HEAD; `None` is a request that failed.
+/// Decides after HEAD. `answer` is `None` if the request failed.
 pub fn after_head(answer: Option<(u16, Option<&str>)>) -> ProbeStep {
     let Some((200..=299, Some(mime))) = answer else {
         // A refused HEAD has no meaning: many signatures are valid only for GET (section 20).
@@ -56,7 +56,7 @@ pub fn after_head(answer: Option<(u16, Option<&str>)>) -> ProbeStep {
     of_mime(mime).map_or(ProbeStep::Get, ProbeStep::Done)
 }
 
-/// After GET; `None` is a request that failed. An unknown type counts as a document.
+/// Decides after GET. `answer` is `None` if the request failed. An unknown type counts as a document.
 pub fn after_get(answer: Option<(u16, Option<&str>, &[u8])>) -> FileType {
     let Some((200..=299, mime, bytes)) = answer else {
         return FileType::File;

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::model::FilePart;
 use crate::renew::{RenewalRefusal, RenewedLinks};
 
-/// The place where a file was found; it determines the effect of a failure.
+/// The location of a file. It determines the effect of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceLocation {
     /// The current message: a failure fails the run.
@@ -28,7 +28,7 @@ pub struct FileReference {
     pub identity: String,
     /// The URL that works now.
     pub url: String,
-    /// The object to read instead of the URL, if it is ours.
+    /// Key of the object to read instead of the URL, if this system stores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Name that the uploader gave.
@@ -45,7 +45,7 @@ pub enum UnregisteredReason {
     /// A file of a variable or a form.
     #[error("Invalid workflow {0} file URL")]
     Source(String),
-    /// Something to read that was not registered.
+    /// A file to read that was not registered.
     #[error("File is not registered in the provided context")]
     Read,
     /// A node's file that was not registered.
@@ -60,7 +60,7 @@ pub enum UnregisteredReason {
 #[derive(Clone, Debug, Default)]
 pub struct ReferenceTable {
     renewals: RenewedLinks,
-    kept: Vec<FileReference>,
+    references: Vec<FileReference>,
     by_identity: BTreeMap<String, usize>,
     by_url: BTreeMap<String, usize>,
     warnings: Vec<(String, RenewalRefusal)>,
@@ -83,8 +83,8 @@ impl ReferenceTable {
     ) -> Result<Option<&FileReference>, UnregisteredReason> {
         match self.reference(part) {
             Ok(reference) => {
-                let at = self.keep(reference, part.url.as_deref());
-                Ok(self.kept.get(at))
+                let index = self.keep(reference, part.url.as_deref());
+                Ok(self.references.get(index))
             }
             Err(refusal) => match location {
                 ReferenceLocation::Current => Err(refusal.into()),
@@ -104,14 +104,14 @@ impl ReferenceTable {
         self.find(handle).ok_or(UnregisteredReason::Read)
     }
 
-    /// The same for a node of a workflow.
+    /// Like [`Self::resolve`], with the error for a node of a workflow.
     pub fn resolve_for_node(&self, handle: &str) -> Result<&FileReference, UnregisteredReason> {
         self.find(handle).ok_or(UnregisteredReason::Node)
     }
 
     /// All references, in the order in which they were registered.
     pub fn all(&self) -> &[FileReference] {
-        &self.kept
+        &self.references
     }
 
     /// Names of files of history that are not available, and why.
@@ -124,12 +124,16 @@ impl ReferenceTable {
     /// priority over passed files, and these over the newest of history; the order is kept. `history` is oldest first.
     pub fn child(
         &self,
-        handed: &HandedReferences<'_>,
+        child_files: &ChildFiles<'_>,
         max_files: usize,
     ) -> Result<Self, UnregisteredReason> {
         let mut wanted = Vec::new();
         // In the order of the result. The rank decides which files stay when there are too many (16.3).
-        let groups = [(handed.history, 2), (handed.message, 0), (handed.passed, 1)];
+        let groups = [
+            (child_files.history, 2),
+            (child_files.message, 0),
+            (child_files.passed, 1),
+        ];
         for (files, rank) in groups {
             // Oldest first, numbered from the newest.
             for (age, part) in files.iter().rev().enumerate().rev() {
@@ -174,9 +178,9 @@ impl ReferenceTable {
         let url = part.url.as_deref().unwrap_or_default();
         let known = match &part.key {
             Some(key) => self.by_identity.get(&format!("chat:{key}")),
-            None => self.place(url),
+            None => self.index_of_url(url),
         };
-        if let Some(reference) = known.and_then(|at| self.kept.get(*at)) {
+        if let Some(reference) = known.and_then(|index| self.references.get(*index)) {
             return Ok(Some(reference.clone()));
         }
         let found = match &part.key {
@@ -203,8 +207,11 @@ impl ReferenceTable {
             });
         }
         let url = part.url.as_deref().unwrap_or_default();
-        // An old URL of a stored object is that object and not an external file (16.2).
-        if let Some(known) = self.place(url).and_then(|at| self.kept.get(*at)) {
+        // An old URL of a stored object identifies that object and not an external file (16.2).
+        if let Some(known) = self
+            .index_of_url(url)
+            .and_then(|index| self.references.get(*index))
+        {
             return Ok(known.clone());
         }
         if !address::is_absolute_http(url) || !self.renewals.allows(url) {
@@ -223,8 +230,8 @@ impl ReferenceTable {
         let urls = [Some(reference.url.clone()), old.map(str::to_owned)];
         // The same identity again: one reference, and both URLs lead to it (16.2).
         let at = *self.by_identity.entry(identity).or_insert_with(|| {
-            self.kept.push(reference);
-            self.kept.len() - 1
+            self.references.push(reference);
+            self.references.len() - 1
         });
         for url in urls.into_iter().flatten().filter(|url| !url.is_empty()) {
             self.by_url
@@ -235,7 +242,7 @@ impl ReferenceTable {
         at
     }
 
-    fn place(&self, url: &str) -> Option<&usize> {
+    fn index_of_url(&self, url: &str) -> Option<&usize> {
         self.by_url.get(address::without_fragment(url))
     }
 
@@ -243,14 +250,14 @@ impl ReferenceTable {
         let at = self
             .by_identity
             .get(handle)
-            .or_else(|| self.place(handle))?;
-        self.kept.get(*at)
+            .or_else(|| self.index_of_url(handle))?;
+        self.references.get(*at)
     }
 }
 
 /// The references that a child run gets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HandedReferences<'a> {
+pub struct ChildFiles<'a> {
     /// Files of its own message.
     pub message: &'a [FilePart],
     /// Files that its caller passes.
@@ -374,9 +381,9 @@ mod tests {
         let message = [private("x/a"), external("https://ok.example/new")];
         let child = parent
             .child(
-                &HandedReferences {
+                &ChildFiles {
                     message: &message,
-                    ..HandedReferences::default()
+                    ..ChildFiles::default()
                 },
                 0,
             )
@@ -386,9 +393,9 @@ mod tests {
         let stranger = [private("x/b")];
         let refused = parent
             .child(
-                &HandedReferences {
+                &ChildFiles {
                     message: &stranger,
-                    ..HandedReferences::default()
+                    ..ChildFiles::default()
                 },
                 0,
             )
@@ -399,9 +406,9 @@ mod tests {
         );
         let lenient = parent
             .child(
-                &HandedReferences {
+                &ChildFiles {
                     history: &stranger,
-                    ..HandedReferences::default()
+                    ..ChildFiles::default()
                 },
                 0,
             )
@@ -422,13 +429,13 @@ mod tests {
             urls(&["m1"]),
             urls(&["p1", "p2"]),
         );
-        let handed = HandedReferences {
+        let files = ChildFiles {
             message: &message,
             passed: &passed,
             history: &history,
         };
         let names = |limit: usize| -> Vec<String> {
-            let child = references().child(&handed, limit).unwrap();
+            let child = references().child(&files, limit).unwrap();
             child
                 .all()
                 .iter()

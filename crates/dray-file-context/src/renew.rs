@@ -37,10 +37,10 @@ impl StoreScope {
 
     /// Whether a key is below one of the directories. False for a key with an empty, `.` or `..` segment, a backslash
     /// or a control character.
-    pub fn holds(&self, key: &str) -> bool {
+    pub fn contains(&self, key: &str) -> bool {
         is_plain(key)
             && self.folders.iter().any(|folder| {
-                // A scope that was read from JSON did not go through `of`.
+                // A scope that was read from JSON was not normalised by `of`.
                 let folder = folder.trim_end_matches('/');
                 let rest = key
                     .strip_prefix(folder)
@@ -65,8 +65,8 @@ pub struct RenewedLinks {
     /// Objects that belong to this conversation. Absent means that the caller checked already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<StoreScope>,
-    /// Key to fresh URL; null or absent when it could not be signed. Good for
-    /// [`crate::limits::SIGNED_URL_TTL`] at most.
+    /// Key to fresh URL; null or absent when it could not be signed. Valid for [`crate::limits::SIGNED_URL_TTL`] at
+    /// most.
     #[serde(default)]
     pub signed: BTreeMap<String, Option<String>>,
     /// Hosts of external files that may be fetched; `*.example.com` means every host below. Absent means all.
@@ -99,7 +99,11 @@ impl RenewedLinks {
     /// The fresh URL of a key.
     pub fn url(&self, key: &str) -> Result<&str, RenewalRefusal> {
         // The scope is checked first, so that a refusal reveals nothing about objects of others.
-        if self.scope.as_ref().is_some_and(|scope| !scope.holds(key)) {
+        if self
+            .scope
+            .as_ref()
+            .is_some_and(|scope| !scope.contains(key))
+        {
             return Err(RenewalRefusal::Scope);
         }
         if self.invalid.contains(key) {
@@ -116,14 +120,14 @@ impl RenewedLinks {
         allows_host(self.allowed_hosts.as_deref(), url)
     }
 
-    /// The keys among these that should be signed: each once, and none of other conversations.
-    pub fn wanted<'a>(
+    /// Returns the keys that have to be signed: each once, and none outside the scope.
+    pub fn keys_to_sign<'a>(
         scope: Option<&StoreScope>,
         keys: impl IntoIterator<Item = &'a str>,
     ) -> Vec<String> {
         let mut seen = BTreeSet::new();
         keys.into_iter()
-            .filter(|key| scope.is_none_or(|scope| scope.holds(key)))
+            .filter(|key| scope.is_none_or(|scope| scope.contains(key)))
             .filter(|key| seen.insert(*key))
             .map(str::to_owned)
             .collect()
@@ -157,7 +161,7 @@ mod tests {
     #[test]
     fn r_15_a_scope_holds_its_own_objects_alone() {
         let scope = StoreScope::of_chat("app", "user", "chat");
-        assert!(scope.holds("chat/app/user/chat/a.pdf"));
+        assert!(scope.contains("chat/app/user/chat/a.pdf"));
         for key in [
             "chat/app/user/chat2/a.pdf",
             "chat/app/user/chat",
@@ -168,12 +172,12 @@ mod tests {
             "/chat/app/user/chat/a.pdf",
             "",
         ] {
-            assert!(!scope.holds(key), "{key}");
+            assert!(!scope.contains(key), "{key}");
         }
-        assert!(!StoreScope::of_chat("app", "user", "../x").holds("chat/app/user/x/a.pdf"));
-        assert!(!StoreScope::of_chat("", "user", "chat").holds("chat//user/chat/a"));
+        assert!(!StoreScope::of_chat("app", "user", "../x").contains("chat/app/user/x/a.pdf"));
+        assert!(!StoreScope::of_chat("", "user", "chat").contains("chat//user/chat/a"));
         let stored: StoreScope = serde_json::from_str("[\"\", \"a/\"]").unwrap();
-        assert!(stored.holds("a/b") && !stored.holds("b"));
+        assert!(stored.contains("a/b") && !stored.contains("b"));
     }
 
     #[test]
@@ -181,7 +185,7 @@ mod tests {
         let scope = StoreScope::of(["mine".to_owned()]);
         let keys = ["mine/a", "other/b", "mine/a", "mine/c"];
         assert_eq!(
-            RenewedLinks::wanted(Some(&scope), keys),
+            RenewedLinks::keys_to_sign(Some(&scope), keys),
             ["mine/a", "mine/c"]
         );
         let renewals = RenewedLinks {

@@ -158,6 +158,6 @@ impl ContextRequest {
             // Files of a node's input are not parts of the message; only this list has them.
             keys.extend(item.attachments.iter().filter_map(|one| one.key.clone()));
         }
-        RenewedLinks::wanted(scope, keys.iter().map(String::as_str))
+        RenewedLinks::keys_to_sign(scope, keys.iter().map(String::as_str))
     }
 }

@@ -151,13 +151,13 @@ pub fn substitute_ids(
         });
         known.clone()
     });
-    let of = |wanted: bool| -> Vec<String> {
-        let ids = fresh.iter().filter(|(_, url)| url.is_some() == wanted);
+    let ids_where = |is_replaced: bool| -> Vec<String> {
+        let ids = fresh.iter().filter(|(_, url)| url.is_some() == is_replaced);
         ids.map(|(id, _)| id.clone()).collect()
     };
     SubstitutedArguments {
-        replaced: of(true),
-        unresolved: of(false),
+        replaced: ids_where(true),
+        unresolved: ids_where(false),
         value,
     }
 }
@@ -168,7 +168,7 @@ pub fn substitute_ids(
 pub struct SubstituteRequest {
     /// Arguments from the tool's configuration.
     pub configured: Map<String, Value>,
-    /// Arguments from the model, which win.
+    /// Arguments from the model, which override the configured ones.
     pub arguments: Map<String, Value>,
     /// The files of the conversation, from [`crate::BuiltContext::catalog`].
     pub catalog: FileCatalog,

@@ -32,7 +32,7 @@ pub enum ReferenceScope {
 pub struct ReferenceSlot {
     /// Range of the string literal in the text, quotes included.
     pub range: Range<usize>,
-    /// Name of the top-level argument it belongs to.
+    /// Name of the top-level argument that contains the string.
     pub parameter: String,
     /// JSON pointer (RFC 6901) of the value.
     pub pointer: String,
@@ -126,17 +126,17 @@ impl From<&ArgumentsError> for Fault {
 /// Checks the arguments and lists the strings that begin like references, in order of appearance.
 pub fn find_slots(
     arguments: &[u8],
-    reach: ReferenceScope,
+    scope: ReferenceScope,
 ) -> Result<Vec<ReferenceSlot>, ArgumentsError> {
     let text = std::str::from_utf8(arguments).map_err(|_| ArgumentsError::NotUtf8)?;
-    // Checked completely before the walk, which requires valid JSON, and without building values.
+    // The walk requires valid JSON. `IgnoredAny` checks the complete text without building values.
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         return Err(ArgumentsError::Syntax {
             line: error.line(),
             column: error.column(),
         });
     }
-    walk::ArgumentWalker::new(text, reach).run()
+    walk::ArgumentWalker::new(text, scope).run()
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Standard base64 of a stream (quickapps 30.3, R7; RFC 4648 section 4): with padding, without line breaks.
 //!
-//! It keeps at most two bytes between chunks, so memory does not grow with the file.
+//! The encoder keeps at most two bytes between chunks, so memory does not grow with the file.
 
 use base64_simd::STANDARD;
 
-/// Encodes chunks of any size into the same text that one chunk would give.
+/// Encodes chunks of any size. The text is the same as for one chunk with all bytes.
 #[derive(Debug, Default)]
 pub struct Base64Stream {
     carry: Vec<u8>,
@@ -15,8 +15,8 @@ impl Base64Stream {
     pub fn push(&mut self, chunk: &[u8], out: &mut String) {
         let mut rest = chunk;
         if !self.carry.is_empty() {
-            let wanted = (3 - self.carry.len()).min(chunk.len());
-            let (head, after) = chunk.split_at_checked(wanted).unwrap_or((chunk, &[]));
+            let missing = (3 - self.carry.len()).min(chunk.len());
+            let (head, after) = chunk.split_at_checked(missing).unwrap_or((chunk, &[]));
             self.carry.extend_from_slice(head);
             rest = after;
             if self.carry.len() < 3 {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vectors_of_rfc_4648_section_10() {
+    fn encodes_the_vectors_of_rfc_4648_section_10() {
         for (content, expected) in [
             ("", ""),
             ("f", "Zg=="),

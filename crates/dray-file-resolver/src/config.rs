@@ -27,7 +27,7 @@ pub struct Config {
     pub dial_ca_file: Option<PathBuf>,
     /// Time to connect to DIAL Core, TLS included. Default `5s`.
     pub dial_connect_timeout: Period,
-    /// Longest silence of DIAL Core in the middle of an answer. Default `30s`.
+    /// Longest silence of DIAL Core in the middle of a response. Default `30s`.
     pub dial_read_timeout: Period,
     /// Most bytes of one file when the app sets no limit. Default `10MiB`.
     pub default_size_limit: ByteSize,
@@ -43,10 +43,10 @@ pub struct Config {
     pub work_deadline: Period,
     /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
     pub link_lifetime: Period,
-    /// How long a file that one tool call of a request loaded is there for the request's other tool calls, at most
+    /// How long a file that one tool call of a request loaded is available to the request's other tool calls, at most
     /// `1h`; `0s` loads for each call. Default `10m`.
     pub download_lifetime: Period,
-    /// Most files that are remembered in that way. Default 4096.
+    /// Most files that are kept in this way. Default 4096.
     pub download_entries: usize,
     /// Reading documents.
     pub reading: ReadingConfig,
@@ -54,7 +54,7 @@ pub struct Config {
     pub tenants: BTreeMap<String, TenantCredentials>,
 }
 
-/// What work of one tenant shows DIAL Core.
+/// Credentials that the work of one tenant sends to DIAL Core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TenantCredentials {
@@ -114,29 +114,29 @@ impl Section for Config {
         let mut problems = self.endpoint_problems();
         problems.extend(self.download_problems());
         problems.extend(self.reading.problems());
-        let mut unless = |right: bool, field: &str, message: &str| {
-            if !right {
+        let mut require = |is_valid: bool, field: &str, message: &str| {
+            if !is_valid {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
         // A limit of zero would refuse every file.
         let is_set = |size: ByteSize| size > ByteSize::default();
-        unless(
+        require(
             is_set(self.default_size_limit),
             "default_size_limit",
             "must be above 0",
         );
-        unless(
+        require(
             self.max_size_limit >= self.default_size_limit,
             "max_size_limit",
             "must be at least default_size_limit",
         );
-        unless(
+        require(
             is_set(self.max_arguments) && self.max_arguments <= ByteSize::mib(64),
             "max_arguments",
             "must be 1B to 64MiB",
         );
-        unless(
+        require(
             (1..=1024).contains(&self.max_references),
             "max_references",
             "must be 1 to 1024",
@@ -145,27 +145,27 @@ impl Section for Config {
             ("tool_timeout", self.tool_timeout),
             ("work_deadline", self.work_deadline),
         ] {
-            let right = period > Period::default() && period <= ONE_HOUR;
-            unless(right, field, "must be above 0 and at most 1h");
+            let is_valid = period > Period::default() && period <= ONE_HOUR;
+            require(is_valid, field, "must be above 0 and at most 1h");
         }
-        unless(
+        require(
             (Period::secs(300)..=Period::secs(7 * 86_400)).contains(&self.link_lifetime),
             "link_lifetime",
             "must be 5m to 7d",
         );
         for (tenant, credentials) in &self.tenants {
             let field = format!("tenants.{tenant}");
-            unless(
+            require(
                 TenantId::new(tenant.as_str()).is_ok(),
                 &field,
                 "is not a tenant's name",
             );
-            unless(
-                // Here and not at the first request of that tenant.
+            require(
+                // Checked at the start; otherwise the first request of that tenant would fail.
                 is_header_value(&credentials.api_key)
                     && is_header_value(&credentials.authorization),
                 &field,
-                "must hold values that can stand in a header",
+                "must have values that are valid in a header",
             );
         }
         problems
@@ -234,7 +234,7 @@ impl Config {
         }
     }
 
-    /// The credentials that work of `tenant` shows DIAL Core; empty when the operator configured none for it.
+    /// The credentials that the work of `tenant` sends to DIAL Core; empty when the operator configured none for it.
     pub fn credentials(&self, tenant: &TenantId) -> CallerCredentials {
         match self.tenants.get(tenant.as_str()) {
             Some(TenantCredentials {
@@ -357,9 +357,9 @@ mod tests {
             authorization: Secret::default(),
         };
         config.tenants.insert("acme".to_owned(), credentials);
-        let of = |tenant: &str| config.credentials(&TenantId::new(tenant).unwrap());
-        assert_eq!(of("acme").api_key.expose(), "hunter2");
-        assert_eq!(of("other"), CallerCredentials::default());
+        let credentials_of = |tenant: &str| config.credentials(&TenantId::new(tenant).unwrap());
+        assert_eq!(credentials_of("acme").api_key.expose(), "hunter2");
+        assert_eq!(credentials_of("other"), CallerCredentials::default());
         assert!(
             !format!("{config:?} {}", serde_json::to_string(&config).unwrap()).contains("hunter2")
         );

@@ -41,9 +41,9 @@ pub struct CallerCredentials {
 pub struct DialFile {
     download: FileDownload,
     media_type: String,
-    stated: Option<u64>,
+    stated_bytes: Option<u64>,
     limit: ByteSize,
-    read: u64,
+    read_bytes: u64,
 }
 
 /// Makes the client for the DIAL Core at `url`.
@@ -53,7 +53,8 @@ pub struct DialFile {
 /// [`dray_dial::ErrorKind::Request`] when the URL or the file of authorities is not usable.
 pub(crate) fn dial_client(url: &str, config: &Config) -> Result<DialClient, dray_dial::Error> {
     DialClient::new(DialOptions {
-        // They replace the public ones, so that an operator with a private authority sends keys only to its hosts.
+        // The authorities of the file replace the public ones, so that an operator with a private authority sends keys
+        // only to its hosts.
         authorities: config
             .dial_ca_file
             .clone()
@@ -79,18 +80,18 @@ impl DialFile {
         limit: ByteSize,
     ) -> Result<Self, DialError> {
         let caller = to_caller(credentials)?;
-        let failed = |error| DialError::from_client(error, limit);
-        let metadata = client.metadata(&caller, file).await.map_err(failed)?;
+        let to_error = |error| DialError::from_client(error, limit);
+        let metadata = client.metadata(&caller, file).await.map_err(to_error)?;
         if metadata.is_folder() {
             return Err(DialError::Folder);
         }
-        let stated = metadata.content_length;
-        if let Some(size) = stated.filter(|size| *size > limit.as_u64()) {
+        let stated_bytes = metadata.content_length;
+        if let Some(size) = stated_bytes.filter(|size| *size > limit.as_u64()) {
             return Err(DialError::TooLarge { size, limit });
         }
         // Metadata may be older than the file, so the limit is applied again to the bytes that are read.
         let download = client.download(&caller, file, limit.as_u64()).await;
-        let download = download.map_err(failed)?;
+        let download = download.map_err(to_error)?;
         let media_type = download
             .media_type
             .as_ref()
@@ -98,9 +99,9 @@ impl DialFile {
         Ok(Self {
             media_type: media_type_label(media_type.map_or("", String::as_str)),
             download,
-            stated,
+            stated_bytes,
             limit,
-            read: 0,
+            read_bytes: 0,
         })
     }
 
@@ -115,13 +116,13 @@ impl DialFile {
         let chunk = self.download.next().await;
         match chunk.map_err(|error| DialError::from_client(error, self.limit))? {
             Some(chunk) => {
-                self.read = self.read.saturating_add(chunk.len() as u64);
+                self.read_bytes = self.read_bytes.saturating_add(chunk.len() as u64);
                 Ok(Some(chunk))
             }
-            None => match self.stated {
-                Some(stated) if stated != self.read => Err(DialError::LengthMismatch {
+            None => match self.stated_bytes {
+                Some(stated) if stated != self.read_bytes => Err(DialError::LengthMismatch {
                     stated,
-                    read: self.read,
+                    read: self.read_bytes,
                 }),
                 _ => Ok(None),
             },
@@ -144,7 +145,7 @@ fn to_caller(credentials: &CallerCredentials) -> Result<Caller, DialError> {
     })
 }
 
-/// Makes a label from a media type; empty if it is not short printable ASCII.
+/// Returns the media type, or empty text if it is longer than [`MAX_MEDIA_TYPE_BYTES`] or not printable ASCII.
 fn media_type_label(media_type: &str) -> String {
     let is_label = media_type.len() <= MAX_MEDIA_TYPE_BYTES
         && media_type.bytes().all(|byte| (0x20..0x7f).contains(&byte));

@@ -89,8 +89,8 @@ impl DownloadKey {
         }
     }
 
-    /// Whether replicas may share it. DIAL checks permissions per caller, so its files stay in the process that loaded
-    /// them. Files that a call loads for itself are not shared.
+    /// Returns whether replicas may share the download. DIAL checks permissions per caller, so files of DIAL stay in
+    /// the process that loaded them. Files that a call loads for itself are not shared.
     fn is_shared(&self) -> bool {
         matches!(self.target, LoadTarget::External(_)) && self.scope != DownloadScope::Call
     }
@@ -127,7 +127,7 @@ struct DownloadMap {
 #[derive(Debug)]
 struct DownloadEntry {
     cell: Arc<OnceCell<KeptDownload>>,
-    used: u64,
+    last_used: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -165,8 +165,8 @@ impl DownloadIndex {
         }))
     }
 
-    /// Returns whether anything is kept.
-    pub fn is_on(&self) -> bool {
+    /// Returns whether downloads are kept; a lifetime of zero disables that.
+    pub fn is_enabled(&self) -> bool {
         self.0.limits.lifetime > Period::default()
     }
 
@@ -231,13 +231,13 @@ impl DownloadIndex {
         let now = self.0.clock.now_ms();
         let mut index = self.lock();
         index.lookups += 1;
-        let used = index.lookups;
+        let last_used = index.lookups;
         let entry = index.entries.entry(key).or_insert_with(|| DownloadEntry {
             cell: Arc::default(),
-            used,
+            last_used,
         });
-        entry.used = used;
-        // A new cell: callers with the old cell still get the file for which they waited.
+        entry.last_used = last_used;
+        // A new cell replaces an expired one. Callers with the old cell still get the file for which they waited.
         if entry.cell.get().is_some_and(|kept| kept.ends_at_ms <= now) {
             entry.cell = Arc::default();
         }
@@ -256,9 +256,11 @@ impl DownloadIndex {
         let mut kept: Vec<_> = index
             .entries
             .iter()
-            .filter_map(|(key, entry)| Some((entry.used, entry.cell.get()?.inline_bytes(), key)))
+            .filter_map(|(key, entry)| {
+                Some((entry.last_used, entry.cell.get()?.inline_bytes(), key))
+            })
             .collect();
-        kept.sort_unstable_by_key(|(used, ..)| *used);
+        kept.sort_unstable_by_key(|(last_used, ..)| *last_used);
         let mut bytes: usize = kept.iter().map(|(_, bytes, _)| bytes).sum();
         let mut count = kept.len();
         let mut dropped = Vec::new();

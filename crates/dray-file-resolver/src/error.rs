@@ -67,7 +67,7 @@ pub enum ResolveError {
     #[error("a loaded file cannot be read back")]
     Stored(#[source] ReadError),
     /// The resolved arguments, or a loaded file, cannot be stored.
-    #[error("the store did not take the bytes")]
+    #[error("the store did not accept the bytes")]
     Store(#[source] PutError),
     /// No link could be made for the resolved arguments.
     #[error("no link could be made")]

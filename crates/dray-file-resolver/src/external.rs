@@ -1,7 +1,7 @@
 //! Loads files from outside, through the egress-fetcher (quickapps 33.7, 34; R1).
 //!
-//! This is the only way from here to an address that an agent chose, and it opens no connection: it calls over the
-//! bus.
+//! Only this module of the crate reaches addresses that an agent chose. It opens no connection: the egress-fetcher
+//! does, which is called over the bus.
 
 use dray_bus::{Bus, CallError, Meta};
 use dray_guard::Code;

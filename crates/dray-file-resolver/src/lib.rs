@@ -7,7 +7,7 @@
 //!
 //! - [`arguments`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
 //! - [`dial`], [`external`]: the two sources of files.
-//! - [`downloads`]: files that were loaded a moment ago.
+//! - [`downloads`]: files that were loaded recently.
 //! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its result.
 //! - [`reading`]: documents for an agent to read, and the files of a conversation.
 //! - [`service`], [`config`], [`metrics`]: the service around it.

@@ -55,7 +55,7 @@ pub struct LoadedFile {
     pub media_type: String,
 }
 
-/// A file that could not be loaded, by who can do something about it.
+/// Why a file could not be loaded, and whether the model can correct that.
 #[derive(Debug)]
 pub enum LoadError {
     /// The model can correct the argument; the fault's message explains how.
@@ -78,14 +78,14 @@ pub struct FileLoader {
     dial: Option<DialClient>,
     scope: LoadScope,
     downloads: DownloadIndex,
-    shared_by: DownloadScope,
+    sharing_scope: DownloadScope,
 }
 
 impl FileLoader {
     /// Creates a loader without sharing.
     pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: LoadScope) -> Self {
         let limits = DownloadLimits {
-            // For as long as the call: the index is dropped with the loader.
+            // Entries live as long as the call, because the index is dropped with the loader.
             lifetime: Period::secs(u64::from(u32::MAX)),
             max_entries: usize::MAX,
         };
@@ -95,23 +95,23 @@ impl FileLoader {
             dial,
             scope,
             downloads: DownloadIndex::new(Clock::system(), limits),
-            shared_by: DownloadScope::Call,
+            sharing_scope: DownloadScope::Call,
         }
     }
 
     /// Shares the downloads of others. A disabled index does not change the loader.
     #[must_use]
-    pub fn sharing(mut self, downloads: &DownloadIndex, shared_by: DownloadScope) -> Self {
-        if downloads.is_on() {
+    pub fn sharing(mut self, downloads: &DownloadIndex, sharing_scope: DownloadScope) -> Self {
+        if downloads.is_enabled() {
             self.downloads = downloads.clone();
-            self.shared_by = shared_by;
+            self.sharing_scope = sharing_scope;
         }
         self
     }
 
     /// Opens a file that this call uses once. It is not stored unless other calls share it.
     pub async fn open_once(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
-        if self.shared_by != DownloadScope::Call {
+        if self.sharing_scope != DownloadScope::Call {
             return self.open(target).await;
         }
         match target {
@@ -124,7 +124,7 @@ impl FileLoader {
     /// Opens a file that is used more than once: the first caller loads it, and all of them read it back.
     pub async fn open(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
         match self.reopen(self.load(target).await?).await {
-            // The store removed it earlier than the index forgot it: it is loaded again, once.
+            // The store removed the bytes before the index removed the entry, so the file is loaded again, once.
             Err(LoadError::Failed(ResolveError::Stored(ReadError::Missing))) => {
                 self.downloads.forget(&self.key(target)).await;
                 self.reopen(self.load(target).await?).await
@@ -170,7 +170,7 @@ impl FileLoader {
         let scope = &self.scope;
         DownloadKey::new(
             scope.tenant.clone(),
-            self.shared_by.clone(),
+            self.sharing_scope.clone(),
             target.clone(),
             scope.limit,
             (&scope.credentials, scope.fetch.app_policy.as_ref()),
@@ -200,12 +200,12 @@ impl FileLoader {
 
     /// Keeps a small file in memory and sends a larger one to the store.
     async fn spool(&self, mut source: FileSource) -> Result<LoadedFile, LoadError> {
-        let mut held = BytesMut::new();
+        let mut buffered = BytesMut::new();
         let mut writer = None;
         while let Some(chunk) = source.next().await? {
-            // Only while everything fits: once a writer exists, all bytes go to it in order.
-            if writer.is_none() && held.len() + chunk.len() <= INLINE_LIMIT {
-                held.extend_from_slice(&chunk);
+            // Only while everything fits: once a writer exists, it gets all bytes in order.
+            if writer.is_none() && buffered.len() + chunk.len() <= INLINE_LIMIT {
+                buffered.extend_from_slice(&chunk);
                 continue;
             }
             let scope = &self.scope;
@@ -215,13 +215,13 @@ impl FileLoader {
                     .writer(&scope.tenant, &scope.operation, scope.epoch)
                     .deadline(scope.deadline)
             });
-            for bytes in [held.split().freeze(), chunk] {
+            for bytes in [buffered.split().freeze(), chunk] {
                 writer.write(bytes).await.map_err(ResolveError::Store)?;
             }
         }
         let summary = source.summary();
         let content = match writer {
-            None => ContentSource::Inline(Bytes::from(held)),
+            None => ContentSource::Inline(Bytes::from(buffered)),
             Some(writer) => {
                 let label = ArtifactLabel::new(summary.media_type.as_str(), "");
                 ContentSource::Claim(writer.finish(label).await.map_err(ResolveError::Store)?)

@@ -85,10 +85,10 @@ impl ResolverMetrics {
             .arguments
             .as_ref()
             .and_then(|content| content.body.as_ref());
-        let way = match body {
+        let placement = match body {
             Some(v1::content::Body::Claim(_)) => "claim",
             Some(v1::content::Body::Inline(_)) | None => "inline",
         };
-        self.results.add(1, &[KeyValue::new("way", way)]);
+        self.results.add(1, &[KeyValue::new("way", placement)]);
     }
 }

@@ -20,12 +20,12 @@ pub struct ArgumentsOutput<'a> {
     epoch: u64,
     deadline: Deadline,
     inline_limit: usize,
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     writer: Option<ArtifactWriter>,
 }
 
 impl<'a> ArgumentsOutput<'a> {
-    /// Starts an output that goes to the store when it grows past `inline_limit` bytes.
+    /// Starts an output that moves to the store when it grows beyond `inline_limit` bytes.
     pub fn new(
         store: &'a Store,
         tenant: &'a TenantId,
@@ -41,7 +41,7 @@ impl<'a> ArgumentsOutput<'a> {
             epoch,
             deadline,
             inline_limit,
-            held: Vec::new(),
+            buffered: Vec::new(),
             writer: None,
         }
     }
@@ -51,8 +51,8 @@ impl<'a> ArgumentsOutput<'a> {
         if bytes.is_empty() {
             return Ok(());
         }
-        if self.writer.is_none() && self.held.len() + bytes.len() <= self.inline_limit {
-            self.held.extend_from_slice(&bytes);
+        if self.writer.is_none() && self.buffered.len() + bytes.len() <= self.inline_limit {
+            self.buffered.extend_from_slice(&bytes);
             return Ok(());
         }
         let writer = self.writer.get_or_insert_with(|| {
@@ -60,10 +60,10 @@ impl<'a> ArgumentsOutput<'a> {
                 .writer(self.tenant, self.operation, self.epoch)
                 .deadline(self.deadline)
         });
-        let held = std::mem::take(&mut self.held);
-        if !held.is_empty() {
+        let buffered = std::mem::take(&mut self.buffered);
+        if !buffered.is_empty() {
             // The buffered bytes are the beginning of the stored object.
-            writer.write(held.into()).await?;
+            writer.write(buffered.into()).await?;
         }
         writer.write(bytes).await
     }
@@ -71,7 +71,7 @@ impl<'a> ArgumentsOutput<'a> {
     /// Ends the output and returns its content, inline or as a claim.
     pub async fn finish(self) -> Result<ContentSource, PutError> {
         match self.writer {
-            None => Ok(ContentSource::Inline(self.held.into())),
+            None => Ok(ContentSource::Inline(self.buffered.into())),
             Some(writer) => {
                 let claim = writer.finish(ArtifactLabel::new(MEDIA_TYPE, "")).await?;
                 Ok(ContentSource::Claim(claim))

@@ -72,7 +72,7 @@ pub struct ResolveJob {
     /// Credentials for requests to DIAL.
     pub credentials: CallerCredentials,
     /// Sizes that the reply has to fit.
-    pub room: ReplyLimits,
+    pub reply_limits: ReplyLimits,
 }
 
 /// The outcome of a tool call.
@@ -131,13 +131,13 @@ impl ToolCallResolver {
             .ok_or(dray_proto::convert::InvalidMessage::Missing("arguments"))
             .and_then(ContentSource::try_from)
             .map_err(ResolveError::Request)?;
-        let text = self.read(job, &content, deadline).await?;
-        let reach = if job.options.nested {
+        let text = self.read_arguments(job, &content, deadline).await?;
+        let scope = if job.options.nested {
             ReferenceScope::Nested
         } else {
             ReferenceScope::TopLevel
         };
-        let slots = arguments::find_slots(&text, reach).map_err(ResolveError::Arguments)?;
+        let slots = arguments::find_slots(&text, scope).map_err(ResolveError::Arguments)?;
         let limit = self.limits.max_references;
         if slots.len() > limit {
             let count = slots.len();
@@ -146,7 +146,7 @@ impl ToolCallResolver {
         // The arguments are returned unchanged, without a copy through the output.
         if slots.is_empty() {
             return self
-                .fit(
+                .fit_reply(
                     job,
                     v1::ResolvedArguments {
                         arguments: Some(content.into()),
@@ -157,11 +157,12 @@ impl ToolCallResolver {
         }
         let planned = plan::plan_slots(slots, self.dial.as_ref().map(DialClient::origin));
         let loader = self.loader(job, deadline, tool_timeout);
-        self.write(job, deadline, &text, &planned, &loader).await
+        self.write_arguments(job, deadline, &text, &planned, &loader)
+            .await
     }
 
     /// Reads the text of the arguments, at most as long as the operator allows.
-    async fn read(
+    async fn read_arguments(
         &self,
         job: &ResolveJob,
         content: &ContentSource,
@@ -219,14 +220,14 @@ impl ToolCallResolver {
         match job.options.request.as_str() {
             "" => loader,
             request => {
-                let shared_by = DownloadScope::Request(request.to_owned());
-                loader.sharing(&self.downloads, shared_by)
+                let sharing_scope = DownloadScope::Request(request.to_owned());
+                loader.sharing(&self.downloads, sharing_scope)
             }
         }
     }
 
     /// Copies the text and fills every slot. The first failure discards the written output.
-    async fn write(
+    async fn write_arguments(
         &self,
         job: &ResolveJob,
         deadline: Deadline,
@@ -237,7 +238,7 @@ impl ToolCallResolver {
         let Meta {
             tenant, operation, ..
         } = &job.meta;
-        let inline = job.room.inline;
+        let inline = job.reply_limits.inline;
         let mut output =
             ArgumentsOutput::new(&self.store, tenant, operation, job.epoch, deadline, inline);
         let mut files = Vec::with_capacity(planned.len());
@@ -256,7 +257,7 @@ impl ToolCallResolver {
                 Err(LoadError::Correctable(fault)) => {
                     let tool = reply::shown_name(&job.tool);
                     tracing::info!(tool, detail = fault.detail, "argument cannot be used");
-                    // Waited for: a dropped output is removed only in the background.
+                    // Waits until the output is removed; dropping it would remove it only in the background.
                     output.abort().await;
                     return Ok(ResolveOutcome::Invalid(invalid_parameter(slot, fault)));
                 }
@@ -271,7 +272,7 @@ impl ToolCallResolver {
             .await
             .map_err(ResolveError::Store)?;
         let arguments = output.finish().await.map_err(ResolveError::Store)?;
-        self.fit(
+        self.fit_reply(
             job,
             v1::ResolvedArguments {
                 arguments: Some(arguments.into()),
@@ -283,7 +284,7 @@ impl ToolCallResolver {
     }
 
     /// Ensures that the reply fits its message: if it does not, inline arguments are moved to the store.
-    async fn fit(
+    async fn fit_reply(
         &self,
         job: &ResolveJob,
         mut resolved: v1::ResolvedArguments,
@@ -294,9 +295,9 @@ impl ToolCallResolver {
             }) => Some(bytes.clone()),
             _ => None,
         };
-        let is_too_large = resolved.encoded_len() > job.room.message;
+        let is_too_large = resolved.encoded_len() > job.reply_limits.message;
         if let Some(bytes) = inline
-            && (is_too_large || bytes.len() > job.room.inline)
+            && (is_too_large || bytes.len() > job.reply_limits.inline)
         {
             let Meta {
                 tenant, operation, ..
@@ -307,7 +308,7 @@ impl ToolCallResolver {
                 Some(ContentSource::Claim(claim.map_err(ResolveError::Store)?).into());
         }
         // No other part can be moved to the store: the list of files alone is too long.
-        if resolved.encoded_len() > job.room.message {
+        if resolved.encoded_len() > job.reply_limits.message {
             return Err(ResolveError::AnswerTooLarge);
         }
         self.metrics.resolved(&resolved);

@@ -25,8 +25,8 @@ use crate::metrics::ResolverMetrics;
 use crate::reading::ReadingContext;
 use crate::resolver::{ReplyLimits, ResolveJob, ResolveOutcome, ToolCallResolver};
 
-/// Sizes that resolved arguments have to fit, in replies and in events: a message less room for headers, names and a
-/// link (messaging-reliability E-3).
+/// Sizes that resolved arguments have to fit, in replies and in events: a message without the space for headers, names
+/// and a link (messaging-reliability E-3).
 const REPLY_LIMITS: ReplyLimits = ReplyLimits {
     inline: INLINE_LIMIT,
     message: MESSAGE_LIMIT - 32 * 1024,
@@ -56,7 +56,7 @@ impl Service for FileResolver {
                 None
             }
             Some(url) => Some(dial_client(url, &config).map_err(|error| {
-                StartError::with_source("the DIAL client cannot be made", error)
+                StartError::with_source("could not create the DIAL client", error)
             })?),
         };
         let reading = ReadingContext::start(&config.reading, cx, dial.clone())?;
@@ -142,8 +142,8 @@ impl FileResolver {
             tool,
             arguments,
             options: options.unwrap_or_default(),
-            credentials: credentials.map(own_credentials).unwrap_or_default(),
-            room: REPLY_LIMITS,
+            credentials: credentials.map(caller_credentials).unwrap_or_default(),
+            reply_limits: REPLY_LIMITS,
         };
         let outcome = match self.resolver.resolve(job).await {
             Ok(ResolveOutcome::Resolved(resolved)) if presign => {
@@ -223,7 +223,7 @@ impl FileResolver {
     }
 }
 
-pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> CallerCredentials {
+pub(crate) fn caller_credentials(credentials: v1::DialCredentials) -> CallerCredentials {
     let v1::DialCredentials {
         api_key,
         authorization,

@@ -122,7 +122,7 @@ impl FileSource {
     }
 }
 
-/// Sorts a failure of DIAL: one that another file avoids, or one that the model cannot do anything about.
+/// Decides whether a failure of DIAL is for the model, which can name another file, or ends the call.
 pub(crate) fn from_dial(error: dial::DialError, file: DisplayName) -> LoadError {
     if error.is_correctable() {
         tracing::info!(%file, reason = %error, "file cannot be used");

@@ -12,7 +12,7 @@ mod decode;
 
 use decode::TextDecoder;
 
-/// Bytes that are judged before any text is given out.
+/// Bytes that are checked before any text is returned.
 pub const SNIFF_BYTES: usize = 8 * 1024;
 
 /// Starts of files that are never text, with the name for the message. The first five are wire format. All except
@@ -40,7 +40,7 @@ const BINARY_SIGNATURES: [(&[u8], &str); 15] = [
 #[error("not text: {0}")]
 pub struct BinaryContent(pub &'static str);
 
-/// One file on its way to text.
+/// Decodes and checks one file while it streams.
 #[derive(Debug, Default)]
 pub struct TextStream {
     head: Vec<u8>,
@@ -74,11 +74,12 @@ impl TextStream {
         self.tally.judge()
     }
 
-    /// Judges the head and starts decoding.
+    /// Checks the head and starts decoding.
     fn open(&mut self, text: &mut String) -> Result<(), BinaryContent> {
         let head = std::mem::take(&mut self.head);
         for (signature, name) in BINARY_SIGNATURES {
-            // Before decoding: most signatures are also invalid UTF-8, which alone would only be replaced.
+            // Signatures are checked before decoding, which would only replace the invalid UTF-8 that most of them
+            // contain.
             if head.starts_with(signature) {
                 return Err(BinaryContent(name));
             }

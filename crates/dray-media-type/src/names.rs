@@ -2,7 +2,7 @@
 
 /// Bytes of an unknown type.
 pub const OCTET_STREAM: &str = "application/octet-stream";
-/// PDF, also when something is before its mark.
+/// PDF, also with other bytes before its signature.
 pub const PDF: &str = "application/pdf";
 /// Rich text, by the bytes `{\rtf`.
 pub const RTF: &str = "application/rtf";
@@ -92,7 +92,7 @@ pub const OPEN_DOCUMENT: &[&str] = &[
     "application/vnd.oasis.opendocument.base",
     "application/vnd.oasis.opendocument.database",
 ];
-/// Open document text in one XML file; a text that is converted like its packed kin.
+/// Open document text in one XML file; a text that is converted like the packed form.
 pub const FODT: &str = "application/vnd.oasis.opendocument.text-flat-xml";
 /// Open document spreadsheet in one XML file.
 pub const FODS: &str = "application/vnd.oasis.opendocument.spreadsheet-flat-xml";

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_extension_and_no_type_stands_twice() {
+    fn each_extension_and_each_type_appears_once() {
         let (mut extensions, mut types) = (BTreeSet::new(), BTreeSet::new());
         for (media_type, endings, others) in rows() {
             for extension in *endings {

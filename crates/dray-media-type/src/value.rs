@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn no_type_is_of_no_pattern_and_a_family_ends_at_its_slash() {
+    fn a_missing_type_matches_no_pattern_and_a_family_ends_at_its_slash() {
         assert!(
             matches_pattern(Some("image/png"), "*/*")
                 && matches_pattern(Some("Image/PNG"), "image/*")

@@ -1,5 +1,5 @@
-//! Words that go with files: whether they fit as a caption, and in which parts they go when they do not
-//! (platform-delivery 6, 9).
+//! The text that accompanies files: whether it fits as a caption, and how it is split if it does not (platform-delivery
+//! 6, 9).
 
 use crate::chars;
 
@@ -17,22 +17,22 @@ pub enum CaptionUnit {
 /// How much text a platform accepts, in its own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptionLimits {
-    /// With a file. Zero when files carry no text.
+    /// Limit of the text with a file. Zero if files have no text.
     pub caption: usize,
-    /// In a separate message. Below 4 it counts as 4, which every character fits.
+    /// Limit of a separate message. A value below 4 counts as 4, which fits every character.
     pub message: usize,
     /// The unit of both limits.
     pub unit: CaptionUnit,
 }
 
-/// Where the words go.
+/// Where the text of a message with files is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaptionPlacement {
     /// The text is empty, or white space alone.
     None,
-    /// With the first file.
+    /// The text fits as the caption of the first file.
     Fits(String),
-    /// In separate messages before the files, in this order.
+    /// The text is sent in separate messages before the files, in this order.
     Separate(Vec<String>),
 }
 
@@ -47,7 +47,7 @@ impl CaptionUnit {
     }
 
     /// The length of one character.
-    fn of(self, character: char) -> usize {
+    fn length_of(self, character: char) -> usize {
         match self {
             Self::Utf16 => character.len_utf16(),
             Self::Chars => 1,
@@ -56,7 +56,7 @@ impl CaptionUnit {
     }
 }
 
-/// Decides where the words go. White space around them does not count.
+/// Decides where the text is sent. Surrounding white space does not count.
 pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
     let text = text.trim();
     // A caption of white space would be refused by platforms that trim it themselves.
@@ -97,13 +97,13 @@ pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
 /// Where the next part of `text` ends; never 0.
 fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     let (mut used, mut indicators) = (0, 0);
-    let (mut paragraph, mut line, mut word, mut whole, mut any) = (0, 0, 0, 0, 0);
+    let (mut paragraph, mut line, mut word, mut cluster, mut character_start) = (0, 0, 0, 0, 0);
     let mut before: Option<char> = None;
     for (at, character) in text.char_indices() {
         if let Some(last) = before {
-            any = at;
-            if chars::may_part(last, character, indicators) {
-                whole = at;
+            character_start = at;
+            if chars::can_split(last, character, indicators) {
+                cluster = at;
             }
             match (last, character) {
                 ('\n', '\n') => paragraph = at,
@@ -112,11 +112,18 @@ fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
                 _ => {}
             }
         }
-        used += unit.of(character);
+        used += unit.length_of(character);
         if used > limit {
             // A grapheme cluster longer than the limit is cut between characters, and the first character is always
             // taken, even with a smaller limit, because each call has to make progress.
-            let best = [paragraph, line, word, whole, any, character.len_utf8()];
+            let best = [
+                paragraph,
+                line,
+                word,
+                cluster,
+                character_start,
+                character.len_utf8(),
+            ];
             return best.into_iter().find(|at| *at > 0).unwrap_or(text.len());
         }
         indicators = if chars::is_regional_indicator(character) {
@@ -144,15 +151,15 @@ pub fn neutralise_mentions(text: &str) -> String {
     for (at, character) in text.char_indices() {
         safe.push(character);
         let rest = text.get(at + character.len_utf8()..).unwrap_or_default();
-        let calls = match character {
-            '@' => calls_room(before, rest),
+        let mentions = match character {
+            '@' => mentions_room(before, rest),
             '<' => rest
                 .strip_prefix('!')
                 .is_some_and(|rest| BANG_WORDS.iter().any(|word| begins_with_word(rest, word))),
             _ => false,
         };
         // The inserted space ends the match, so a second pass over its own output inserts nothing.
-        if calls {
+        if mentions {
             safe.push('\u{200B}');
         }
         before = Some(character);
@@ -160,14 +167,14 @@ pub fn neutralise_mentions(text: &str) -> String {
     safe
 }
 
-/// Whether an `@` with this text before and after it notifies everyone.
-fn calls_room(before: Option<char>, rest: &str) -> bool {
-    let address =
+/// Whether an `@` between this character and this text notifies everyone.
+fn mentions_room(before: Option<char>, rest: &str) -> bool {
+    let is_address =
         before.is_some_and(|last| last.is_alphanumeric() || matches!(last, '.' | '_' | '-' | '+'));
     ROOM_WORDS.iter().any(|word| {
         let after = rest.get(word.len()..).and_then(|rest| rest.chars().next());
-        let whole = !after.is_some_and(|next| next.is_alphanumeric() || next == '_');
-        begins_with_word(rest, word) && (*word == "everyone" || (whole && !address))
+        let ends_word = !after.is_some_and(|next| next.is_alphanumeric() || next == '_');
+        begins_with_word(rest, word) && (*word == "everyone" || (ends_word && !is_address))
     })
 }
 

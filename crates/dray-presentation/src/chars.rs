@@ -29,9 +29,9 @@ pub(crate) fn is_unsafe(character: char) -> bool {
 
 /// Whether a text may be cut between `before` and `after` without breaking a grapheme cluster.
 ///
-/// An approximation of UAX #29: it never allows a tear inside a combining sequence, a joined emoji, a Hangul syllable
-/// or CR LF, and allows one between regional indicators only when `indicators` (how many end with `before`) is even.
-pub(crate) fn may_part(before: char, after: char, indicators: usize) -> bool {
+/// An approximation of UAX #29: it never allows a cut inside a combining sequence, a joined emoji, a Hangul syllable or
+/// CR LF, and allows one between regional indicators only when `indicators` (how many end with `before`) is even.
+pub(crate) fn can_split(before: char, after: char, indicators: usize) -> bool {
     use GraphemeClusterBreak as Break;
     let breaks = CodePointMapData::<GraphemeClusterBreak>::new();
     let (left, right) = (breaks.get(before), breaks.get(after));
@@ -92,11 +92,11 @@ mod tests {
         for pair in whole {
             let mut characters = pair.chars();
             let (before, after) = (characters.next().unwrap(), characters.next().unwrap());
-            assert!(!may_part(before, after, 0), "{pair:?}");
+            assert!(!can_split(before, after, 0), "{pair:?}");
         }
-        assert!(!may_part('🇩', '🇪', 1));
-        assert!(may_part('🇪', '🇫', 2));
-        assert!(may_part('a', 'b', 0));
-        assert!(may_part('\n', '\u{301}', 0));
+        assert!(!can_split('🇩', '🇪', 1));
+        assert!(can_split('🇪', '🇫', 2));
+        assert!(can_split('a', 'b', 0));
+        assert!(can_split('\n', '\u{301}', 0));
     }
 }

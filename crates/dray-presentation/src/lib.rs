@@ -3,7 +3,7 @@
 //!
 //! - [`name`] makes names safe to keep, to show, and to put into prompts, headers and object keys.
 //! - [`media::extract_media`] and [`media::HoldBack`] remove `MEDIA:` tags from an answer, complete or streamed.
-//! - [`mod@line`] writes and reads the lines by which an agent learns of uploads.
+//! - [`mod@line`] writes and parses the lines that list uploads for an agent.
 //! - [`caption::fit_caption`] and [`notice::failure_notice`] make the texts that people get, with [`size`] in them.
 //!
 //! Every function takes values and returns values. No function opens a file, reads a clock or waits: the caller passes

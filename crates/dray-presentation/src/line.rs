@@ -1,4 +1,4 @@
-//! The lines that tell an agent which files a user sent (platform-delivery 11.5), and their parser for histories.
+//! The lines that list the files of a user for an agent (platform-delivery 11.5), and their parser for histories.
 
 use crate::{chars, name, size};
 
@@ -9,8 +9,8 @@ pub use read::{FileLine, UploadOutcome, read_all, read_line};
 /// The reason for a missing file if none is known.
 const NO_REASON: &str = "unknown reason";
 
-/// Characters of the longest reason.
-const REASON_MAX: usize = 300;
+/// Most characters of a reason; a longer one is cut.
+const MAX_REASON_CHARACTERS: usize = 300;
 
 /// `[User uploaded: report.csv (42 KB) at /workspace/uploads/report.csv]`.
 ///
@@ -31,7 +31,7 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
     let reason: String = reason
         .trim()
         .chars()
-        .take(REASON_MAX)
+        .take(MAX_REASON_CHARACTERS)
         .map(bracket_safe)
         .collect();
     let reason = if reason.is_empty() {
@@ -46,13 +46,13 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
     )
 }
 
-/// The lines in their order, then an empty line and the person's words (platform-delivery 11.6).
-pub fn lines_before_words(lines: &[String], words: &str) -> String {
+/// The lines in their order, then an empty line and the user's text (platform-delivery 11.6).
+pub fn lines_before_words(lines: &[String], text: &str) -> String {
     let head = lines.join("\n");
-    match (head.is_empty(), words.is_empty()) {
-        (true, _) => words.to_owned(),
+    match (head.is_empty(), text.is_empty()) {
+        (true, _) => text.to_owned(),
         (false, true) => head,
-        (false, false) => format!("{head}\n\n{words}"),
+        (false, false) => format!("{head}\n\n{text}"),
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::{name, size};
 
 /// Names listed before the rest is counted.
-const NAMES_MAX: usize = 10;
+const MAX_LISTED_NAMES: usize = 10;
 
 /// Characters of the longest name in a notice.
-const NAME_MAX: usize = 80;
+const MAX_NAME_CHARACTERS: usize = 80;
 
 /// Why a file did not arrive, in the words people get.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -132,18 +132,21 @@ fn undelivered_sentence(groups: &[(String, Vec<String>)]) -> String {
 /// `a.pdf, b.csv and 3 more`.
 fn name_list(names: &[String]) -> String {
     let shown = names
-        .get(..names.len().min(NAMES_MAX))
+        .get(..names.len().min(MAX_LISTED_NAMES))
         .unwrap_or(names)
         .join(", ");
-    match names.len().saturating_sub(NAMES_MAX) {
+    match names.len().saturating_sub(MAX_LISTED_NAMES) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
 }
 
-/// The last part of a name, safe to show and without power to mention.
+/// The last part of a name, safe to show, with mentions disabled.
 fn shown_name(raw: &str) -> String {
-    crate::caption::neutralise_mentions(&name::shown_text(name::shown_name(raw), NAME_MAX))
+    crate::caption::neutralise_mentions(&name::shown_text(
+        name::shown_name(raw),
+        MAX_NAME_CHARACTERS,
+    ))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl CacheKey {
                 ..limits.clone()
             },
         };
-        // Plain data always serialises; and if it did not, keys that are equal for equal content would still be.
+        // Plain data always serialises. If it did not, equal content would still have an equal key.
         let bytes = serde_json::to_vec(&parts).unwrap_or_else(|_| content.as_bytes().to_vec());
         Self(Sha256Digest::of(&bytes))
     }
@@ -54,22 +54,22 @@ impl CacheKey {
     }
 }
 
-/// Whether the same conversion would have the same result again.
+/// Whether the same conversion would have the same result again, so that the result may be cached.
 pub(crate) fn is_lasting(converted: &Converted) -> bool {
-    let passing = |limit: Limit| matches!(limit, Limit::Time | Limit::Memory);
-    let failed = match converted.failure {
-        Some(Failure::Stopped(limit)) => passing(limit),
+    let is_transient = |limit: Limit| matches!(limit, Limit::Time | Limit::Memory);
+    let has_transient_failure = match converted.failure {
+        Some(Failure::Stopped(limit)) => is_transient(limit),
         // A worker that crashed may have met a machine short of memory; another run can succeed.
         Some(Failure::Internal) => true,
         _ => false,
     };
-    !failed && !converted.stopped.is_some_and(passing)
+    !has_transient_failure && !converted.stopped.is_some_and(is_transient)
 }
 
 /// A store of conversions. A failing cache behaves as if it were empty; it never makes a call fail.
 #[async_trait]
 pub trait Cache: Send + Sync {
-    /// A conversion that was kept.
+    /// Returns the stored conversion of this key, if there is one.
     async fn get(&self, key: &CacheKey) -> Option<Converted>;
 
     /// Stores a conversion under its key, replacing an earlier one. A failure is not reported.
@@ -106,7 +106,7 @@ impl MemoryCache {
         }
     }
 
-    /// Bytes that are kept now.
+    /// Approximate size of all stored conversions, in bytes.
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }
@@ -152,7 +152,7 @@ impl Cache for MemoryCache {
 
     async fn put(&self, key: &CacheKey, value: &Converted) {
         let bytes = size(value);
-        // It would evict all other conversions and still not fit.
+        // A larger conversion would evict all others and still not fit.
         if bytes > self.max_bytes {
             return;
         }
@@ -173,8 +173,8 @@ impl Cache for MemoryCache {
             let Some(key) = oldest.map(|(key, _)| *key) else {
                 break;
             };
-            if let Some(gone) = state.entries.remove(&key) {
-                state.bytes -= gone.bytes;
+            if let Some(evicted) = state.entries.remove(&key) {
+                state.bytes -= evicted.bytes;
             }
         }
     }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_works_while_others_wait() {
+    async fn equal_conversions_wait_for_each_other() {
         let flights = ConversionFlights::default();
         let first = flights.enter(key("a")).await;
         let other = flights.enter(key("b")).await;
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(
             flights.running.lock().unwrap().len(),
             1,
-            "what ended is forgotten"
+            "ended conversions are removed"
         );
     }
 }

@@ -17,11 +17,11 @@ pub fn defang(text: &str) -> String {
         return text.to_owned();
     }
     let tables = DefangTables::new();
-    let mut text = tables.pass(text);
+    let mut text = tables.run_pass(text);
     // A removal can move a mark to another base or bring two joiners together, so the removal is repeated until the
     // text no longer changes. Each pass but the last shortens the text or composes it, so the loop ends.
     loop {
-        let next = tables.pass(&text);
+        let next = tables.run_pass(&text);
         if next == text {
             return next;
         }
@@ -56,8 +56,8 @@ impl DefangTables {
         }
     }
 
-    fn pass(&self, text: &str) -> String {
-        let visible: String = text.chars().filter_map(always).collect();
+    fn run_pass(&self, text: &str) -> String {
+        let visible: String = text.chars().filter_map(filter_character).collect();
         let composed = self.normalizer.normalize(&visible);
         let mut out = String::with_capacity(composed.len());
         let mut before = None;
@@ -65,7 +65,7 @@ impl DefangTables {
         let mut characters = composed.chars().peekable();
         while let Some(character) = characters.next() {
             let after = characters.peek().copied();
-            if !self.fits(before, character, after) {
+            if !self.is_allowed(before, character, after) {
                 continue;
             }
             if self.is_mark(character) {
@@ -83,14 +83,15 @@ impl DefangTables {
     }
 
     /// Whether a joiner or a variation selector has a meaning at this position. True for any other character.
-    fn fits(&self, before: Option<char>, character: char, after: Option<char>) -> bool {
+    fn is_allowed(&self, before: Option<char>, character: char, after: Option<char>) -> bool {
         let Some(before) = before else {
             return !matches!(character, '\u{200C}' | '\u{200D}') && !is_selector(character);
         };
         match character {
-            '\u{200C}' => after.is_some_and(|after| self.join(before, after)),
-            '\u{200D}' => after
-                .is_some_and(|after| self.join(before, after) || self.joins_emoji(before, after)),
+            '\u{200C}' => after.is_some_and(|after| self.can_join(before, after)),
+            '\u{200D}' => after.is_some_and(|after| {
+                self.can_join(before, after) || self.can_join_emoji(before, after)
+            }),
             _ if is_selector(character) => {
                 self.ideographic.contains(before)
                     || (self.emoji.contains(before)
@@ -102,7 +103,7 @@ impl DefangTables {
         }
     }
 
-    fn join(&self, before: char, after: char) -> bool {
+    fn can_join(&self, before: char, after: char) -> bool {
         self.is_joined_letter(before) && self.is_joined_letter(after)
     }
 
@@ -142,8 +143,9 @@ impl DefangTables {
             )
     }
 
-    /// Between the parts of one emoji: a picture, perhaps with a skin tone or a selector, and the next picture.
-    fn joins_emoji(&self, before: char, after: char) -> bool {
+    /// Whether a joiner connects two parts of one emoji: a picture, perhaps with a skin tone or a selector, and the
+    /// next picture.
+    fn can_join_emoji(&self, before: char, after: char) -> bool {
         let first = self.pictographic.contains(before)
             || before == '\u{FE0F}'
             || ('\u{1F3FB}'..='\u{1F3FF}').contains(&before);
@@ -162,7 +164,7 @@ impl DefangTables {
 }
 
 /// Removes characters that are dangerous at any position; line separators become line feeds.
-fn always(character: char) -> Option<char> {
+fn filter_character(character: char) -> Option<char> {
     match character {
         '\n' | '\t' => Some(character),
         '\u{2028}' | '\u{2029}' => Some('\n'),
@@ -179,7 +181,7 @@ fn always(character: char) -> Option<char> {
         | '\u{FEFF}'
         | '\u{FFF0}'..='\u{FFFB}'
         | '\u{FDD0}'..='\u{FDEF}'
-        // Tags, and the rest of their plane that is reserved for invisible characters, but for the selectors in it.
+        // Tags, and the part of their plane that is reserved for invisible characters, except the selectors in it.
         | '\u{E0000}'..='\u{E00FF}'
         | '\u{E01F0}'..='\u{E0FFF}' => None,
         // The last two code points of every plane are noncharacters.
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn gone(range: std::ops::RangeInclusive<u32>) {
+    fn assert_removed(range: std::ops::RangeInclusive<u32>) {
         for code in range {
             let Some(character) = char::from_u32(code) else {
                 continue;
@@ -212,22 +214,22 @@ mod tests {
 
     #[test]
     fn the_whole_table_is_removed() {
-        gone(0x00..=0x08);
-        gone(0x0B..=0x1F);
-        gone(0x7F..=0x9F);
+        assert_removed(0x00..=0x08);
+        assert_removed(0x0B..=0x1F);
+        assert_removed(0x7F..=0x9F);
         for code in [0x200B, 0x200E, 0x200F, 0xFEFF, 0xAD, 0x61C, 0x180E] {
-            gone(code..=code);
+            assert_removed(code..=code);
         }
-        gone(0x202A..=0x202E);
-        gone(0x2060..=0x206F);
-        gone(0xFFF0..=0xFFFB);
-        gone(0xE0000..=0xE0FFF);
-        gone(0xFDD0..=0xFDEF);
-        gone(0xFE00..=0xFE0F);
-        gone(0x180B..=0x180D);
-        gone(0x200C..=0x200D);
+        assert_removed(0x202A..=0x202E);
+        assert_removed(0x2060..=0x206F);
+        assert_removed(0xFFF0..=0xFFFB);
+        assert_removed(0xE0000..=0xE0FFF);
+        assert_removed(0xFDD0..=0xFDEF);
+        assert_removed(0xFE00..=0xFE0F);
+        assert_removed(0x180B..=0x180D);
+        assert_removed(0x200C..=0x200D);
         for plane in 0..=0x10 {
-            gone((plane << 16) + 0xFFFE..=(plane << 16) + 0xFFFF);
+            assert_removed((plane << 16) + 0xFFFE..=(plane << 16) + 0xFFFF);
         }
     }
 
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn heaps_of_marks_are_cut() {
+    fn combining_marks_in_a_row_are_limited() {
         // None of these composes with the letter.
         let heap = format!("q{}r", "\u{0323}\u{0301}".repeat(20));
         let defanged = defang(&heap);
@@ -302,13 +304,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn doing_it_twice_changes_nothing(text in any::<String>()) {
+        fn defanging_twice_changes_nothing(text in any::<String>()) {
             let once = defang(&text);
             prop_assert_eq!(defang(&once), once);
         }
 
         #[test]
-        fn doing_it_twice_changes_nothing_where_characters_touch(
+        fn defanging_twice_changes_nothing_where_characters_touch(
             text in proptest::collection::vec(proptest::sample::select(vec![
                 'a', ' ', '\n', '\r', '1', '\u{200C}', '\u{200D}', '\u{200B}', '\u{FE0F}', '\u{E0100}', '\u{301}',
                 '\u{323}', '\u{94D}', 'क', 'ي', '👩', '🏽', '❤', '葛', '\u{20E3}', '\u{FEFF}', '\u{1161}', '\u{1100}',

@@ -10,13 +10,13 @@ const CONTEXT_CHARACTERS: usize = 120;
 /// Longest text that is searched for, in characters.
 const MAX_QUERY_CHARACTERS: usize = 200;
 
-/// The hits as Markdown: how many, then one list item each. Compared without regard to case; white space in the text
-/// sought matches any white space.
-pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
+/// Returns the hits as Markdown: their number, then one list item for each. The comparison ignores case, and white
+/// space in `query` matches any white space.
+pub fn find(markdown: &str, parts: &[Part], query: &str) -> String {
     // A model writes the query. The time is proportional to its length times that of the document, so the length is
     // limited.
-    let sought: String = sought.chars().take(MAX_QUERY_CHARACTERS).collect();
-    let sought = normal(&sought);
+    let query: String = query.chars().take(MAX_QUERY_CHARACTERS).collect();
+    let query = normalize_query(&query);
     let mut out = Vec::new();
     let mut total = 0_usize;
     let mut heading = String::new();
@@ -25,7 +25,7 @@ pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
         if line.starts_with('#') {
             line.trim_start_matches('#').trim().clone_into(&mut heading);
         }
-        for (before, hit, after) in hits(line, &sought) {
+        for (before, hit, after) in find_hits(line, &query) {
             total += 1;
             if out.len() < MAX_SHOWN_HITS {
                 let location = location_text(parts, offset, index + 1, &heading);
@@ -45,7 +45,7 @@ pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
     format!("{count}\n\n{}\n", out.join("\n"))
 }
 
-/// Where it is, as the `range` parameter would name it.
+/// The location of a hit, in the words of the `range` parameter.
 fn location_text(parts: &[Part], offset: usize, line: usize, heading: &str) -> String {
     let part = parts.iter().take_while(|part| part.start <= offset).last();
     let part = part.map(|part| match &part.title {
@@ -61,46 +61,45 @@ fn location_text(parts: &[Part], offset: usize, line: usize, heading: &str) -> S
 }
 
 /// Every match in a line, with the text around it.
-fn hits(line: &str, sought: &str) -> Vec<(String, String, String)> {
-    if sought.is_empty() {
+fn find_hits(line: &str, query: &str) -> Vec<(String, String, String)> {
+    if query.is_empty() {
         return Vec::new();
     }
-    // Folded beside the original, character by character, so that places in one are places in the other.
+    // `offsets` maps each byte of the folded text to its character in the line.
     let mut folded = String::with_capacity(line.len());
     let mut offsets = Vec::with_capacity(line.len());
-    for (at, c) in line.char_indices() {
+    for (offset, character) in line.char_indices() {
         let before = folded.len();
-        if c.is_whitespace() {
+        if character.is_whitespace() {
             folded.push(' ');
         } else {
-            folded.extend(c.to_lowercase());
+            folded.extend(character.to_lowercase());
         }
-        offsets.extend(std::iter::repeat_n(at, folded.len() - before));
+        offsets.extend(std::iter::repeat_n(offset, folded.len() - before));
     }
     offsets.push(line.len());
     folded
-        .match_indices(sought)
+        .match_indices(query)
         .filter_map(|(at, matched)| {
-            // A lower case of several characters (`İ`) has the same place for all of them, so a hit may end
-            // where it begins.
+            // All characters of a longer lower case (`İ`) have the same offset, so a hit may end where it begins.
             let start = *offsets.get(at)?;
             let end = *offsets.get(at + matched.len())?;
             let end = line.ceil_char_boundary(end.max(start));
             Some((
-                tail(line.get(..start)?),
+                context_before(line.get(..start)?),
                 line.get(start..end)?.to_owned(),
-                head(line.get(end..)?),
+                context_after(line.get(end..)?),
             ))
         })
         .collect()
 }
 
-fn normal(text: &str) -> String {
+fn normalize_query(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").to_lowercase()
 }
 
-fn tail(text: &str) -> String {
+fn context_before(text: &str) -> String {
     let all = text.chars().count();
     if all <= CONTEXT_CHARACTERS {
         return text.trim_start().to_owned();
@@ -109,7 +108,7 @@ fn tail(text: &str) -> String {
     format!("…{cut}")
 }
 
-fn head(text: &str) -> String {
+fn context_after(text: &str) -> String {
     if text.chars().count() <= CONTEXT_CHARACTERS {
         return text.trim_end().to_owned();
     }
@@ -172,8 +171,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_never_panics(text in "\\PC{0,80}", sought in "\\PC{0,6}") {
-            let hits_text = find(&text, &[], &sought);
+        fn search_never_panics(text in "\\PC{0,80}", query in "\\PC{0,6}") {
+            let hits_text = find(&text, &[], &query);
             proptest::prop_assert!(hits_text.ends_with('\n'));
         }
     }

@@ -12,11 +12,11 @@
 //!
 //! ```
 //! use dray_reading::defang::defang;
-//! use dray_reading::frame::{self, Made};
+//! use dray_reading::frame::{self, TextOrigin};
 //! use dray_reading::range::Range;
 //!
 //! let range = Range::parse("pages 3-5").unwrap().to_string();
-//! let header = frame::header("report.pdf", "application/pdf", Made::Range(&range));
+//! let header = frame::header("report.pdf", "application/pdf", TextOrigin::Range(&range));
 //! let framed = frame::frame(&header, &defang("Totals\u{202e} for March")).unwrap();
 //! assert!(framed.starts_with("[Read attachment: report.pdf (application/pdf), pages 3-5, "));
 //! assert!(framed.contains("\nTotals for March\n--END "));

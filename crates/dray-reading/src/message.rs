@@ -82,7 +82,7 @@ pub fn quote_for_shell(path: &str) -> String {
     }
 }
 
-/// Steps 3 to 7.
+/// Refusal of steps 3 to 7, with its reason.
 pub fn cannot_read(path: &str, reason: &str) -> String {
     format!(
         "Error: cannot read {}: {reason}. Attachments must be regular files inside the workspace, under the size cap.",
@@ -98,7 +98,7 @@ pub fn outside_workspace(path: &str, root: &str) -> String {
     )
 }
 
-/// Step 6, the reason.
+/// The reason for a refusal in step 6.
 pub fn too_large(size: u64, cap: u64) -> String {
     format!("exceeds max_file_bytes ({size} > {cap})")
 }

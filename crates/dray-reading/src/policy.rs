@@ -60,19 +60,19 @@ impl Policy {
     /// second value lists the invalid keys.
     pub fn from_value(value: &Value) -> (Self, Vec<String>) {
         let mut policy = Self::default();
-        let mut bad = Vec::new();
+        let mut invalid_keys = Vec::new();
         let Some(object) = value.as_object() else {
             if !value.is_null() {
-                bad.push("attachments.policy".to_owned());
+                invalid_keys.push("attachments.policy".to_owned());
             }
-            return (policy, bad);
+            return (policy, invalid_keys);
         };
         for (key, value) in object {
             if policy.set(key, value).is_none() {
-                bad.push(format!("attachments.policy.{key}"));
+                invalid_keys.push(format!("attachments.policy.{key}"));
             }
         }
-        (policy, bad)
+        (policy, invalid_keys)
     }
 
     /// Sets one key; returns `None` for an invalid value. Unknown keys are ignored.
@@ -137,8 +137,8 @@ impl Policy {
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        let (policy, bad) = Self::from_value(&value);
-        for key in bad {
+        let (policy, invalid_keys) = Self::from_value(&value);
+        for key in invalid_keys {
             tracing::warn!(key, "the value is invalid; the default applies");
         }
         Ok(policy)
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn good_values_are_taken_and_bad_ones_fall_back_by_name() {
-        let (policy, bad) = Policy::from_value(&json!({
+        let (policy, invalid_keys) = Policy::from_value(&json!({
             "max_file_bytes": 10,
             "inline_text_budget_bytes": 0,
             "allow_kinds": ["text"],
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(policy.convert_max_elements, 50_000);
         assert_eq!(policy.limits().wall_ms, 500);
         assert_eq!(
-            bad,
+            invalid_keys,
             [
                 "attachments.policy.convert_max_elements",
                 "attachments.policy.convert_max_depth",
@@ -207,14 +207,14 @@ mod tests {
 
     #[test]
     fn kinds_that_do_not_exist_and_times_without_end_fall_back() {
-        for bad in [
+        for value in [
             json!({"allow_kinds": ["text", "film"]}),
             json!({"allow_kinds": "text"}),
             json!({"convert_wall_clock_seconds": 0}),
             json!({"convert_wall_clock_seconds": 1e300}),
         ] {
-            let (policy, named) = Policy::from_value(&bad);
-            assert_eq!((policy, named.len()), (Policy::default(), 1), "{bad}");
+            let (policy, named) = Policy::from_value(&value);
+            assert_eq!((policy, named.len()), (Policy::default(), 1), "{value}");
         }
         assert_eq!(Policy::from_value(&json!("x")).1, ["attachments.policy"]);
         let policy: Policy = serde_json::from_value(json!({"max_file_bytes": "big"})).unwrap();

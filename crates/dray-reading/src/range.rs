@@ -1,12 +1,11 @@
-//! Which part of a document is wanted: `pages 3-5`, `sheet Budget rows 1001-2000`, `bytes 100000-` (read-attachment
-//! 13).
+//! The requested part of a document: `pages 3-5`, `sheet Budget rows 1001-2000`, `bytes 100000-` (read-attachment 13).
 
 use std::fmt;
 
 use dray_documents::formats::Converted;
 use dray_documents::markdown::{Selection, Span, Unit};
 
-/// Longest range that is looked at, in bytes.
+/// Longest text that is parsed as a range, in bytes.
 const MAX_RANGE_BYTES: usize = 300;
 
 /// A range of a document.
@@ -18,7 +17,7 @@ pub enum Range {
     Named {
         /// [`Unit::Sheet`] or [`Unit::Chapter`].
         unit: Unit,
-        /// Its name, or its number.
+        /// Name or number of the sheet or chapter.
         name: String,
         /// Rows as the source numbers them.
         rows: Option<Span>,
@@ -57,13 +56,13 @@ impl Range {
         let (word, rest) = text.split_once(char::is_whitespace).ok_or(RangeError)?;
         let rest = rest.trim();
         match word.to_lowercase().as_str() {
-            "page" | "pages" => Ok(Self::Parts(Unit::Page, span(rest)?)),
-            "slide" | "slides" => Ok(Self::Parts(Unit::Slide, span(rest)?)),
-            "sheet" | "sheets" => named(Unit::Sheet, rest),
-            "chapter" | "chapters" => named(Unit::Chapter, rest),
-            "row" | "rows" => Ok(Self::Rows(span(rest)?)),
-            "line" | "lines" => Ok(Self::Lines(span(rest)?)),
-            "byte" | "bytes" => bytes(rest),
+            "page" | "pages" => Ok(Self::Parts(Unit::Page, parse_span(rest)?)),
+            "slide" | "slides" => Ok(Self::Parts(Unit::Slide, parse_span(rest)?)),
+            "sheet" | "sheets" => parse_named(Unit::Sheet, rest),
+            "chapter" | "chapters" => parse_named(Unit::Chapter, rest),
+            "row" | "rows" => Ok(Self::Rows(parse_span(rest)?)),
+            "line" | "lines" => Ok(Self::Lines(parse_span(rest)?)),
+            "byte" | "bytes" => parse_bytes(rest),
             _ => Err(RangeError),
         }
     }
@@ -85,7 +84,7 @@ impl Range {
         }
     }
 
-    /// The Markdown that is wanted. Never cuts through a character.
+    /// Returns the requested part of the Markdown. Never cuts through a character.
     pub fn cut<'a>(&self, markdown: &'a str) -> &'a str {
         match self {
             Self::Parts(..) | Self::Named { .. } | Self::Rows(_) => markdown,
@@ -146,7 +145,9 @@ impl Range {
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Parts(unit, at) => write!(f, "{} {}", plural(unit.word(), *at), ShownSpan(*at)),
+            Self::Parts(unit, span) => {
+                write!(f, "{} {}", plural(unit.word(), *span), ShownSpan(*span))
+            }
             Self::Named { unit, name, rows } => {
                 write!(f, "{} {name}", unit.word())?;
                 match rows {
@@ -154,14 +155,14 @@ impl fmt::Display for Range {
                     None => Ok(()),
                 }
             }
-            Self::Rows(at) => write!(f, "{} {}", plural("row", *at), ShownSpan(*at)),
-            Self::Lines(at) => write!(f, "{} {}", plural("line", *at), ShownSpan(*at)),
+            Self::Rows(span) => write!(f, "{} {}", plural("row", *span), ShownSpan(*span)),
+            Self::Lines(span) => write!(f, "{} {}", plural("line", *span), ShownSpan(*span)),
             Self::Bytes { first, last } => {
-                let at = Span {
+                let span = Span {
                     first: *first,
                     last: *last,
                 };
-                write!(f, "bytes {}", ShownSpan(at))
+                write!(f, "bytes {}", ShownSpan(span))
             }
         }
     }
@@ -191,8 +192,8 @@ impl fmt::Display for ShownSpan {
 }
 
 /// `3`, `3-5`, `3-`, `-5`; from 1. Dashes of any length, `to` and `..` are understood.
-fn span(text: &str) -> Result<Span, RangeError> {
-    let (first, last) = ends(text)?;
+fn parse_span(text: &str) -> Result<Span, RangeError> {
+    let (first, last) = parse_ends(text)?;
     let first = first.unwrap_or(1);
     let span = Span {
         first,
@@ -203,8 +204,8 @@ fn span(text: &str) -> Result<Span, RangeError> {
         .ok_or(RangeError)
 }
 
-fn bytes(text: &str) -> Result<Range, RangeError> {
-    let (first, last) = ends(text)?;
+fn parse_bytes(text: &str) -> Result<Range, RangeError> {
+    let (first, last) = parse_ends(text)?;
     let first = first.unwrap_or(0);
     let last = last.unwrap_or(u64::MAX);
     (last >= first)
@@ -212,8 +213,8 @@ fn bytes(text: &str) -> Result<Range, RangeError> {
         .ok_or(RangeError)
 }
 
-/// Both ends; one number is both.
-fn ends(text: &str) -> Result<(Option<u64>, Option<u64>), RangeError> {
+/// Parses both ends of a span; a single number is both.
+fn parse_ends(text: &str) -> Result<(Option<u64>, Option<u64>), RangeError> {
     let text = text
         .replace(['\u{2013}', '\u{2014}', '\u{2212}'], "-")
         .replace("..", "-")
@@ -232,9 +233,9 @@ fn ends(text: &str) -> Result<(Option<u64>, Option<u64>), RangeError> {
     }
 }
 
-/// A sheet or chapter by name, maybe with rows; a range of numbers is a range of them.
-fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
-    if let Ok(span) = span(rest)
+/// Parses a sheet or chapter by name, perhaps with rows. A range of numbers selects several by position.
+fn parse_named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
+    if let Ok(span) = parse_span(rest)
         // One number after `sheet` may be the name of a sheet, such as 2024, so it stays a name.
         && (span.first != span.last || unit == Unit::Chapter)
     {
@@ -248,7 +249,7 @@ fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
     // Lower case can change the length of a text (`İ`); then offsets in `lower` are not valid in `rest`.
     let split = split.filter(|_| lower.len() == rest.len());
     let (name, rows) = match split {
-        Some((at, length)) => match span(rest.get(at + length..).unwrap_or_default()) {
+        Some((at, length)) => match parse_span(rest.get(at + length..).unwrap_or_default()) {
             Ok(rows) => (rest.get(..at).unwrap_or_default(), Some(rows)),
             Err(_) => (rest, None),
         },

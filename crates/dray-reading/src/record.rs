@@ -4,7 +4,7 @@ use dray_documents::classify::Kind;
 use serde::Serialize;
 
 use crate::message;
-use crate::reader::Bare;
+use crate::reader::UnframedMarkdown;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,12 +20,12 @@ pub enum Outcome {
     Hint,
     /// The file is not read.
     Refuse,
-    /// The caller no longer wanted it.
+    /// The caller cancelled the call.
     Cancelled,
 }
 
 impl Outcome {
-    /// Its word on the wire.
+    /// The value in results and logs.
     pub fn word(self) -> &'static str {
         match self {
             Self::Inline => "inline",
@@ -46,19 +46,19 @@ pub enum Code {
     FilePathRequired,
     /// The path contains NUL or is too long.
     FilePathInvalid,
-    /// The range cannot be understood; an extension, as ranges are.
+    /// The range cannot be parsed. Ranges and this code extend read-attachment 3.
     RangeInvalid,
     /// The path is in none of the roots.
     OutsideWorkspace,
     /// The file does not exist.
     NotFound,
-    /// The file cannot be looked at, opened or read, or changed meanwhile.
+    /// The file cannot be examined with stat, opened or read, or it changed meanwhile.
     Unreadable,
     /// The path is a symbolic link.
     Symlink,
     /// A directory, a pipe, a device or a socket.
     NotRegularFile,
-    /// Over the size cap.
+    /// The file is larger than the policy allows.
     TooLarge,
     /// An image, a binary, an archive of a type that is not read, or a kind that is not allowed here.
     KindNotAllowed,
@@ -85,7 +85,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Its word on the wire.
+    /// The value in results and logs.
     pub fn word(self) -> &'static str {
         match self {
             Self::FilePathRequired => "file_path_required",
@@ -137,7 +137,7 @@ pub struct Record {
     pub elapsed_ms: u64,
     /// Whether text is missing at the end.
     pub truncated: bool,
-    /// Remarks. Words of ours, never of the file.
+    /// Remarks: texts of this crate, never of the file.
     pub warnings: Vec<String>,
     /// The outcome of the worker. For the log.
     #[serde(skip)]
@@ -157,9 +157,9 @@ impl Record {
     }
 
     /// The record of a conversion without a frame, for people and programs: its text, or the reason for its absence.
-    pub fn of_plain(read: Result<Bare, Box<Self>>) -> Self {
+    pub fn of_plain(read: Result<UnframedMarkdown, Box<Self>>) -> Self {
         match read {
-            Ok(Bare {
+            Ok(UnframedMarkdown {
                 text,
                 truncated,
                 warnings,
@@ -193,7 +193,7 @@ impl Record {
     }
 }
 
-/// Metrics of a text that was handed over.
+/// Metrics of a text that was returned.
 pub(crate) fn converted(bytes: usize) -> String {
     format!("{bytes} bytes converted")
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use dray_documents::formats::ConversionHint;
 use dray_documents::limits::{Limit, Limits};
 use dray_documents::markdown::Selection;
-use dray_reading::worker::{Job, Worked, Worker};
+use dray_reading::worker::{Job, Worker, WorkerOutcome};
 use tokio_util::sync::CancellationToken;
 
 fn worker() -> Worker {
@@ -43,7 +43,7 @@ async fn the_worker_returns_the_output_of_the_converter() {
             &CancellationToken::new(),
         )
         .await;
-    let Worked::Done(converted) = worked else {
+    let WorkerOutcome::Done(converted) = worked else {
         panic!("{worked:?}");
     };
     assert_eq!(
@@ -59,7 +59,7 @@ async fn a_program_that_is_not_a_worker_fails_by_name() {
         let worked = Worker::at(other.into())
             .convert(file(b""), &job("text/plain"), &cancel)
             .await;
-        assert_eq!(worked, Worked::Failed, "{other}");
+        assert_eq!(worked, WorkerOutcome::Failed, "{other}");
     }
 }
 
@@ -90,7 +90,7 @@ async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
     let worked = worker
         .convert(file(b""), &job, &CancellationToken::new())
         .await;
-    assert_eq!(worked, Worked::Stopped(Limit::Time));
+    assert_eq!(worked, WorkerOutcome::Stopped(Limit::Time));
     let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
     let alive = || {
         std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
@@ -106,7 +106,7 @@ async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
 #[tokio::test]
 async fn cancelling_ends_a_waiting_call_immediately() {
     let (_folder, worker) = impostor("exec /bin/sleep 1000");
-    let worker = worker.at_once(1);
+    let worker = worker.with_concurrency(1);
     let cancel = CancellationToken::new();
     let job = job("text/plain");
     let both = async {
@@ -116,7 +116,10 @@ async fn cancelling_ends_a_waiting_call_immediately() {
         )
     };
     let (answers, ()) = tokio::join!(both, async { cancel.cancel() });
-    assert_eq!(answers, (Worked::Cancelled, Worked::Cancelled));
+    assert_eq!(
+        answers,
+        (WorkerOutcome::Cancelled, WorkerOutcome::Cancelled)
+    );
 }
 
 #[tokio::test]
@@ -126,14 +129,14 @@ async fn endless_and_incomplete_output_is_refused() {
         .convert(file(b""), &job("text/plain"), &CancellationToken::new())
         .await;
     assert!(
-        matches!(worked, Worked::Failed | Worked::Stopped(_)),
+        matches!(worked, WorkerOutcome::Failed | WorkerOutcome::Stopped(_)),
         "{worked:?}"
     );
     let (_folder, worker) = impostor("printf drayconv");
     let worked = worker
         .convert(file(b""), &job("text/plain"), &CancellationToken::new())
         .await;
-    assert_eq!(worked, Worked::Failed);
+    assert_eq!(worked, WorkerOutcome::Failed);
 }
 
 #[tokio::test]
@@ -144,7 +147,7 @@ async fn a_worker_without_room_to_work_is_stopped_by_memory() {
         let worked = worker()
             .convert(file(b"x"), &job, &CancellationToken::new())
             .await;
-        assert_eq!(worked, Worked::Stopped(Limit::Memory), "{bytes}");
+        assert_eq!(worked, WorkerOutcome::Stopped(Limit::Memory), "{bytes}");
     }
 }
 

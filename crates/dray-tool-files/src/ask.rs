@@ -1,4 +1,4 @@
-//! Calls of other services, and the failures if they do not respond.
+//! Failures of calls to other services, as sentences for the agent.
 
 use dray_bus::CallError;
 use dray_proto::export::ExportError;
@@ -48,16 +48,16 @@ pub enum CallFailure {
     Refused(Fault),
     /// No service is listening.
     #[error("{} is not reachable at the moment; try again later.", .0.title())]
-    Away(
+    Unreachable(
         PeerService,
         #[source] Option<Box<dyn std::error::Error + Send + Sync>>,
     ),
     /// The service did not respond in time.
     #[error("{} did not respond in time; try again later.", .0.title())]
-    Late(PeerService),
+    TimedOut(PeerService),
     /// Its response is malformed.
     #[error("{} returned an unusable response; try again later.", .0.title())]
-    Garbled(PeerService),
+    Malformed(PeerService),
     /// The copy has no proof that it is complete.
     #[error("The copy out of the sandbox is not proved to be whole; try again.")]
     Unproven,
@@ -67,7 +67,7 @@ impl From<ExportError> for CallFailure {
     fn from(error: ExportError) -> Self {
         match error {
             ExportError::NotExportable => Self::Refused(error.into()),
-            ExportError::Reply(_) => Self::Garbled(PeerService::Sandbox),
+            ExportError::Reply(_) => Self::Malformed(PeerService::Sandbox),
             ExportError::Unproven => Self::Unproven,
         }
     }
@@ -78,11 +78,11 @@ impl CallFailure {
     pub(crate) fn of(peer: PeerService, error: CallError) -> Self {
         match error {
             CallError::Fault(fault) => Self::fault(peer, fault),
-            CallError::Timeout(_) => Self::Late(peer),
-            CallError::Reply(_) => Self::Garbled(peer),
+            CallError::Timeout(_) => Self::TimedOut(peer),
+            CallError::Reply(_) => Self::Malformed(peer),
             CallError::TooLarge { .. } => Self::Refused(Fault::from(error)),
             CallError::NoResponder(_) | CallError::CircuitOpen(_) | CallError::Transport(_) => {
-                Self::Away(peer, Some(Box::new(error)))
+                Self::Unreachable(peer, Some(Box::new(error)))
             }
         }
     }
@@ -95,7 +95,7 @@ impl CallFailure {
                 "no_responder" | "bus_unavailable" | "draining"
             )
         {
-            return Self::Away(peer, Some(Box::new(fault)));
+            return Self::Unreachable(peer, Some(Box::new(fault)));
         }
         Self::Refused(fault)
     }
@@ -104,7 +104,7 @@ impl CallFailure {
     pub(crate) fn store(error: impl Into<Fault>) -> Self {
         let fault = error.into();
         if fault.code == FaultCode::Unavailable {
-            return Self::Away(PeerService::Store, Some(Box::new(fault)));
+            return Self::Unreachable(PeerService::Store, Some(Box::new(fault)));
         }
         Self::Refused(fault)
     }
@@ -113,7 +113,7 @@ impl CallFailure {
     pub const fn refusal(&self) -> Option<&Fault> {
         match self {
             Self::Refused(fault) => Some(fault),
-            Self::Away(..) | Self::Late(_) | Self::Garbled(_) | Self::Unproven => None,
+            Self::Unreachable(..) | Self::TimedOut(_) | Self::Malformed(_) | Self::Unproven => None,
         }
     }
 }
@@ -128,9 +128,9 @@ fn fault_text(fault: &Fault) -> String {
 }
 
 impl From<CallFailure> for ToolFailure {
-    fn from(unanswered: CallFailure) -> Self {
-        HandledFailure::new(unanswered.to_string())
-            .because(unanswered)
+    fn from(failure: CallFailure) -> Self {
+        HandledFailure::new(failure.to_string())
+            .because(failure)
             .into()
     }
 }

@@ -35,7 +35,7 @@ pub struct Config {
     pub transfer_timeout: Period,
     /// How long a turn waits until the user's files are in the sandbox. Default `30s`.
     pub upload_wait: Period,
-    /// After a request for a session got no response: how long no other session is requested. Default `10s`.
+    /// How long no session is requested after a request for one got no response. Default `10s`.
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
@@ -140,7 +140,7 @@ impl Config {
         ];
         rules
             .into_iter()
-            .filter(|(holds, ..)| !holds)
+            .filter(|(is_valid, ..)| !is_valid)
             .map(|(_, field, reason)| (field, reason))
             .collect()
     }

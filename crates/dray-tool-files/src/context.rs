@@ -34,7 +34,7 @@ struct BuiltContext {
     catalog: Value,
 }
 
-/// Gives ids to the files of a conversation, through the service that reads files.
+/// Assigns ids to the files of a conversation, through the service that reads files.
 #[derive(Debug)]
 pub struct ContextBuilder {
     pub(super) scope: Arc<TurnScope>,
@@ -44,12 +44,12 @@ pub struct ContextBuilder {
 }
 
 impl ContextBuilder {
-    /// Gives ids to the files of a conversation, and stores the reminders for its messages if they are enabled. Without
-    /// files no request is sent. If the context cannot be built, files have no ids.
+    /// Assigns ids to the files of a conversation, and stores the reminders for its messages if they are enabled.
+    /// Without files no request is sent. If the context cannot be built, files have no ids.
     pub async fn prepare(&self, messages: &[Message]) {
         // Files of results are not files of the conversation: no id is given to them.
-        let mut shown = messages.iter().filter(|message| message.role != Role::Tool);
-        if !shown.any(|message| !message_attachments(message).is_empty()) {
+        let mut of_conversation = messages.iter().filter(|message| message.role != Role::Tool);
+        if !of_conversation.any(|message| !message_attachments(message).is_empty()) {
             return;
         }
         match self.build(messages).await {
@@ -70,7 +70,7 @@ impl ContextBuilder {
         let mut items = Vec::new();
         let mut turn = 0;
         for message in messages {
-            let obj = match message.role {
+            let (author, id) = match message.role {
                 Role::User => {
                     turn += 1;
                     ("Human", format!("q{turn}"))
@@ -78,12 +78,12 @@ impl ContextBuilder {
                 Role::Assistant if message.calls().is_empty() => ("AI", format!("a{turn}")),
                 _ => continue,
             };
-            // Without their texts, so that the result for them is only the reminder.
+            // The texts of messages are left out, so that each result is only the reminder.
             let mut value = Vec::new();
             for attachment in message_attachments(message) {
                 value.push(json!({ "file": self.part(attachment).await }));
             }
-            items.push(json!({"obj": obj.0, "dataId": obj.1, "value": value}));
+            items.push(json!({"obj": author, "dataId": id, "value": value}));
         }
         let current = items
             .iter()
@@ -100,7 +100,7 @@ impl ContextBuilder {
             "language": config.reminder_language,
             // The message's list of attachments already contains each file, and a link would differ each time.
             "hideUrls": true,
-            // For most models, the list of attachments is all that they get of media.
+            // Most models get media only as entries in the list of attachments.
             "keepMedia": false,
             "maxFiles": config.message_files,
             "reach": TOO_MANY_FILES_ADVICE,
@@ -124,14 +124,14 @@ impl ContextBuilder {
             .read(PeerService::Documents, reply.built, MAX_CONTEXT_BYTES, time)
             .await?;
         serde_json::from_slice(&built)
-            .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
+            .map_err(|_| CallFailure::Malformed(PeerService::Documents).into())
     }
 
     /// The description of a file for the context. A file that cannot be opened keeps its name, so that the model gets
     /// it.
     async fn part(&self, attachment: &Attachment) -> Value {
         let kind = attachment.kind.as_deref().unwrap_or_default();
-        let (key, url) = self.place_of(attachment).await;
+        let (key, url) = self.locate(attachment).await;
         let url = Some(url).filter(|url| !url.starts_with(NAME_PREFIX));
         let last = url
             .as_deref()
@@ -157,8 +157,8 @@ impl ContextBuilder {
         Value::Object(part)
     }
 
-    /// The key and the URL of an attachment. A name of a stored file counts when it is one of this conversation.
-    async fn place_of(&self, attachment: &Attachment) -> (Option<String>, String) {
+    /// The key and the URL of an attachment. A name of a stored file counts only if it belongs to this conversation.
+    async fn locate(&self, attachment: &Attachment) -> (Option<String>, String) {
         let url = attachment.url.clone().unwrap_or_default();
         let named = attachment
             .rest
@@ -187,7 +187,7 @@ impl ContextBuilder {
                 };
                 match link {
                     Some((key, link)) => (Some(key), link.url.expose().to_owned()),
-                    // Bytes are not a name.
+                    // The content in a `data:` URL must not be passed on as a URL.
                     None if class == UrlClass::Data => (None, String::new()),
                     None => (None, url),
                 }
@@ -236,7 +236,7 @@ impl ContextBuilder {
             )
             .await?;
         serde_json::from_slice(&done)
-            .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
+            .map_err(|_| CallFailure::Malformed(PeerService::Documents).into())
     }
 
     /// Replaces the stable name of a file, which the model uses for stored files, by its id. A name that does not

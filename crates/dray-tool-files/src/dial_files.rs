@@ -73,7 +73,7 @@ impl DialFileToolKind {
         let file = json!({"type": "string", "description": "Path relative to the files of this app, such as notes/a.txt."});
         let folder = json!({"type": "string", "description": "Folder, relative to the files of this app; all of them by default."});
         let overwrite = json!({"type": "boolean", "description": "Whether an existing file is replaced; false by default."});
-        let (says, properties, required): (_, _, &[&str]) = match self {
+        let (description, properties, required): (_, _, &[&str]) = match self {
             Self::List => (
                 "Lists a folder of the app's files.",
                 json!({ "path": folder }),
@@ -125,7 +125,7 @@ impl DialFileToolKind {
                 &["source", "target"],
             ),
         };
-        tool_declaration(self.name(), says, &properties, required)
+        tool_declaration(self.name(), description, &properties, required)
     }
 }
 

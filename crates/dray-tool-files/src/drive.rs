@@ -17,13 +17,13 @@ pub enum DriveError {
     /// No file or folder has this path.
     #[error("The file does not exist in the file storage.")]
     NotFound,
-    /// The caller may not.
+    /// The caller has no permission for the operation.
     #[error("The file storage does not allow this.")]
     Denied,
     /// Another file has this path, or the content changed since it was read.
     #[error("The file exists already or has changed meanwhile.")]
     Conflict,
-    /// The path cannot be.
+    /// The path is not valid.
     #[error("The path is not valid in the file storage.")]
     Invalid,
     /// The file is larger than the limit that applies to the call.
@@ -36,7 +36,7 @@ pub enum DriveError {
     },
     /// The storage cannot be reached; another attempt later may succeed.
     #[error("The file storage is not reachable at the moment; try again later.")]
-    Away(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl DriveError {
@@ -45,7 +45,7 @@ impl DriveError {
         match self {
             Self::NotFound | Self::Denied | Self::Invalid | Self::TooLarge { .. } => true,
             // The arguments were valid; the state of the storage was not as expected.
-            Self::Conflict | Self::Away(_) => false,
+            Self::Conflict | Self::Unreachable(_) => false,
         }
     }
 
@@ -56,7 +56,7 @@ impl DriveError {
                 Some(size) => Self::TooLarge { size, limit },
                 None => (*error).into(),
             },
-            Err(cause) => Self::Away(cause),
+            Err(cause) => Self::Unreachable(cause),
         }
     }
 }
@@ -68,7 +68,7 @@ impl From<Error> for DriveError {
             (_, Some(404)) => Self::NotFound,
             (_, Some(401 | 403)) => Self::Denied,
             (ErrorKind::Request, _) | (_, Some(400)) => Self::Invalid,
-            _ => Self::Away(Box::new(error)),
+            _ => Self::Unreachable(Box::new(error)),
         }
     }
 }
@@ -157,7 +157,7 @@ fn file_url(url: &str) -> Result<FileUrl, DriveError> {
 
 /// Content of an upload; its size is known in advance.
 pub enum UploadBody {
-    /// Bytes that are here.
+    /// Bytes in memory.
     Bytes(Bytes),
     /// A stream of bytes, and its length.
     Stream(ByteStream, u64),

@@ -23,7 +23,7 @@ pub(super) struct CopiedFile {
     pub(super) real_path: Vec<u8>,
 }
 
-/// Calls of an export within this time.
+/// The calls of an export, each within this time.
 struct TurnExport<'a> {
     scope: &'a TurnScope,
     time: Duration,
@@ -56,7 +56,7 @@ impl ExportCalls for TurnExport<'_> {
 }
 
 /// Copies a file, or a directory as a ZIP, out of the sandbox; the copy is compared with the receipt.
-pub(super) async fn take_out(
+pub(super) async fn copy_out(
     scope: &TurnScope,
     session: &SessionBinding,
     path: &[u8],

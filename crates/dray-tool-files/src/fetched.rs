@@ -46,7 +46,7 @@ pub(super) async fn fetch(
     let services = &scope.services;
     match services.ask_once(PeerService::Web, &meta, &request).await {
         Ok(reply) => check_reply(url, limit, reply)
-            .ok_or_else(|| CallFailure::Garbled(PeerService::Web).into()),
+            .ok_or_else(|| CallFailure::Malformed(PeerService::Web).into()),
         Err(CallFailure::Refused(fault)) => Err(fetch_failure(parameter, url, fault)),
         Err(error) => Err(error.into()),
     }

@@ -27,7 +27,7 @@ pub struct MediaTagFilter {
     /// Paths that were looked up, with the real path; `None` for a path that does not exist.
     known: BTreeMap<String, Option<String>>,
     /// Why the sandbox could not be reached.
-    away: Option<String>,
+    sandbox_failure: Option<String>,
 }
 
 /// The end of a response.
@@ -48,7 +48,7 @@ impl MediaTagFilter {
             delivery: Arc::clone(&files.delivery),
             hold: HoldBack::new(),
             known: BTreeMap::new(),
-            away: None,
+            sandbox_failure: None,
         })
     }
 
@@ -83,8 +83,8 @@ impl MediaTagFilter {
             text,
             attachments: Vec::new(),
         };
-        if let Some(away) = self.away {
-            append_paragraph(&mut rest.text, &away);
+        if let Some(sandbox_failure) = self.sandbox_failure {
+            append_paragraph(&mut rest.text, &sandbox_failure);
         } else if !notices.is_empty() {
             append_paragraph(
                 &mut rest.text,
@@ -94,7 +94,7 @@ impl MediaTagFilter {
         if files.is_empty() {
             return rest;
         }
-        let parcel = OutgoingFile {
+        let outgoing = OutgoingFile {
             paths: files.into_iter().map(String::into_bytes).collect(),
             flags: v1::DeliveryFlags {
                 as_voice: directives.audio_as_voice,
@@ -106,7 +106,7 @@ impl MediaTagFilter {
         };
         // The tags belong to no call of a tool, so no tool's timeout applies.
         let end = Instant::now() + self.scope.services.config.transfer_timeout.as_duration();
-        match Box::pin(self.delivery.dispatch("media", parcel, end)).await {
+        match Box::pin(self.delivery.dispatch("media", outgoing, end)).await {
             Ok(sent) => {
                 rest.attachments = sent.attachments;
                 if !sent.notice.is_empty() {
@@ -124,29 +124,29 @@ impl MediaTagFilter {
     /// Looks up new paths in the sandbox.
     async fn look_up_paths(&mut self, paths: Vec<String>) {
         let room = MAX_TAGGED_PATHS.saturating_sub(self.known.len());
-        let wanted: Vec<_> = paths
+        let new_paths: Vec<_> = paths
             .into_iter()
             .filter(|path| !self.known.contains_key(path))
             .take(room)
             .collect();
         // After one failure the others would fail as well, each after its timeout.
-        if wanted.is_empty() || self.away.is_some() {
+        if new_paths.is_empty() || self.sandbox_failure.is_some() {
             return;
         }
-        let jobs: Vec<_> = wanted
+        let jobs: Vec<_> = new_paths
             .into_iter()
             .map(|path| lookup_path(&self.scope, &self.session, path))
             .collect();
-        let answers: Vec<_> = futures_util::stream::iter(jobs)
+        let lookups: Vec<_> = futures_util::stream::iter(jobs)
             .buffered(MAX_LOOKUPS)
             .collect()
             .await;
-        for response in answers {
-            match response {
+        for lookup in lookups {
+            match lookup {
                 Ok((path, real)) => {
                     self.known.insert(path, real);
                 }
-                Err(away) => self.away = Some(away),
+                Err(sandbox_failure) => self.sandbox_failure = Some(sandbox_failure),
             }
         }
     }
@@ -162,11 +162,11 @@ async fn note_real_paths(scope: &TurnScope, session: &SessionBinding, delivery: 
         .take(MAX_TAGGED_PATHS)
         .map(|path| lookup_path(scope, session, path))
         .collect();
-    let answers: Vec<_> = futures_util::stream::iter(jobs)
+    let lookups: Vec<_> = futures_util::stream::iter(jobs)
         .buffered(MAX_LOOKUPS)
         .collect()
         .await;
-    let real = answers.into_iter().flatten().filter_map(|(_, real)| real);
+    let real = lookups.into_iter().flatten().filter_map(|(_, real)| real);
     delivery.note_sent(real.map(String::into_bytes));
 }
 

@@ -15,10 +15,10 @@ use super::storage::{STORED_NAME_FIELD, TurnStorage};
 pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
 /// Folder for old messages of conversations.
 const COMPACTED_DIRECTORY: &str = "compacted-conversations";
-/// Bytes of the beginning that the notice contains.
-const SHOWN_BYTES: usize = 2000;
+/// Bytes of the beginning of a result that its notice contains.
+const NOTICE_BYTES: usize = 2000;
 /// Tools that read these files. Their own results are never put into files.
-const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
+const READING_TOOLS: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
 
 /// A result that was written to a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,14 +76,14 @@ impl ResultOffloader<'_> {
         let bytes = Bytes::copy_from_slice(result.as_bytes());
         match self.storage.keep(&file, media_type, bytes).await {
             Ok(attachment) => {
-                let at = self.named(&file, &attachment);
+                let location = self.reference_for(&file, &attachment);
                 let shown = result
-                    .get(..result.floor_char_boundary(SHOWN_BYTES))
+                    .get(..result.floor_char_boundary(NOTICE_BYTES))
                     .unwrap_or_default();
                 let notice = format!(
-                    "The result of {tool} has {size} bytes, which is too long to show here. All of it is kept as {at}; read \
+                    "The result of {tool} has {size} bytes, which is too long to show here. All of it is kept as {location}; read \
                      parts of it with {}. It begins with:\n{shown}\n…",
-                    self.reader()
+                    self.reading_tool()
                 );
                 Some(OffloadedResult { notice, attachment })
             }
@@ -115,11 +115,11 @@ impl ResultOffloader<'_> {
         let location = if self.scope.reads_drive() {
             file
         } else {
-            self.named(&file, &attachment)
+            self.reference_for(&file, &attachment)
         };
         Ok(format!(
             "All of them are kept as {location}; read parts of it with {}.",
-            self.reader()
+            self.reading_tool()
         ))
     }
 
@@ -134,7 +134,7 @@ impl ResultOffloader<'_> {
     fn is_excluded(&self, tool: &str) -> bool {
         let settings = self.manifest_settings();
         let settings = settings.and_then(|offload| offload.excluded_tools.as_ref());
-        READ_BACK.contains(&tool)
+        READING_TOOLS.contains(&tool)
             || tool.starts_with("internal_file_")
             || self
                 .scope
@@ -147,7 +147,7 @@ impl ResultOffloader<'_> {
     }
 
     /// The reference to the file for the model, in the form that the reading tool expects.
-    fn named(&self, requested: &str, attachment: &Attachment) -> String {
+    fn reference_for(&self, requested: &str, attachment: &Attachment) -> String {
         if let Some(key) = attachment
             .rest
             .get(STORED_NAME_FIELD)
@@ -168,7 +168,7 @@ impl ResultOffloader<'_> {
         }
     }
 
-    fn reader(&self) -> &'static str {
+    fn reading_tool(&self) -> &'static str {
         if self.scope.reads_drive() {
             "internal_file_read_lines"
         } else {

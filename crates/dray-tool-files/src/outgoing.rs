@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::ask::PeerService;
-use super::export::take_out;
+use super::export::copy_out;
 use super::scope::TurnScope;
 use super::session::SessionBinding;
 use super::storage::{TurnStorage, media_type};
@@ -45,11 +45,11 @@ pub(super) struct OutgoingFile {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SendOutcome {
     /// The result for the model: JSON of platform-delivery 2.3, or a sentence.
-    pub(super) told: String,
+    pub(super) result_text: String,
     /// Files for the response, without a chat.
     pub(super) attachments: Vec<Attachment>,
     /// Whether any file arrived or may still arrive.
-    pub(super) any: bool,
+    pub(super) may_have_arrived: bool,
     /// Notice for the user; may be empty.
     pub(super) notice: String,
 }
@@ -102,14 +102,14 @@ impl FileDelivery {
     pub(super) async fn dispatch(
         &self,
         what: &str,
-        parcel: OutgoingFile,
+        outgoing: OutgoingFile,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
         // Checked for each call, because an operator may bind a chat between two turns.
         if self.session.has_chat().await {
-            self.deliver(what, parcel, end).await
+            self.deliver(what, outgoing, end).await
         } else {
-            self.attach(what, parcel, end).await
+            self.attach(what, outgoing, end).await
         }
     }
 
@@ -117,20 +117,20 @@ impl FileDelivery {
     async fn deliver(
         &self,
         what: &str,
-        parcel: OutgoingFile,
+        outgoing: OutgoingFile,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
         let services = &self.scope.services;
         let operation = self.scope.operation(what);
-        let claims = parcel.claims.into_iter().map(|(mut claim, name)| {
+        let claims = outgoing.claims.into_iter().map(|(mut claim, name)| {
             claim.artifact.name = name;
             claim.into()
         });
         let request = v1::SendFileRequested {
             session: self.scope.session_text(),
-            paths: parcel.paths,
-            message: parcel.message,
-            flags: Some(parcel.flags),
+            paths: outgoing.paths,
+            message: outgoing.message,
+            flags: Some(outgoing.flags),
             claims: claims.collect(),
             turn: self.scope.turn.clone(),
             ..v1::SendFileRequested::default()
@@ -151,13 +151,13 @@ impl FileDelivery {
             let meta = self.scope.meta((wait + RESPONSE_GRACE).min(left()));
             let reply = services.ask(PeerService::Delivery, &meta, &request);
             match reply.await {
-                Ok(report) if report.finished => return self.reported(&report),
+                Ok(report) if report.finished => return self.check_report(&report),
                 Ok(_) if left() > RESPONSE_GRACE => {}
                 // An unknown outcome is not a failure: the work is in the stream and continues.
                 Ok(_) | Err(_) => {
                     return Ok(SendOutcome {
-                        told: under_way(&id),
-                        any: true,
+                        result_text: pending_result(&id),
+                        may_have_arrived: true,
                         ..SendOutcome::default()
                     });
                 }
@@ -166,7 +166,7 @@ impl FileDelivery {
     }
 
     /// The outcome that platform-delivery reports, after its proof was checked.
-    fn reported(&self, report: &v1::DeliveryReport) -> Result<SendOutcome, ToolFailure> {
+    fn check_report(&self, report: &v1::DeliveryReport) -> Result<SendOutcome, ToolFailure> {
         let shown = |file: &&v1::DeliveredFile| file.file_state().is_shown();
         let unproven: Vec<_> = report
             .files
@@ -192,8 +192,8 @@ impl FileDelivery {
         );
         let may_have_come = |file: &v1::DeliveredFile| file.file_state() == FileState::Unknown;
         Ok(SendOutcome {
-            told: report.result_json.clone(),
-            any: report
+            result_text: report.result_json.clone(),
+            may_have_arrived: report
                 .files
                 .iter()
                 .any(|file| shown(&file) || may_have_come(file)),
@@ -202,50 +202,56 @@ impl FileDelivery {
         })
     }
 
-    /// Attaches files to the response. One that is not available does not stop the others.
+    /// Attaches files to the response. A file that is not available does not affect the others.
     async fn attach(
         &self,
         what: &str,
-        parcel: OutgoingFile,
+        outgoing: OutgoingFile,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
         let mut sent = SendOutcome::default();
-        let (mut lines, mut lost) = (Vec::new(), Vec::new());
-        for path in &parcel.paths {
+        let (mut lines, mut failed_names) = (Vec::new(), Vec::new());
+        for path in &outgoing.paths {
             let left = end.saturating_duration_since(Instant::now());
-            let outcome = match take_out(&self.scope, &self.session, path, left).await {
-                Ok(taken) => {
-                    let kept = self.attached(&taken.claim, &taken.name, path).await;
+            let outcome = match copy_out(&self.scope, &self.session, path, left).await {
+                Ok(copied) => {
+                    let kept = self.attach_claim(&copied.claim, &copied.name, path).await;
                     if kept.is_ok() {
                         // Both spellings: the model may use either in a `MEDIA:` tag later in the turn.
-                        self.note_sent([path.clone(), taken.real_path]);
+                        self.note_sent([path.clone(), copied.real_path]);
                     }
                     kept
                 }
-                // One failed file never drops the others.
+                // A failed file never affects the others.
                 Err(failure) => Err(failure),
             };
-            collect_outcome(outcome, path, &mut sent, &mut lines, &mut lost);
+            collect_outcome(outcome, path, &mut sent, &mut lines, &mut failed_names);
         }
-        for (claim, name) in &parcel.claims {
-            let outcome = self.attached(claim, name, b"").await;
-            collect_outcome(outcome, name.as_bytes(), &mut sent, &mut lines, &mut lost);
+        for (claim, name) in &outgoing.claims {
+            let outcome = self.attach_claim(claim, name, b"").await;
+            collect_outcome(
+                outcome,
+                name.as_bytes(),
+                &mut sent,
+                &mut lines,
+                &mut failed_names,
+            );
         }
-        sent.any = !sent.attachments.is_empty();
-        if !lost.is_empty() {
-            sent.notice = format!("Could not be attached: {}.", lost.join(", "));
+        sent.may_have_arrived = !sent.attachments.is_empty();
+        if !failed_names.is_empty() {
+            sent.notice = format!("Could not be attached: {}.", failed_names.join(", "));
         }
         let result = json!({
-            "success": lost.is_empty(),
+            "success": failed_names.is_empty(),
             "delivery_id": self.scope.operation(what).as_str(),
             "files": lines,
         });
-        sent.told = result.to_string();
+        sent.result_text = result.to_string();
         Ok(sent)
     }
 
     /// Stores a file as an attachment and reports it.
-    async fn attached(
+    async fn attach_claim(
         &self,
         claim: &Claim,
         name: &str,
@@ -276,7 +282,7 @@ fn collect_outcome(
     request: &[u8],
     sent: &mut SendOutcome,
     lines: &mut Vec<Value>,
-    lost: &mut Vec<String>,
+    failed_names: &mut Vec<String>,
 ) {
     match outcome {
         Ok((attachment, line)) => {
@@ -292,7 +298,7 @@ fn collect_outcome(
                 "error": {"message": failure.to_string()},
             }));
             // The notice names files without directories; paths of a sandbox are meaningless to the user.
-            lost.push(name);
+            failed_names.push(name);
         }
     }
 }
@@ -324,7 +330,7 @@ fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
     file.sha256.len() == 32 && copied && stored
 }
 
-fn under_way(id: &str) -> String {
+fn pending_result(id: &str) -> String {
     json!({
         "success": false,
         "delivery_id": id,

@@ -63,7 +63,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
             .await?;
         match reply.outcome {
             Some(resolve_reply::Outcome::Resolved(resolved)) => {
-                let most = self
+                let max_bytes = self
                     .scope
                     .limit()
                     .saturating_mul(MAX_FILE_MULTIPLE)
@@ -72,7 +72,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
                     .read(
                         PeerService::Documents,
                         resolved.arguments,
-                        ByteSize::bytes(most),
+                        ByteSize::bytes(max_bytes),
                         time,
                     )
                     .await?;
@@ -85,7 +85,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
 }
 
 fn garbled_reply_failure() -> ToolFailure {
-    CallFailure::Garbled(PeerService::Documents).into()
+    CallFailure::Malformed(PeerService::Documents).into()
 }
 
 /// A problem with an argument that the model can correct. The fault describes the problem; `tool_message` adds the name

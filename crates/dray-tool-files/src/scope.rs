@@ -59,9 +59,9 @@ impl TurnScope {
     }
 
     /// The envelope of a short request within a call.
-    pub(super) fn short(&self, call: &ToolCall) -> Meta {
-        let most = self.services.config.call_timeout.as_duration();
-        self.meta(time_left(call).min(most))
+    pub(super) fn short_meta(&self, call: &ToolCall) -> Meta {
+        let max_time = self.services.config.call_timeout.as_duration();
+        self.meta(time_left(call).min(max_time))
     }
 
     /// The id of an action of a call; a repeated call has the same id.

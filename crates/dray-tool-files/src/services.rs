@@ -28,7 +28,7 @@ pub struct FileServices {
     pub store: Store,
     /// Wall clock of deadlines.
     pub clock: Clock,
-    /// Whose files they are.
+    /// Tenant of all files.
     pub tenant: TenantId,
     /// The operator's configuration.
     pub config: Arc<Config>,
@@ -102,7 +102,7 @@ impl FileServices {
         reply.map_err(|error| CallFailure::of(peer, error))
     }
 
-    /// Calls a service that may work for minutes. If it sends no heartbeats, it counts as dead long before the
+    /// Calls a service that may work for minutes. If it sends no heartbeats, it counts as failed long before the
     /// deadline.
     pub(super) async fn ask_watched<C: Call>(
         &self,
@@ -178,7 +178,7 @@ impl FileServices {
                 let reader = self.open(&claim, time).await?;
                 reader.read_all(limit).await.map_err(CallFailure::store)
             }
-            Some(Err(_)) | None => Err(CallFailure::Garbled(peer)),
+            Some(Err(_)) | None => Err(CallFailure::Malformed(peer)),
         }
     }
 
@@ -194,20 +194,24 @@ impl FileServices {
     }
 
     /// The first bytes of a stored file.
-    pub(super) async fn head(&self, claim: &Claim, most: usize) -> Result<Vec<u8>, CallFailure> {
+    pub(super) async fn head(
+        &self,
+        claim: &Claim,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, CallFailure> {
         let time = self.config.call_timeout.as_duration();
         let mut reader = self.open(claim, time).await?;
         let mut head = Vec::new();
-        while head.len() < most
+        while head.len() < max_bytes
             && let Some(bytes) = reader.next().await.map_err(CallFailure::store)?
         {
-            let wanted = bytes.len().min(most - head.len());
-            head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+            let missing = bytes.len().min(max_bytes - head.len());
+            head.extend_from_slice(bytes.get(..missing).unwrap_or_default());
         }
         Ok(head)
     }
 
-    /// Stores bytes that are here.
+    /// Stores bytes that are in memory.
     pub(super) async fn store_bytes(
         &self,
         bytes: Bytes,
@@ -220,14 +224,14 @@ impl FileServices {
         let time = self.config.transfer_timeout.as_duration();
         match tokio::time::timeout(time, stored).await {
             Ok(stored) => stored.map_err(CallFailure::store),
-            Err(_elapsed) => Err(CallFailure::Late(PeerService::Store)),
+            Err(_elapsed) => Err(CallFailure::TimedOut(PeerService::Store)),
         }
     }
 
     /// A link to a stored file.
     pub(super) async fn link(&self, claim: &Claim) -> Result<PresignedLink, CallFailure> {
-        let wanted = self.config.link_lifetime.as_duration();
-        let link = self.store.presign_get(&self.tenant, claim, wanted).await;
+        let lifetime = self.config.link_lifetime.as_duration();
+        let link = self.store.presign_get(&self.tenant, claim, lifetime).await;
         link.map_err(CallFailure::store)
     }
 }

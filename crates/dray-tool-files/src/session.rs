@@ -20,7 +20,7 @@ pub struct SessionBinding {
     scope: Arc<TurnScope>,
     bound: OnceCell<v1::Session>,
     /// The session record after a sandbox was bound in this turn to a session without one.
-    given: OnceCell<v1::Session>,
+    bound_in_turn: OnceCell<v1::Session>,
 }
 
 impl SessionBinding {
@@ -29,7 +29,7 @@ impl SessionBinding {
         Self {
             scope,
             bound: OnceCell::new_with(is_new.then(v1::Session::default)),
-            given: OnceCell::new(),
+            bound_in_turn: OnceCell::new(),
         }
     }
 
@@ -46,8 +46,8 @@ impl SessionBinding {
             changed_at_ms: 0,
         };
         // A binding of this turn is newer than the record.
-        if let Some(given) = self.given.get() {
-            return given;
+        if let Some(session) = self.bound_in_turn.get() {
+            return session;
         }
         // Failures are not cached: a later call of the turn may reach the service.
         let found = self
@@ -103,7 +103,7 @@ impl SessionBinding {
         }
     }
 
-    /// Gives the session a sandbox unless it has one. `{session}` in the address is replaced by its id. Without a
+    /// Binds a sandbox to the session unless it has one. `{session}` in the address is replaced by its id. Without a
     /// sandbox, the turn continues without its tools.
     pub async fn bind(&self, address: &str) {
         let Some(session) = &self.scope.session else {
@@ -123,7 +123,7 @@ impl SessionBinding {
         match services.ask(PeerService::Sandbox, &meta, &request).await {
             Ok(bound) => {
                 // An error means that a concurrent call has bound the session as well.
-                let _ = self.given.set(bound);
+                let _ = self.bound_in_turn.set(bound);
             }
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -1,7 +1,5 @@
 //! Stores files of calls where the client can fetch them (quickapps 25.3, 32). With DIAL they are stored among the
 //! caller's files; without it in the artifact store, and their URL is a link that expires.
-//!
-//! With DIAL they go into the caller's files; without it into the artifact store, and their URL is a link that expires.
 
 use std::sync::Arc;
 
@@ -41,7 +39,7 @@ pub(super) struct KeptFile {
 }
 
 impl KeptFile {
-    /// The text by which the model can name it: never a signed link.
+    /// The text by which the model can name the file: never a signed link.
     pub(super) fn reference(&self) -> String {
         let key = self
             .attachment
@@ -73,7 +71,7 @@ impl FileStorage for TurnStorage {
 
     async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         match self.classify(url) {
-            UrlClass::Dial => self.described(parameter, url).await,
+            UrlClass::Dial => self.describe(parameter, url).await,
             UrlClass::External => {
                 let work = Box::pin(self.promote(parameter, url));
                 // The prefix distinguishes URLs from digests of content, which are keys of the same map.
@@ -115,7 +113,7 @@ impl FileStorage for TurnStorage {
             .services
             .store_bytes(bytes, media_type, &name)
             .await?;
-        Ok(self.linked(&claim, &name, media_type).await?.attachment)
+        Ok(self.link_claim(&claim, &name, media_type).await?.attachment)
     }
 }
 
@@ -157,7 +155,7 @@ impl TurnStorage {
         self.keep(name, media_type, bytes).await
     }
 
-    async fn described(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
+    async fn describe(&self, parameter: &str, url: &str) -> Result<Attachment, ToolFailure> {
         let (Some(drive), Some(path)) = (
             &self.scope.services.drive,
             self.scope.services.dial_path(url),
@@ -208,13 +206,13 @@ impl TurnStorage {
                         ends_at_ms: None,
                     })
                 }
-                None => self.linked(claim, &name, media_type).await,
+                None => self.link_claim(claim, &name, media_type).await,
             }
         };
         self.kept.get(key, work).await
     }
 
-    async fn linked(
+    async fn link_claim(
         &self,
         claim: &Claim,
         name: &str,

@@ -34,7 +34,7 @@ enum FileToolKind {
     DownloadLink,
 }
 
-/// All of them, in the order in which a model gets them.
+/// All tools, in the order in which a model gets them.
 const FILE_TOOL_KINDS: [FileToolKind; 10] = [
     FileToolKind::SendFile,
     FileToolKind::ReadAttachment,
@@ -48,8 +48,8 @@ const FILE_TOOL_KINDS: [FileToolKind; 10] = [
     FileToolKind::DownloadLink,
 ];
 
-/// The part of a tool that is the same in all turns. Building the schemas in each turn would cost more than most other steps
-/// of its beginning.
+/// The part of a tool that is the same in all turns. Building the schemas in each turn would cost more than most other
+/// steps at its start.
 #[derive(Debug)]
 struct FileToolSpec {
     kind: FileToolKind,
@@ -57,7 +57,7 @@ struct FileToolSpec {
     rules: CallRules,
 }
 
-/// One of them, for one turn.
+/// One tool in one turn.
 #[derive(Debug)]
 struct FileTool {
     spec: &'static FileToolSpec,

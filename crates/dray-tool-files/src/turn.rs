@@ -64,7 +64,7 @@ pub struct TurnFiles {
 
 impl TurnFiles {
     /// The files of a turn.
-    pub fn new(services: FileServices, opening: TurnStart) -> Self {
+    pub fn new(services: FileServices, start: TurnStart) -> Self {
         let TurnStart {
             session,
             is_new,
@@ -72,7 +72,7 @@ impl TurnFiles {
             caller,
             conversation,
             features,
-        } = opening;
+        } = start;
         let conversation = [conversation, session.clone(), turn.clone()]
             .into_iter()
             .find(|id| !id.is_empty())

@@ -17,7 +17,7 @@ use super::scope::TurnScope;
 use super::session::SessionBinding;
 
 /// Files that are fetched concurrently.
-const AT_ONCE: usize = 4;
+const CONCURRENT_FETCHES: usize = 4;
 /// Most files of one message.
 const MAX_FILES: usize = 50;
 /// Delays between two checks: the first and the longest.
@@ -49,8 +49,8 @@ impl UploadPlacer<'_> {
             .map(|(position, attachment)| self.place(position, attachment))
             .collect();
         let placed: Vec<_> = futures_util::stream::iter(jobs)
-            // In contrast to `buffer_unordered` it keeps the order of the message.
-            .buffered(AT_ONCE)
+            // `buffered` keeps the order of the message, unlike `buffer_unordered`.
+            .buffered(CONCURRENT_FETCHES)
             .collect()
             .await;
         let (mut pending, mut lines) = (BTreeMap::new(), Vec::new());
@@ -88,7 +88,7 @@ impl UploadPlacer<'_> {
             Some(claim) => claim.artifact.sha256.to_hex(),
             None => Sha256Digest::of(unavailable.as_bytes()).to_hex(),
         };
-        // By position and content: a repeated turn publishes the same operation, which is done once.
+        // The id follows from position and content: a repeated turn publishes the same operation, which is done once.
         let operation = self
             .scope
             .operation(&format!("upload/{position}/{content}"));
@@ -162,9 +162,9 @@ impl UploadPlacer<'_> {
         // In the order of the message, not in the order of arrival.
         outcomes.sort_by_key(|(position, _)| *position);
         let mut lines: Vec<_> = outcomes.into_iter().map(|(_, line)| line).collect();
-        let late = pending.into_values();
+        let unsettled = pending.into_values();
         lines.extend(
-            late.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),
+            unsettled.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),
         );
         lines
     }

@@ -7,7 +7,7 @@ use crate::Tool;
 /// One tool or tool set that could not be set up; the request continues without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupIssue {
-    /// The tool, when it is one.
+    /// Name of the tool; `None` for an issue of a whole tool set.
     pub tool: Option<String>,
     /// The name of the tool set, or of the tool set to which the tool belongs.
     pub toolset: Option<String>,

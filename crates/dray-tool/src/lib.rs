@@ -1,10 +1,10 @@
 //! The interface of all tools of an agent.
 //!
-//! - [`Tool`]: what the model sees, the rules of its calls, and the call itself.
+//! - [`Tool`]: the description for the model, the rules of its calls, and the call itself.
 //! - [`Turn`]: the context of one chat request for the calls made on its behalf.
 //! - [`FileStorage`]: files of results and of arguments, kept where the client can fetch them.
 //! - [`ArgumentResolver`]: arguments with references to files.
-//! - [`EventSink`] and [`StageWriter`]: what the client sees while it waits.
+//! - [`EventSink`] and [`StageWriter`]: the events and stages that the client sees while it waits.
 //! - [`ToolQuestion`] and [`AnsweredQuestion`]: a call that asks the user, and how it continues.
 //! - [`SetupIssue`]: why a tool of the manifest cannot be used.
 //! - [`pipeline`]: one call from the text of its arguments to the message for the model; `matching`, `fallback`,

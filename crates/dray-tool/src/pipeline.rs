@@ -107,7 +107,7 @@ pub async fn run_call(
     tool: &dyn Tool,
     request: ToolRequest<'_>,
     turn: &Turn,
-    resolve: &dyn ArgumentResolver,
+    resolver: &dyn ArgumentResolver,
     settings: &PipelineSettings,
     sink: &EventSink,
 ) -> Result<CompletedCall, RequestEnd> {
@@ -119,22 +119,22 @@ pub async fn run_call(
         answered: request.answered,
         tool,
         limit,
-        begun: Instant::now(),
+        started: Instant::now(),
         sink,
     };
     let written = match arguments::parse_arguments(request.arguments) {
         Ok(written) => written,
         Err(reason) => {
-            let show = CallStage::open(rules, Map::new(), settings.level, sink).await?;
-            return running.malformed(show, &reason).await;
+            let call_stage = CallStage::open(rules, Map::new(), settings.level, sink).await?;
+            return running.malformed(call_stage, &reason).await;
         }
     };
-    let mut show = CallStage::open(rules, written, settings.level, sink).await?;
-    match running.result(&mut show, turn, resolve).await? {
-        Ok(output) => running.succeeded(show, output).await,
+    let mut call_stage = CallStage::open(rules, written, settings.level, sink).await?;
+    match running.result(&mut call_stage, turn, resolver).await? {
+        Ok(output) => running.succeeded(call_stage, output).await,
         // A tool that writes to its stage fails when the client disconnects, which is not a failure of the tool.
         Err(_) if sink.is_gone() => Err(RequestEnd::Gone(ClientGone)),
-        Err(failure) => running.failed(show, failure).await,
+        Err(failure) => running.failed(call_stage, failure).await,
     }
 }
 
@@ -148,7 +148,7 @@ pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall 
         format!("Valid tools: {}.", valid.join(", "))
     };
     tracing::info!(tool = %name, "the model called an unknown tool");
-    answered_call(id, format!("The tool `{name}` does not exist. {known}"))
+    failed_call(id, format!("The tool `{name}` does not exist. {known}"))
 }
 
 /// One call while it runs.
@@ -158,7 +158,7 @@ struct RunningCall<'a> {
     answered: Option<&'a AnsweredQuestion>,
     tool: &'a dyn Tool,
     limit: Duration,
-    begun: Instant,
+    started: Instant,
     sink: &'a EventSink,
 }
 
@@ -166,29 +166,29 @@ impl RunningCall<'_> {
     /// Replaces references by files and calls the tool, both within the time limit.
     async fn result(
         &self,
-        show: &mut CallStage<'_>,
+        call_stage: &mut CallStage<'_>,
         turn: &Turn,
-        resolve: &dyn ArgumentResolver,
+        resolver: &dyn ArgumentResolver,
     ) -> Result<Result<ToolOutput, ToolFailure>, ClientGone> {
         // Cannot overflow, because the limit is at most a year. Fetching files counts as time of the call.
-        let deadline = self.begun + self.limit;
+        let deadline = self.started + self.limit;
         let by_reference = &self.tool.rules().by_reference;
         let resolving =
-            arguments::resolve_arguments(self.name, &show.written, by_reference, resolve);
+            arguments::resolve_arguments(self.name, &call_stage.written, by_reference, resolver);
         let resolved = match run_attempt(resolving, deadline, self.sink).await? {
             Ok(resolved) => resolved,
             Err(failure) => {
                 // The stage shows the request even if a reference in it failed.
-                show.request(None).await?;
+                call_stage.request(None).await?;
                 return Ok(Err(failure));
             }
         };
-        show.request(Some(&resolved)).await?;
+        call_stage.request(Some(&resolved)).await?;
         let call = crate::ToolCall {
             id: self.id.to_owned(),
             arguments: resolved,
-            written: show.written.clone(),
-            stage: show.stage(),
+            written: call_stage.written.clone(),
+            stage: call_stage.stage(),
             deadline,
         };
         let running = match self.answered {
@@ -200,7 +200,7 @@ impl RunningCall<'_> {
 
     async fn succeeded(
         &self,
-        show: CallStage<'_>,
+        call_stage: CallStage<'_>,
         mut output: ToolOutput,
     ) -> Result<CompletedCall, RequestEnd> {
         let produced = std::mem::take(&mut output.attachments);
@@ -208,9 +208,9 @@ impl RunningCall<'_> {
         if output.content_type.is_empty() {
             PLAIN_MEDIA_TYPE.clone_into(&mut output.content_type);
         }
-        show.response(&output, &kept.all).await?;
-        let elapsed = self.begun.elapsed();
-        show.completed(elapsed).await?;
+        call_stage.response(&output, &kept.all).await?;
+        let elapsed = self.started.elapsed();
+        call_stage.completed(elapsed).await?;
         self.log(elapsed, None);
         let mut message = tool_message(self.id, output.content);
         if !kept.all.is_empty() || output.state.is_some() {
@@ -233,7 +233,7 @@ impl RunningCall<'_> {
 
     async fn failed(
         &self,
-        show: CallStage<'_>,
+        call_stage: CallStage<'_>,
         failure: ToolFailure,
     ) -> Result<CompletedCall, RequestEnd> {
         let fallback = &self.tool.rules().fallback;
@@ -259,13 +259,13 @@ impl RunningCall<'_> {
                 (failed.text.clone(), decision)
             }
         };
-        let elapsed = self.begun.elapsed();
+        let elapsed = self.started.elapsed();
         self.log(elapsed, Some(&failure));
-        show.failed(&failure, &text, elapsed).await?;
+        call_stage.failed(&failure, &text, elapsed).await?;
         match decision {
             fallback::FallbackDecision::Tell(content) => Ok(CompletedCall {
                 milliseconds: elapsed_ms(elapsed),
-                ..answered_call(self.id, content)
+                ..failed_call(self.id, content)
             }),
             fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
                 text: fallback::STOPPED_MESSAGE.to_owned(),
@@ -278,20 +278,20 @@ impl RunningCall<'_> {
 
     async fn malformed(
         &self,
-        show: CallStage<'_>,
+        call_stage: CallStage<'_>,
         reason: &str,
     ) -> Result<CompletedCall, RequestEnd> {
         let name = self.name;
         let text = format!(
             "The arguments of the tool call `{name}` are not a JSON object: {reason}. Call it again with one."
         );
-        let elapsed = self.begun.elapsed();
+        let elapsed = self.started.elapsed();
         let failure = ToolFailure::Failed(crate::HandledFailure::new(text.as_str()));
         self.log(elapsed, Some(&failure));
-        show.failed(&failure, &text, elapsed).await?;
+        call_stage.failed(&failure, &text, elapsed).await?;
         Ok(CompletedCall {
             milliseconds: elapsed_ms(elapsed),
-            ..answered_call(self.id, text)
+            ..failed_call(self.id, text)
         })
     }
 
@@ -338,7 +338,7 @@ fn tool_message(id: &str, content: String) -> Message {
 }
 
 /// A failed call that is reported to the model.
-fn answered_call(id: &str, text: String) -> CompletedCall {
+fn failed_call(id: &str, text: String) -> CompletedCall {
     CompletedCall {
         message: tool_message(id, text),
         propagate: Vec::new(),

@@ -17,14 +17,14 @@ pub type AnswerMap = BTreeMap<String, UserAnswer>;
 pub enum UserQuestion {
     /// A form to fill in.
     Form {
-        /// Text for the user, by the tool.
+        /// Text of the tool for the user.
         message: String,
         /// JSON schema of the form: an object with properties that are texts, numbers, booleans or choices.
         schema: Value,
     },
     /// An action of the user at a web page. Show the whole address, and open it only when the user agrees.
     Url {
-        /// Text for the user, by the tool.
+        /// Text of the tool for the user.
         message: String,
         /// Address of the page, `http` or `https`.
         url: String,
@@ -79,7 +79,7 @@ impl ToolQuestion {
 }
 
 impl UserQuestion {
-    /// Text for the user, by the tool.
+    /// Text of the tool for the user.
     pub fn message(&self) -> &str {
         match self {
             Self::Form { message, .. } | Self::Url { message, .. } => message,
@@ -143,7 +143,7 @@ pub fn choices(property: &Value) -> Vec<&Value> {
 }
 
 fn is_allowed(property: &Value, value: &Value) -> bool {
-    let within = |length: Option<f64>, least: &str, most: &str| {
+    let is_within = |length: Option<f64>, least: &str, most: &str| {
         let is_above = property[least]
             .as_f64()
             .is_none_or(|least| length >= Some(least));
@@ -160,10 +160,10 @@ fn is_allowed(property: &Value, value: &Value) -> bool {
     let choices = choices(property);
     match property["type"].as_str() {
         Some("boolean") => value.is_boolean(),
-        Some("integer") => value.is_i64() && within(value.as_f64(), "minimum", "maximum"),
-        Some("number") => value.is_number() && within(value.as_f64(), "minimum", "maximum"),
+        Some("integer") => value.is_i64() && is_within(value.as_f64(), "minimum", "maximum"),
+        Some("number") => value.is_number() && is_within(value.as_f64(), "minimum", "maximum"),
         Some("array") => value.as_array().is_some_and(|items| {
-            within(as_length(items.len()), "minItems", "maxItems")
+            is_within(as_length(items.len()), "minItems", "maxItems")
                 && items
                     .iter()
                     .all(|item| is_allowed(&property["items"], item))
@@ -171,7 +171,7 @@ fn is_allowed(property: &Value, value: &Value) -> bool {
         // Items of a list of choices may have no type.
         _ => value.as_str().is_some_and(|text| {
             (choices.is_empty() || choices.contains(&value))
-                && within(as_length(text.chars().count()), "minLength", "maxLength")
+                && is_within(as_length(text.chars().count()), "minLength", "maxLength")
         }),
     }
 }

@@ -9,7 +9,7 @@ use crate::ToolFailure;
 /// The orchestrator's implementation calls the file-resolver.
 #[async_trait]
 pub trait ArgumentResolver: std::fmt::Debug + Send + Sync {
-    /// Gives the arguments with content. `tool` is for limits and logs.
+    /// Returns the arguments with content. `tool` is for limits and logs.
     ///
     /// # Errors
     ///

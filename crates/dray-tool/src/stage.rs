@@ -16,7 +16,7 @@ pub mod value;
 mod tests;
 
 /// Longest value in the name of a stage, in characters.
-const IN_TITLE: usize = 100;
+const MAX_TITLE_VALUE_CHARACTERS: usize = 100;
 
 /// When the stage of a call becomes visible, if ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,10 @@ pub fn stage_title(rules: &CallRules, written: &Map<String, Value>) -> String {
             .is_some_and(|stage| stage.show_value_in_stage_title)
     });
     match named_argument {
-        Some((_, value)) => format!("{name}{}", value::value_line(value, IN_TITLE)),
+        Some((_, value)) => format!(
+            "{name}{}",
+            value::value_line(value, MAX_TITLE_VALUE_CHARACTERS)
+        ),
         None => name.to_owned(),
     }
 }

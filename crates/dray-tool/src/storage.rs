@@ -21,7 +21,7 @@ pub enum UrlClass {
 }
 
 /// Longest shown form of a URL without an authority, in characters.
-const SHOWN_CHARS: usize = 200;
+const MAX_SHOWN_CHARACTERS: usize = 200;
 
 impl UrlClass {
     /// Message for the model about a URL that is [`UrlClass::Unsupported`] (quickapps 25.2).
@@ -32,7 +32,7 @@ impl UrlClass {
             RedactedUrl::from_text(url).to_string()
         } else {
             let visible = url.chars().filter(|character| !character.is_control());
-            visible.take(SHOWN_CHARS).collect()
+            visible.take(MAX_SHOWN_CHARACTERS).collect()
         };
         format!(
             "URL scheme not supported: {visible_url}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are accepted."

@@ -16,7 +16,7 @@ use crate::{AnsweredQuestion, HandledFailure, StageWriter, ToolFailure, ToolOutp
 /// The description of a tool that the model gets. It contains no extension keys of manifests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDeclaration {
-    /// Unique in a request; 1 to 64 of `[a-zA-Z0-9_-]`.
+    /// Unique in a request; 1 to 64 characters of `[a-zA-Z0-9_-]`.
     pub name: String,
     /// What it does, for the model.
     pub description: Option<String>,
@@ -72,7 +72,7 @@ pub struct CallRules {
     pub attachments: AttachmentRules,
     /// What to do when a call fails.
     pub fallback: Fallback,
-    /// How the manifest wants the stage to look.
+    /// How the manifest configures the stage.
     pub display: ToolDisplay,
     /// How arguments look, by name.
     pub parameters: BTreeMap<String, ParameterDisplay>,
@@ -80,7 +80,7 @@ pub struct CallRules {
     pub timeout: Option<Duration>,
     /// Arguments that take references to files and never content: `file:…::` before them is always removed.
     pub by_reference: Vec<String>,
-    /// Whether hooks alone may call it: it is hidden from models.
+    /// Whether only hooks may call the tool, which is hidden from models.
     pub hidden: bool,
 }
 

@@ -37,10 +37,10 @@ impl ChatAnswer {
             self.content.push_str(&text);
         }
         for attachment in delta.attachments {
-            let held = [&attachment.data, &attachment.url];
-            let held = held.into_iter().flatten();
-            // With the size of the structure: many empty attachments take memory too.
-            self.size += held.map(String::len).sum::<usize>() + size_of::<Attachment>();
+            let texts = [&attachment.data, &attachment.url];
+            let texts = texts.into_iter().flatten();
+            // The size of the structure counts, too: many empty attachments take memory.
+            self.size += texts.map(String::len).sum::<usize>() + size_of::<Attachment>();
             self.attachments.push(attachment);
         }
         if let Some(state) = delta.state {
@@ -58,7 +58,7 @@ impl ChatAnswer {
         &self.content
     }
 
-    /// Bytes of its text, attachments and state so far: what it takes in memory.
+    /// Approximate memory of its text, attachments and state so far, in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }

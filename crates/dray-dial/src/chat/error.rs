@@ -126,15 +126,15 @@ impl From<ChatError> for Error {
         if let Some(source) = source {
             return *source;
         }
-        let mut made = match kind {
+        let mut converted = match kind {
             ChatKind::Status(status) => Self::refused(status).with_messages(Some(&message), None),
             ChatKind::Connect => Self::new(ErrorKind::Connect, message),
             ChatKind::Timeout => Self::new(ErrorKind::Timeout, message),
             ChatKind::Broken => Self::new(ErrorKind::Broken, message),
             ChatKind::Malformed => Self::new(ErrorKind::Malformed, message),
         };
-        made.code = code;
-        made.display_message = display_message;
-        made
+        converted.code = code;
+        converted.display_message = display_message;
+        converted
     }
 }

@@ -26,10 +26,10 @@ impl ChunkDelta {
             reasoning: delta.reasoning_content.or(delta.reasoning),
             refusal: delta.refusal,
             tool_calls: calls
-                .map(|(JsonObject(call), place)| CallDelta {
+                .map(|(JsonObject(call), position)| CallDelta {
                     index: call
                         .index
-                        .map_or(place, |index| u32::try_from(index).unwrap_or(u32::MAX)),
+                        .map_or(position, |index| u32::try_from(index).unwrap_or(u32::MAX)),
                     id: call.id,
                     name: call.function.name,
                     arguments: call.function.arguments,
@@ -51,7 +51,7 @@ trait ObjectMembers: Default {
     ) -> Result<(), A::Error>;
 }
 
-/// Accepts a JSON object only: a derived implementation takes an array as well.
+/// Accepts only a JSON object; a derived implementation would accept an array, too.
 struct JsonObject<T>(T);
 
 #[derive(Deserialize)]

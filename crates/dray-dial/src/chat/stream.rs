@@ -27,7 +27,7 @@ pub struct ChatStream {
     is_known: bool,
     split_pairs: SplitPairs,
     finished: bool,
-    over: bool,
+    is_closed: bool,
 }
 
 impl ChatStream {
@@ -40,7 +40,7 @@ impl ChatStream {
             is_known: false,
             split_pairs: SplitPairs::default(),
             finished: false,
-            over: false,
+            is_closed: false,
         }
     }
 
@@ -60,16 +60,16 @@ impl ChatStream {
     ///
     /// The errors of [`ChatStream::next`].
     pub async fn chunk(&mut self) -> Result<Option<Value>, ChatError> {
-        self.next_with(Self::read).await
+        self.next_with(Self::read_value).await
     }
 
     async fn next_with<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
-        if self.over {
+        if self.is_closed {
             return Ok(None);
         }
         let next = self.advance(read).await;
         // After the end or an error, the connection is not read any more.
-        self.over = !matches!(next, Ok(Some(_)));
+        self.is_closed = !matches!(next, Ok(Some(_)));
         next
     }
 
@@ -85,8 +85,8 @@ impl ChatStream {
                 }
             }
             match self.response.chunk().await {
-                Ok(Some(chunk)) => self.take(&chunk)?,
-                Ok(None) => return self.end(read),
+                Ok(Some(chunk)) => self.add_bytes(&chunk)?,
+                Ok(None) => return self.read_end(read),
                 // The response was complete; only `[DONE]` is missing.
                 Err(_) if self.finished => return Ok(None),
                 Err(error) => return Err(Error::from(error).into()),
@@ -94,7 +94,7 @@ impl ChatStream {
         }
     }
 
-    fn take(&mut self, chunk: &[u8]) -> Result<(), ChatError> {
+    fn add_bytes(&mut self, chunk: &[u8]) -> Result<(), ChatError> {
         if !self.is_known {
             let first = chunk.iter().find(|byte| !byte.is_ascii_whitespace());
             if let Some(first) = first {
@@ -119,7 +119,7 @@ impl ChatStream {
         }
     }
 
-    fn end<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
+    fn read_end<T>(&mut self, read: ChunkReader<T>) -> Result<Option<T>, ChatError> {
         if let Some(document) = self.document.take() {
             let whole = read(self, &document)?;
             self.finished = true;
@@ -141,17 +141,17 @@ impl ChatStream {
     }
 
     fn read_delta(&mut self, event: &[u8]) -> Result<ChunkDelta, ChatError> {
-        // Half of a character that waits for this chunk is joined in the tree.
+        // A waiting half of a character is joined with this chunk, for which the tree is needed.
         if !self.split_pairs.is_waiting()
             && let Some(delta) = ChunkDelta::read_plain(event)
         {
             self.finished |= delta.finish_reason.is_some();
             return Ok(delta);
         }
-        Ok(ChunkDelta::read(&self.read(event)?))
+        Ok(ChunkDelta::read(&self.read_value(event)?))
     }
 
-    fn read(&mut self, event: &[u8]) -> Result<Value, ChatError> {
+    fn read_value(&mut self, event: &[u8]) -> Result<Value, ChatError> {
         let chunk = self
             .split_pairs
             .read(event)

@@ -82,7 +82,7 @@ impl SplitPairs {
 fn with_stand_ins(text: &str) -> Option<String> {
     let mut replaced = String::with_capacity(text.len() + 64);
     let mut rest = text;
-    let mut any = false;
+    let mut has_replaced = false;
     while let Some(at) = rest.find('\\') {
         let (before, escape) = rest.split_at(at);
         replaced.push_str(before);
@@ -94,13 +94,13 @@ fn with_stand_ins(text: &str) -> Option<String> {
                     12
                 } else {
                     replaced.push(stand_in(unit)?);
-                    any = true;
+                    has_replaced = true;
                     6
                 }
             }
             Some(unit) if is_low_unit(unit) => {
                 replaced.push(stand_in(unit)?);
-                any = true;
+                has_replaced = true;
                 6
             }
             // Any other escape is two bytes at least, so that an escaped backslash is not the beginning of the next.
@@ -113,7 +113,7 @@ fn with_stand_ins(text: &str) -> Option<String> {
         rest = escape.get(length..)?;
     }
     replaced.push_str(rest);
-    any.then_some(replaced)
+    has_replaced.then_some(replaced)
 }
 
 /// The code unit of an escape `\\uXXXX` at the beginning of a text.

@@ -25,7 +25,7 @@ pub struct FileAnswer {
     /// The kind of name that the call used.
     pub handle: ReadHandle,
     /// The name that was requested.
-    pub asked: String,
+    pub requested: String,
     /// Name of the file; empty after some failures.
     pub file_name: String,
     /// Its text, or the reason why there is none.
@@ -48,7 +48,7 @@ impl FileAnswer {
     pub(super) fn of(handle: ReadHandle, requested: &str) -> Self {
         Self {
             handle,
-            asked: requested.to_owned(),
+            requested: requested.to_owned(),
             file_name: String::new(),
             content: String::new(),
             status: ReadStatus::Error,
@@ -82,7 +82,7 @@ impl Serialize for FileAnswer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         // The order of the keys is part of the contract (12.4).
-        map.serialize_entry(self.key(), &self.asked)?;
+        map.serialize_entry(self.key(), &self.requested)?;
         map.serialize_entry("name", &self.file_name)?;
         map.serialize_entry("content", &self.content)?;
         map.serialize_entry("status", &self.status)?;
@@ -125,7 +125,7 @@ impl ReadAnswer {
     pub fn blocks(&self) -> String {
         let block = |file: &FileAnswer| {
             // The peer does not escape this, so a document could close its block (17.2).
-            let (id, content) = (escape_xml(&file.asked), escape_xml(&file.content));
+            let (id, content) = (escape_xml(&file.requested), escape_xml(&file.content));
             format!("<file>\n<id>{id}</id>\n<content>{content}</content>\n</file>")
         };
         let blocks: Vec<_> = self.files.iter().map(block).collect();
@@ -136,7 +136,7 @@ impl ReadAnswer {
     /// handle of the call as its name.
     pub fn named_blocks(&self) -> String {
         let block = |file: &FileAnswer| {
-            let (url, name) = (escape_xml(&file.asked), escape_xml(display_name(file)));
+            let (url, name) = (escape_xml(&file.requested), escape_xml(display_name(file)));
             let content = escape_xml(&file.content);
             format!(
                 "<file>\n<url>{url}</url>\n<name>{name}</name>\n<content>{content}</content>\n</file>"
@@ -158,7 +158,7 @@ impl ReadAnswer {
 
 fn display_name(file: &FileAnswer) -> &str {
     if file.file_name.is_empty() {
-        &file.asked
+        &file.requested
     } else {
         &file.file_name
     }
@@ -181,7 +181,7 @@ struct PlainAnswer<'a>(&'a FileAnswer);
 impl Serialize for PlainAnswer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
-        map.serialize_entry(self.0.key(), &self.0.asked)?;
+        map.serialize_entry(self.0.key(), &self.0.requested)?;
         map.serialize_entry("name", &self.0.file_name)?;
         map.serialize_entry("content", &self.0.content)?;
         map.end()

@@ -12,7 +12,7 @@ use crate::catalog::{self, FileCatalog};
 use crate::limits;
 use crate::model::AgentInputFile;
 
-/// A call, decided. Also its JSON form, so that reading may happen elsewhere.
+/// The plan of a call. Also its JSON form, so that another service can read the files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadPlan {
@@ -61,7 +61,7 @@ pub enum PlanStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadTask {
-    /// Which one. Its key, when it has one, is better than its URL.
+    /// The file. If it has a key, read it by its key and not by its URL.
     pub file: AgentInputFile,
     /// The URL that others can open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ fn default_tool() -> String {
 }
 
 impl ReadCall {
-    /// Decides it. The error's sentence is the tool's result.
+    /// Plans the call. The sentence of an error is the tool's result.
     pub fn plan(&self) -> Result<ReadPlan, InvalidArguments> {
         let arguments = ReadArguments::read(&self.tool, &self.arguments)?;
         let by_context = self.context_tokens.map(limits::untouched_chars);
@@ -130,13 +130,13 @@ impl ReadText {
 }
 
 impl ReadPlan {
-    /// Decides a call. `budget` is in characters; see [`limits::READ_BUDGET`] and [`limits::untouched_chars`].
+    /// Plans a call. `budget` is in characters; see [`limits::READ_BUDGET`] and [`limits::untouched_chars`].
     pub fn new(arguments: &ReadArguments, catalog: &FileCatalog, budget: usize) -> Self {
         let entries = arguments.names.iter().enumerate();
-        let entries = entries.map(|(at, name)| PlanEntry {
+        let entries = entries.map(|(index, name)| PlanEntry {
             name: name.clone(),
             // The rest is refused one by one, so that each name has a result.
-            step: if at < limits::READ_IDS {
+            step: if index < limits::READ_IDS {
                 decide_step(arguments, catalog, name)
             } else {
                 refuse_file("", ReadFailure::of(FailureCode::TooMany))
@@ -147,7 +147,7 @@ impl ReadPlan {
             entries: entries.collect(),
             offset: arguments.offset,
             limit: arguments.limit,
-            // Below it a page would be too short to continue from.
+            // With a smaller budget, a page would be too short to continue from.
             budget: budget.max(limits::READ_BUDGET_MIN),
         }
     }
@@ -161,7 +161,7 @@ impl ReadPlan {
         })
     }
 
-    /// Reads one after the other.
+    /// Reads the files one after the other and assembles the answer.
     pub fn run(&self, read: impl FnMut(&ReadTask) -> Result<ReadText, ReadFailure>) -> ReadAnswer {
         self.assemble(self.tasks().map(read).collect())
     }
@@ -174,7 +174,7 @@ impl ReadPlan {
         let wanted: Vec<_> = self
             .tasks()
             .enumerate()
-            .map(|(at, _)| match results.get(at) {
+            .map(|(index, _)| match results.get(index) {
                 Some(Ok(found)) => found
                     .text
                     .chars()
@@ -188,15 +188,15 @@ impl ReadPlan {
         let mut shares = page::share_budget(self.budget, &wanted).into_iter();
         let mut results = results.into_iter();
         let files = self.entries.iter().map(|entry| {
-            let blank = FileAnswer::of(self.handle, &entry.name);
+            let empty_answer = FileAnswer::of(self.handle, &entry.name);
             match &entry.step {
-                PlanStep::Refuse { file_name, failure } => blank.failed(file_name, failure),
+                PlanStep::Refuse { file_name, failure } => empty_answer.failed(file_name, failure),
                 PlanStep::Read(task) => {
                     let result = results.next();
                     let result =
                         result.unwrap_or_else(|| Err(ReadFailure::of(FailureCode::Failed)));
                     let share = shares.next().unwrap_or(0);
-                    self.answer(blank, task, result, share)
+                    self.answer(empty_answer, task, result, share)
                 }
             }
         });
@@ -207,7 +207,7 @@ impl ReadPlan {
 
     fn answer(
         &self,
-        blank: FileAnswer,
+        empty_answer: FileAnswer,
         task: &ReadTask,
         result: Result<ReadText, ReadFailure>,
         share: usize,
@@ -215,7 +215,7 @@ impl ReadPlan {
         let name = &task.file.name;
         let found = match result {
             Ok(found) => found,
-            Err(failure) => return blank.failed(name, &failure),
+            Err(failure) => return empty_answer.failed(name, &failure),
         };
         let Some(page) = page::cut_page(&found.text, self.offset, share) else {
             let length = found.text.chars().count();
@@ -223,7 +223,8 @@ impl ReadPlan {
                 "{} It has {length} characters.",
                 FailureCode::OutOfRange.sentence()
             );
-            return blank.failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
+            return empty_answer
+                .failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
         };
         // The name of the upload has priority over that of the download (section 11).
         let own = Some(name.clone()).filter(|name| !name.is_empty());
@@ -235,7 +236,7 @@ impl ReadPlan {
             length: Some(page.length),
             truncated: page.next_offset.is_some() || found.incomplete,
             next_offset: page.next_offset,
-            ..blank
+            ..empty_answer
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn write_layout_a(sections: &ReminderSections<'_>, question: &str) ->
         parts.push(format!("# Current time\n{time}"));
     }
     if parts.is_empty() {
-        // Not even trimmed (section 22, item 5).
+        // The question is not trimmed either (section 22, item 5).
         return question.to_owned();
     }
     if !question.is_empty() {

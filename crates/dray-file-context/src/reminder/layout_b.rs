@@ -35,7 +35,7 @@ pub(super) fn write_layout_b(
         parts.push(format!("{}\n{time}\n{directory}", words.background));
     }
     if parts.is_empty() {
-        // Not even trimmed (section 22, item 5).
+        // The question is not trimmed either (section 22, item 5).
         return question.to_owned();
     }
     let inside = format!("{}\n\n{}", words.opening, parts.join("\n\n"));

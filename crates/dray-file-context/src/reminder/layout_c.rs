@@ -19,7 +19,7 @@ pub(super) fn write_layout_c(sections: &ReminderSections<'_>, question: &str) ->
     if let Some(boundary) = sections.write_boundary {
         parts.push(format!("{}\n\n{}", words.boundary, escape_xml(boundary)));
     }
-    // Without ids the URLs are all that names a file, so they are always shown.
+    // Without ids, only URLs identify files, so they are always shown.
     let sections = &ReminderSections {
         hides_urls: false,
         ..sections.clone()

@@ -46,7 +46,7 @@ pub(super) struct LayoutTexts {
     pub(super) id_use: &'static str,
     /// Second use, where media are attached to the message and URLs are shown.
     pub(super) media_use: &'static str,
-    /// The same where URLs are not shown.
+    /// Second use, where media are attached and URLs are not shown.
     pub(super) media_use_without_urls: &'static str,
     /// Above the files that have no id.
     pub(super) left_out: &'static str,
@@ -80,7 +80,7 @@ pub(super) struct LayoutTexts {
     pub(super) files_of_tool_call: &'static str,
     /// Between the names of files above the limit.
     comma: &'static str,
-    /// Whose words they are, for sentences that are put together.
+    /// The language of these texts, for sentences with numbers or names in them.
     language: ReminderLanguage,
 }
 

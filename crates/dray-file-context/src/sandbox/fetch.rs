@@ -43,11 +43,11 @@ pub fn prompt_lines(directory: &str) -> Vec<String> {
     ]
 }
 
-/// A download and a write that may be done.
+/// A download and a write that were checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FetchPlan {
-    /// The file to download. Its key, when it has one, is better than its URL.
+    /// The file to download. If it has a key, read it by its key and not by its URL.
     pub file: AgentInputFile,
     /// Path as the model gave it.
     pub target: String,
@@ -55,7 +55,7 @@ pub struct FetchPlan {
     pub path: String,
     /// The directory that the path must not leave.
     pub directory: String,
-    /// Bytes at most.
+    /// Most bytes of the file.
     pub max_bytes: u64,
 }
 

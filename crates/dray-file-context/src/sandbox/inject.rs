@@ -24,7 +24,7 @@ pub struct InjectionPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileInjection {
-    /// The file to download. Its key, when it has one, is better than its URL.
+    /// The file to download. If it has a key, read it by its key and not by its URL.
     pub file: AgentInputFile,
     /// Path to write it to.
     pub path: String,
@@ -70,7 +70,7 @@ impl InjectionPlan {
         let root = directory.trim_end_matches('/');
         let mut planned = Vec::new();
         for (index, file) in files.iter().enumerate() {
-            let name = names.give(&file.name, index, &file.id);
+            let name = names.assign(&file.name, index, &file.id);
             let sandbox_path = format!("{SANDBOX_FOLDER}/{name}");
             // A given name is a plain segment, so this is the path that resolving would find.
             planned.push(FileInjection {

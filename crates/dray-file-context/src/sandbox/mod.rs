@@ -1,5 +1,5 @@
-//! Files on their way into a sandbox (agent-file-context 14): the tool of the older generations, and the writing of all
-//! files before a run that replaced it. Decisions and words only; downloading and writing are the caller's.
+//! Copying files into a sandbox (agent-file-context 14): the tool of the older generations, and its replacement, which
+//! writes all files before a run. This module decides and writes texts; the caller downloads and writes the files.
 
 mod fetch;
 mod inject;

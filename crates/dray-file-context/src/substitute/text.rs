@@ -63,13 +63,13 @@ pub fn substitute_text(
         });
         known.clone()
     })?;
-    let of = |wanted: bool| -> Vec<String> {
-        let ids = fresh.iter().filter(|(_, url)| url.is_some() == wanted);
+    let ids_where = |is_replaced: bool| -> Vec<String> {
+        let ids = fresh.iter().filter(|(_, url)| url.is_some() == is_replaced);
         ids.map(|(id, _)| id.clone()).collect()
     };
     Ok(SubstitutedText {
-        replaced: of(true),
-        unresolved: of(false),
+        replaced: ids_where(true),
+        unresolved: ids_where(false),
         text,
     })
 }

@@ -1,6 +1,6 @@
 //! Walks a text that is known to be JSON and collects the strings that begin like references.
 //!
-//! It keeps positions instead of values; everything out of scope is skipped.
+//! The walker keeps positions instead of values, and skips everything out of scope.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,9 +16,9 @@ use super::{
 
 pub(super) struct ArgumentWalker<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     depth: usize,
-    reach: ReferenceScope,
+    scope: ReferenceScope,
     path: Vec<PathStep<'a>>,
     slots: Vec<ReferenceSlot>,
 }
@@ -33,12 +33,12 @@ enum PathStep<'a> {
 type Decoded<'a> = Result<Cow<'a, str>, String>;
 
 impl<'a> ArgumentWalker<'a> {
-    pub(super) fn new(text: &'a str, reach: ReferenceScope) -> Self {
+    pub(super) fn new(text: &'a str, scope: ReferenceScope) -> Self {
         Self {
             text,
-            at: 0,
+            offset: 0,
             depth: 0,
-            reach,
+            scope,
             path: Vec::new(),
             slots: Vec::new(),
         }
@@ -48,20 +48,20 @@ impl<'a> ArgumentWalker<'a> {
         if self.peek() != Some(b'{') {
             return Err(ArgumentsError::NotAnObject);
         }
-        self.value()?;
+        self.walk_value()?;
         // Only white space follows: the parser has refused anything else.
         Ok(self.slots)
     }
 
-    fn value(&mut self) -> Result<(), ArgumentsError> {
+    fn walk_value(&mut self) -> Result<(), ArgumentsError> {
         match self.peek() {
-            Some(b'{') => self.object(),
-            Some(b'[') => self.array(),
+            Some(b'{') => self.walk_object(),
+            Some(b'[') => self.walk_array(),
             Some(b'"') => {
-                let start = self.at;
-                let literal = self.literal();
-                if self.is_within_reach() {
-                    return self.collect(start, literal);
+                let start = self.offset;
+                let literal = self.take_literal();
+                if self.is_in_scope() {
+                    return self.collect_slot(start, literal);
                 }
                 Ok(())
             }
@@ -73,27 +73,27 @@ impl<'a> ArgumentWalker<'a> {
         }
     }
 
-    fn object(&mut self) -> Result<(), ArgumentsError> {
+    fn walk_object(&mut self) -> Result<(), ArgumentsError> {
         self.enter()?;
-        // Elsewhere a repeated name is the tool's matter: the object is passed on as received
+        // The tool decides about repeated names in objects out of scope: those are passed on as received
         // (docs/decisions/resolver-arguments.md).
-        let is_inspected = self.reach == ReferenceScope::Nested || self.path.is_empty();
+        let is_inspected = self.scope == ReferenceScope::Nested || self.path.is_empty();
         let mut names = HashSet::new();
         while self.peek() == Some(b'"') {
-            let name = match decode_literal(self.literal()) {
+            let name = match decode_literal(self.take_literal()) {
                 Ok(name) => name,
                 // Only for comparison and for the pointer; the bytes of the name are copied as they are.
                 Err(lossy) => Cow::Owned(lossy),
             };
-            // Readers disagree on which of two equal members counts.
+            // JSON readers disagree on which of two members with the same name counts.
             let is_repeated = is_inspected && !names.insert(name.clone());
             self.path.push(PathStep::Member(name));
             if is_repeated {
-                let pointer = self.pointer();
+                let pointer = self.json_pointer();
                 return Err(ArgumentsError::DuplicateMember { pointer });
             }
             self.skip(b':');
-            self.value()?;
+            self.walk_value()?;
             self.path.pop();
             self.skip(b',');
         }
@@ -101,12 +101,12 @@ impl<'a> ArgumentWalker<'a> {
         Ok(())
     }
 
-    fn array(&mut self) -> Result<(), ArgumentsError> {
+    fn walk_array(&mut self) -> Result<(), ArgumentsError> {
         self.enter()?;
         let mut index = 0;
         while !matches!(self.peek(), None | Some(b']')) {
             self.path.push(PathStep::Element(index));
-            self.value()?;
+            self.walk_value()?;
             self.path.pop();
             self.skip(b',');
             index += 1;
@@ -116,7 +116,7 @@ impl<'a> ArgumentWalker<'a> {
     }
 
     fn enter(&mut self) -> Result<(), ArgumentsError> {
-        self.at += 1;
+        self.offset += 1;
         self.depth += 1;
         // The walk is recursive, so the depth bounds the stack.
         if self.depth > MAX_DEPTH {
@@ -131,8 +131,8 @@ impl<'a> ArgumentWalker<'a> {
     }
 
     /// Returns whether the string at the current path may be a reference.
-    fn is_within_reach(&self) -> bool {
-        match self.reach {
+    fn is_in_scope(&self) -> bool {
+        match self.scope {
             ReferenceScope::Nested => true,
             ReferenceScope::TopLevel => matches!(
                 self.path.as_slice(),
@@ -141,7 +141,7 @@ impl<'a> ArgumentWalker<'a> {
         }
     }
 
-    fn collect(&mut self, start: usize, literal: &str) -> Result<(), ArgumentsError> {
+    fn collect_slot(&mut self, start: usize, literal: &str) -> Result<(), ArgumentsError> {
         let decoded = decode_literal(literal);
         let text = match &decoded {
             Ok(text) => text.as_ref(),
@@ -162,13 +162,13 @@ impl<'a> ArgumentWalker<'a> {
             Some(PathStep::Member(name)) => name.clone().into_owned(),
             _ => String::new(),
         };
-        let pointer = self.pointer();
+        let pointer = self.json_pointer();
         // Each level adds to the pointer, so long names at many levels would add up.
         if pointer.len() > MAX_POINTER {
             return Err(ArgumentsError::LongName);
         }
         self.slots.push(ReferenceSlot {
-            range: start..self.at,
+            range: start..self.offset,
             parameter,
             pointer,
             finding,
@@ -177,13 +177,13 @@ impl<'a> ArgumentWalker<'a> {
     }
 
     /// Formats the current path as a JSON pointer (RFC 6901 section 3).
-    fn pointer(&self) -> String {
+    fn json_pointer(&self) -> String {
         let mut pointer = String::new();
         for step in &self.path {
             pointer.push('/');
             match step {
                 PathStep::Member(name) => {
-                    // In this order: the escape itself contains a tilde.
+                    // The tilde comes first, because the escape of a slash contains one.
                     pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
                 }
                 PathStep::Element(index) => pointer.push_str(&index.to_string()),
@@ -193,41 +193,41 @@ impl<'a> ArgumentWalker<'a> {
     }
 
     /// Steps over the string literal that begins here, and returns it with its quotes.
-    fn literal(&mut self) -> &'a str {
-        let start = self.at;
-        self.at += 1;
-        while let Some(byte) = self.byte() {
-            self.at += 1;
+    fn take_literal(&mut self) -> &'a str {
+        let start = self.offset;
+        self.offset += 1;
+        while let Some(byte) = self.current_byte() {
+            self.offset += 1;
             match byte {
                 b'"' => break,
                 // The escaped byte may be a quote. Longer escapes contain no quotes.
-                b'\\' => self.at += 1,
+                b'\\' => self.offset += 1,
                 _ => {}
             }
         }
-        self.text.get(start..self.at).unwrap_or_default()
+        self.text.get(start..self.offset).unwrap_or_default()
     }
 
-    fn byte(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+    fn current_byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.offset).copied()
     }
 
     fn skip_while(&mut self, passes: impl Fn(u8) -> bool) {
-        while self.byte().is_some_and(&passes) {
-            self.at += 1;
+        while self.current_byte().is_some_and(&passes) {
+            self.offset += 1;
         }
     }
 
     /// Returns the next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         self.skip_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
-        self.byte()
+        self.current_byte()
     }
 
-    /// Steps over the next byte that is not white space if it is `wanted`.
-    fn skip(&mut self, wanted: u8) {
-        if self.peek() == Some(wanted) {
-            self.at += 1;
+    /// Steps over the next byte that is not white space if it is `expected`.
+    fn skip(&mut self, expected: u8) {
+        if self.peek() == Some(expected) {
+            self.offset += 1;
         }
     }
 }

@@ -19,7 +19,7 @@ const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// A credential is not a valid header value.
-    #[error("a DIAL credential cannot stand in a header")]
+    #[error("a DIAL credential is not a valid header value")]
     InvalidCredential,
     /// Status 401: DIAL does not accept the credentials.
     #[error("DIAL does not accept the credentials")]
@@ -56,7 +56,7 @@ pub enum DialError {
         limit: ByteSize,
     },
     /// The number of bytes matches the response head but not the metadata.
-    #[error("{read} bytes came, the metadata stated {stated}")]
+    #[error("{read} bytes arrived, the metadata stated {stated}")]
     LengthMismatch {
         /// Bytes that the metadata stated.
         stated: u64,
@@ -139,7 +139,7 @@ impl DialError {
         let failed = |code, detail: &str, what: &str| {
             Fault::new(code, format!("File {file} could not be loaded: {what}.")).detail(detail)
         };
-        let passing = |detail: &str, what: &str, delay| {
+        let transient = |detail: &str, what: &str, delay| {
             failed(FaultCode::Unavailable, detail, what)
                 .advice("Try again in a moment.")
                 .retry_after(delay)
@@ -159,7 +159,7 @@ impl DialError {
             Self::Busy(delay) => failed(FaultCode::RateLimited, "dial_busy", "DIAL is busy")
                 .advice("Try again later.")
                 .retry_after(*delay),
-            Self::Failing { wait, .. } => passing("dial_failing", "DIAL failed to answer", *wait),
+            Self::Failing { wait, .. } => transient("dial_failing", "DIAL failed to answer", *wait),
             Self::Refused(status) => failed(
                 FaultCode::Unavailable,
                 "dial_refused",
@@ -173,9 +173,9 @@ impl DialError {
                     .advice("Use a smaller file.")
             }
             Self::LengthMismatch { .. } => {
-                passing("dial_length", "its length is not the stated one", second)
+                transient("dial_length", "its length is not the stated one", second)
             }
-            Self::Malformed(_) => passing(
+            Self::Malformed(_) => transient(
                 "dial_malformed",
                 "DIAL sent an answer that cannot be used",
                 second,
@@ -187,8 +187,8 @@ impl DialError {
             )
             .advice("Try again in a moment.")
             .retry_after(second),
-            Self::Unreachable(_) => passing("dial_unreachable", "DIAL cannot be reached", second),
-            Self::Interrupted(_) => passing(
+            Self::Unreachable(_) => transient("dial_unreachable", "DIAL cannot be reached", second),
+            Self::Interrupted(_) => transient(
                 "dial_interrupted",
                 "the transfer ended before the file was complete",
                 second,

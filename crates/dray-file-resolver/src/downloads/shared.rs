@@ -1,5 +1,5 @@
-//! Downloads that the replicas of a service share: where the bytes are that one of them downloaded, in the key-value
-//! store of the bus, by a digest of the conditions of the download.
+//! Downloads that the replicas of a service share. The key-value store of the bus has the claim of each downloaded
+//! file, under a digest of the conditions of the download.
 //!
 //! It is a cache: every failure is a miss, and the file is downloaded again. Two replicas may concurrently download the
 //! same file; only later downloads use the entry.
@@ -26,7 +26,7 @@ const SHARE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The entries of all replicas. They are in the bucket of conversions, which drops the oldest when it is full.
 #[derive(Clone, Debug)]
 pub struct SharedDownloads {
-    places: KeyValue,
+    entries: KeyValue,
     store: Store,
 }
 
@@ -41,19 +41,19 @@ impl SharedDownloads {
     /// Shares through this bus and this store.
     pub fn new(bus: &Bus, store: &Store) -> Self {
         Self {
-            places: bus.key_value(CONVERSIONS_BUCKET),
+            entries: bus.key_value(CONVERSIONS_BUCKET),
             store: store.clone(),
         }
     }
 
-    /// The same, or `None` for a bus inside this process, for which the index in memory is enough.
+    /// Like [`Self::new`], or `None` for a bus inside this process, for which the index in memory is enough.
     pub fn between_processes(bus: &Bus, store: &Store) -> Option<Self> {
         (!bus.is_in_process()).then(|| Self::new(bus, store))
     }
 
     pub(super) async fn find(&self, key: &DownloadKey) -> Option<FoundDownload> {
-        let key_name = place_of(key);
-        let entry = tokio::time::timeout(SHARE_TIMEOUT, self.places.get(&key_name));
+        let key_name = entry_key(key);
+        let entry = tokio::time::timeout(SHARE_TIMEOUT, self.entries.get(&key_name));
         let entry = entry.await.ok()?.ok()??;
         let claim = Claim::try_from(v1::Claim::decode(entry.value).ok()?).ok()?;
         let artifact = &claim.artifact;
@@ -71,7 +71,7 @@ impl SharedDownloads {
     pub(super) async fn record(&self, key: &DownloadKey, loaded: &LoadedFile) {
         let recorded = tokio::time::timeout(SHARE_TIMEOUT, self.try_record(key, loaded)).await;
         if let Ok(Err(error)) = recorded {
-            tracing::debug!(%error, "a download is not shared");
+            tracing::debug!(%error, "could not share a download");
         }
     }
 
@@ -89,19 +89,19 @@ impl SharedDownloads {
                 match stored {
                     Ok(claim) => claim,
                     Err(error) => {
-                        tracing::debug!(%error, "a download is not shared");
+                        tracing::debug!(%error, "could not share a download");
                         return Ok(());
                     }
                 }
             }
         };
         let value = Bytes::from(v1::Claim::from(claim).encode_to_vec());
-        let key_name = place_of(key);
-        match self.places.create(&key_name, value.clone()).await {
+        let key_name = entry_key(key);
+        match self.entries.create(&key_name, value.clone()).await {
             // The existing entry has expired, or its object was deleted.
-            Err(KeyError::Exists) => match self.places.get(&key_name).await? {
+            Err(KeyError::Exists) => match self.entries.get(&key_name).await? {
                 Some(entry) => self
-                    .places
+                    .entries
                     .update(&key_name, value, entry.revision)
                     .await
                     .map(drop),
@@ -112,21 +112,21 @@ impl SharedDownloads {
     }
 
     pub(super) async fn forget(&self, key: &DownloadKey) {
-        let key_name = place_of(key);
+        let key_name = entry_key(key);
         let deleted = tokio::time::timeout(SHARE_TIMEOUT, async {
-            match self.places.get(&key_name).await? {
-                Some(entry) => self.places.delete(&key_name, entry.revision).await,
+            match self.entries.get(&key_name).await? {
+                Some(entry) => self.entries.delete(&key_name, entry.revision).await,
                 None => Ok(()),
             }
         });
         if let Ok(Err(error)) = deleted.await {
-            tracing::debug!(%error, "could not remove the record of a download whose bytes are gone");
+            tracing::debug!(%error, "could not remove the record of a download whose bytes were deleted");
         }
     }
 }
 
 /// The key of a download: the tenant, and a digest of everything that has to be equal.
-fn place_of(key: &DownloadKey) -> String {
+fn entry_key(key: &DownloadKey) -> String {
     let mut material = Vec::new();
     // Each part is prefixed with its length, so that different lists of parts always result in different bytes.
     let mut add = |part: &[u8]| {
@@ -254,16 +254,16 @@ mod tests {
         )
     }
 
-    fn outside(url: &str, session: &str) -> DownloadKey {
+    fn external_key(url: &str, session: &str) -> DownloadKey {
         let session = SessionId::new(session).unwrap();
         let scope = DownloadScope::Conversation(Some(session), None);
         key(LoadTarget::External(url.to_owned()), scope)
     }
 
     #[tokio::test]
-    async fn a_replica_finds_what_another_one_downloaded() {
+    async fn a_replica_finds_the_download_of_another_replica() {
         let replicas = Replicas::start().await;
-        let key = outside("https://a.example/", "s");
+        let key = external_key("https://a.example/", "s");
         let first = replicas.load(&replicas.one, key.clone()).await;
         let second = replicas.load(&replicas.two, key.clone()).await;
         assert_eq!(replicas.downloads(), 1);
@@ -283,9 +283,9 @@ mod tests {
     #[tokio::test]
     async fn another_conversation_and_an_ended_entry_are_downloaded() {
         let replicas = Replicas::start().await;
-        let key = outside("https://a.example/", "s");
+        let key = external_key("https://a.example/", "s");
         replicas.load(&replicas.one, key.clone()).await;
-        let other = outside("https://a.example/", "t");
+        let other = external_key("https://a.example/", "t");
         replicas.load(&replicas.two, other).await;
         assert_eq!(replicas.downloads(), 2);
         replicas.clock.advance(std::time::Duration::from_secs(61));
@@ -296,9 +296,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_download_whose_bytes_are_gone_is_found_by_no_replica() {
+    async fn replicas_do_not_find_a_download_whose_bytes_were_deleted() {
         let replicas = Replicas::start().await;
-        let key = outside("https://a.example/", "s");
+        let key = external_key("https://a.example/", "s");
         replicas.load(&replicas.one, key.clone()).await;
         replicas.one.forget(&key).await;
         replicas.load(&replicas.two, key).await;
@@ -325,12 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn every_condition_of_a_download_is_part_of_its_place() {
+    fn every_condition_of_a_download_is_part_of_its_key() {
         let url = "https://a.example/";
-        let one = outside(url, "s");
+        let one = external_key(url, "s");
         let others = [
-            outside("https://a.example/b", "s"),
-            outside(url, "t"),
+            external_key("https://a.example/b", "s"),
+            external_key(url, "t"),
             DownloadKey {
                 limit: ByteSize::mib(2),
                 ..one.clone()
@@ -353,8 +353,8 @@ mod tests {
             },
         ];
         for other in others {
-            assert_ne!(place_of(&one), place_of(&other), "{other:?}");
+            assert_ne!(entry_key(&one), entry_key(&other), "{other:?}");
         }
-        assert_eq!(place_of(&one), place_of(&outside(url, "s")));
+        assert_eq!(entry_key(&one), entry_key(&external_key(url, "s")));
     }
 }

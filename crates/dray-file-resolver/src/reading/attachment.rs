@@ -4,7 +4,7 @@ use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_reading::message;
 use dray_reading::record::{Code, Record};
-use dray_reading::request::Request as Ask;
+use dray_reading::request::Request as ReadingRequest;
 use dray_service::Request;
 use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ impl ReadingContext {
         let Request { meta, body } = request;
         let source = body.source.clone().and_then(|source| source.source);
         let location = source.ok_or_else(|| InvalidMessage::field("source", "is missing"))?;
-        let means = self.means(
+        let access = self.document_access(
             meta,
             body.credentials.clone(),
             body.external_url_fetch.clone(),
@@ -31,8 +31,8 @@ impl ReadingContext {
         let cancel = CancellationToken::new();
         // Dropped when the caller cancels, which ends a running conversion.
         let _ended = cancel.clone().drop_guard();
-        let reader = self.reader(&means.meta.tenant);
-        let mut ask = Ask {
+        let reader = self.reader(&access.meta.tenant);
+        let mut reading_request = ReadingRequest {
             file_path: Some(body.name.clone()),
             summarize: body.summarize,
             focus: non_empty(&body.focus),
@@ -50,37 +50,43 @@ impl ReadingContext {
         let record = if let v1::document_source::Source::Path(path) = location {
             // Without a root, reading by path is refused before the path is looked at.
             self.check_workspace()?;
-            ask.file_path = Some(path);
+            reading_request.file_path = Some(path);
             if body.plain {
-                Record::of_plain(reader.markdown(&ask, &cancel).await)
+                Record::of_plain(reader.markdown(&reading_request, &cancel).await)
             } else {
-                reader.read(&ask, &cancel, &|_| {}).await
+                reader.read(&reading_request, &cancel, &|_| {}).await
             }
         } else {
-            match self.open(&means, location).await {
+            match self.open(&access, location).await {
                 Ok(opened) => {
                     let shown = shown_name(&body.name, &opened.name);
                     let file = opened.file;
                     if body.plain {
-                        Record::of_plain(reader.markdown_file(&shown, file, &ask, &cancel).await)
+                        Record::of_plain(
+                            reader
+                                .markdown_file(&shown, file, &reading_request, &cancel)
+                                .await,
+                        )
                     } else {
-                        reader.read_file(&shown, file, &ask, &cancel, &|_| {}).await
+                        reader
+                            .read_file(&shown, file, &reading_request, &cancel, &|_| {})
+                            .await
                     }
                 }
                 Err(OpenFailure::Refused(why)) => refused_record(&shown_name(&body.name, ""), &why),
                 Err(OpenFailure::Fault(fault)) => return Err(fault),
             }
         };
-        self.reply_from_record(&means, record).await
+        self.reply_from_record(&access, record).await
     }
 
     /// Turns the record of a reading into the reply.
     async fn reply_from_record(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         record: Record,
     ) -> Result<v1::ReadAttachmentReply, Fault> {
-        let DocumentAccess { meta, .. } = means;
+        let DocumentAccess { meta, .. } = access;
         let output = record.output.into_bytes();
         Ok(v1::ReadAttachmentReply {
             output: Some(self.reply(meta, output, "text/markdown").await?),

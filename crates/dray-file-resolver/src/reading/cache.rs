@@ -1,5 +1,5 @@
-//! Conversions that were made before: the Markdown in the store, and its claim in the bus's key-value store, by the
-//! digest of the document, the converter's version and the options of the request.
+//! Earlier conversions. The store has the Markdown; the bus's key-value store has its claim, under a digest of the
+//! document, the converter's version and the options of the request.
 //!
 //! It is a cache: every failure here is a miss, and the document is converted again.
 
@@ -24,7 +24,7 @@ const CACHE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 /// The cache of one tenant: tenants do not share conversions, not even of the same document.
 #[derive(Debug)]
 pub(super) struct ConversionCache {
-    places: KeyValue,
+    entries: KeyValue,
     store: Store,
     clock: Clock,
     tenant: TenantId,
@@ -33,19 +33,19 @@ pub(super) struct ConversionCache {
 impl ConversionCache {
     pub(super) fn new(bus: &Bus, store: &Store, clock: &Clock, tenant: &TenantId) -> Self {
         Self {
-            places: bus.key_value(CONVERSION_BUCKET),
+            entries: bus.key_value(CONVERSION_BUCKET),
             store: store.clone(),
             clock: clock.clone(),
             tenant: tenant.clone(),
         }
     }
 
-    fn name(&self, key: &CacheKey) -> String {
+    fn entry_key(&self, key: &CacheKey) -> String {
         format!("{}.{}", self.tenant.token(), key.to_hex())
     }
 
     async fn load(&self, key: &str) -> Option<Converted> {
-        let entry = self.places.get(key).await.ok()??;
+        let entry = self.entries.get(key).await.ok()??;
         let claim = v1::Claim::decode(entry.value).ok()?;
         let claim = Claim::try_from(claim).ok()?;
         let deadline = Deadline::after(self.clock.now_ms(), CACHE_TIMEOUT);
@@ -67,17 +67,17 @@ impl ConversionCache {
         let claim = match stored {
             Ok(claim) => claim,
             Err(error) => {
-                tracing::debug!(%error, "conversion not kept");
+                tracing::debug!(%error, "could not store a conversion");
                 return Ok(());
             }
         };
         let claim_bytes = Bytes::from(v1::Claim::from(claim).encode_to_vec());
-        match self.places.create(key, claim_bytes.clone()).await {
+        match self.entries.create(key, claim_bytes.clone()).await {
             // The existing entry may refer to a deleted object, so it is replaced.
-            Err(KeyError::Exists) => match self.places.get(key).await? {
-                // By revision: of two writers one wins, and both entries are right.
+            Err(KeyError::Exists) => match self.entries.get(key).await? {
+                // The revision lets one of two writers win; both entries are valid.
                 Some(entry) => self
-                    .places
+                    .entries
                     .update(key, claim_bytes, entry.revision)
                     .await
                     .map(drop),
@@ -91,12 +91,12 @@ impl ConversionCache {
 #[async_trait]
 impl Cache for ConversionCache {
     async fn get(&self, key: &CacheKey) -> Option<Converted> {
-        self.load(&self.name(key)).await
+        self.load(&self.entry_key(key)).await
     }
 
     async fn put(&self, key: &CacheKey, value: &Converted) {
-        if let Err(error) = self.save(&self.name(key), value).await {
-            tracing::debug!(%error, "conversion not remembered");
+        if let Err(error) = self.save(&self.entry_key(key), value).await {
+            tracing::debug!(%error, "could not record a conversion");
         }
     }
 }

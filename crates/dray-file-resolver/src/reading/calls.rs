@@ -7,7 +7,7 @@ use dray_file_context::{ContextBuilder, ContextRequest as Conversation, FileCata
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_reading::record::Code;
-use dray_reading::request::Request as Ask;
+use dray_reading::request::Request as ReadingRequest;
 use dray_service::Request;
 use dray_types::{ByteSize, Fault, FaultCode};
 use futures_util::stream::{self, StreamExt as _};
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::ReadingContext;
 use super::document::{DocumentAccess, OpenFailure, OpenedDocument};
-use crate::service::own_credentials;
+use crate::service::caller_credentials;
 
 /// Files of one `read_files` call that are read concurrently.
-const AT_ONCE: usize = 4;
+const CONCURRENT_READS: usize = 4;
 /// Media type of contexts and arguments.
 const JSON_MEDIA_TYPE: &str = "application/json";
 
@@ -36,7 +36,7 @@ impl ReadingContext {
         let keys = conversation.keys_to_sign(scope.as_ref());
         let mut renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
         renewals.scope = scope;
-        // In the contract, an empty list means no restriction.
+        // In the contract, an empty list access no restriction.
         renewals.allowed_hosts = (!body.allowed_hosts.is_empty()).then_some(body.allowed_hosts);
         conversation.renewals = Some(renewals);
         let built = ContextBuilder::build(&conversation).map_err(|error| {
@@ -58,7 +58,7 @@ impl ReadingContext {
         self.check_enabled()?;
         let Request { meta, body } = request;
         let catalog = self.catalog(&meta, body.catalog).await?;
-        let means = self.means(meta, body.credentials, body.external_url_fetch);
+        let access = self.document_access(meta, body.credentials, body.external_url_fetch);
         let output = match ReadArguments::parse(&body.tool, &body.arguments) {
             Err(invalid) => invalid.to_string(),
             Ok(arguments) => {
@@ -70,14 +70,17 @@ impl ReadingContext {
                 let tasks: Vec<_> = plan.tasks().collect();
                 let jobs: Vec<_> = tasks
                     .into_iter()
-                    .map(|task| self.read_task(&means, task))
+                    .map(|task| self.read_task(&access, task))
                     .collect();
-                // In the order of the tasks, which the plan relies on.
-                let results = stream::iter(jobs).buffered(AT_ONCE).collect().await;
+                // `buffered` keeps the order of the tasks, which the plan relies on.
+                let results = stream::iter(jobs)
+                    .buffered(CONCURRENT_READS)
+                    .collect()
+                    .await;
                 plan.assemble(results).json()
             }
         };
-        let DocumentAccess { meta, .. } = &means;
+        let DocumentAccess { meta, .. } = &access;
         Ok(v1::ReadFilesReply {
             output: Some(
                 self.reply(meta, output.into_bytes(), JSON_MEDIA_TYPE)
@@ -89,25 +92,25 @@ impl ReadingContext {
     /// Reads one file of a `read_files` call; a failure concerns only this file.
     async fn read_task(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         task: &read::ReadTask,
     ) -> Result<read::ReadText, read::ReadFailure> {
         let file = &task.file;
         let opened = self
-            .open_file(means, file.key.as_deref(), &file.url, &file.name)
+            .open_file(access, file.key.as_deref(), &file.url, &file.name)
             .await;
-        let opened = opened.map_err(|unopened| open_failure(unopened, means.limit))?;
+        let opened = opened.map_err(|failure| open_failure(failure, access.limit))?;
         let cancel = CancellationToken::new();
         let _ended = cancel.clone().drop_guard();
         let name = shown_name(&file.name, &opened.name);
-        let ask = Ask {
+        let reading_request = ReadingRequest {
             file_path: Some(name.clone()),
             range: task.range.clone(),
-            ..Ask::default()
+            ..ReadingRequest::default()
         };
-        let reader = self.reader(&means.meta.tenant);
+        let reader = self.reader(&access.meta.tenant);
         match reader
-            .markdown_file(&name, opened.file, &ask, &cancel)
+            .markdown_file(&name, opened.file, &reading_request, &cancel)
             .await
         {
             Ok(markdown) => Ok(read::ReadText {
@@ -115,7 +118,7 @@ impl ReadingContext {
                 file_name: Some(opened.name).filter(|name| !name.is_empty()),
                 incomplete: markdown.truncated,
             }),
-            Err(record) => Err(unread_failure(record.error_code, means.limit)),
+            Err(record) => Err(unread_failure(record.error_code, access.limit)),
         }
     }
 
@@ -155,14 +158,14 @@ impl ReadingContext {
         request: Request<v1::FetchUserFileRequest>,
     ) -> Result<v1::FetchUserFileReply, Fault> {
         let Request { meta, body } = request;
-        // With an empty directory every path would be one below the root.
+        // An empty directory would make every path a path below `/`.
         if !body.directory.starts_with('/') {
             return Err(InvalidMessage::field("directory", "must be an absolute path").into());
         }
         let catalog = self.catalog(&meta, body.catalog).await?;
         let limit = match body.max_bytes {
             0 => self.config.max_file_size,
-            most => self.config.max_file_size.min(ByteSize::bytes(most)),
+            max_bytes => self.config.max_file_size.min(ByteSize::bytes(max_bytes)),
         };
         // Invalid JSON counts as a value without fields, which the plan reports to the model.
         let arguments = serde_json::from_str(&body.arguments).unwrap_or_default();
@@ -176,9 +179,9 @@ impl ReadingContext {
                 });
             }
         };
-        let mut means = self.means(meta, body.credentials, body.external_url_fetch);
-        means.limit = limit;
-        let fetched = match self.fetch(&means, &plan, body.sandbox).await {
+        let mut access = self.document_access(meta, body.credentials, body.external_url_fetch);
+        access.limit = limit;
+        let fetched = match self.fetch(&access, &plan, body.sandbox).await {
             Ok(fetched) => fetched,
             Err(OpenFailure::Refused(why)) => Fetched::Failed(why.reason),
             Err(OpenFailure::Fault(fault)) => Fetched::Failed(fault.message),
@@ -191,23 +194,23 @@ impl ReadingContext {
 
     async fn fetch(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         plan: &FetchPlan,
         sandbox: Option<v1::SandboxRef>,
     ) -> Result<Fetched, OpenFailure> {
         let (directory, name) = plan.path.rsplit_once('/').unwrap_or(("", &plan.path));
         if !self
-            .leads_inside(means, plan, sandbox.as_ref(), directory)
+            .resolves_inside(access, plan, sandbox.as_ref(), directory)
             .await?
         {
             return Ok(Fetched::Escaped);
         }
         let file = &plan.file;
         let opened = self
-            .open_file(means, file.key.as_deref(), &file.url, &file.name)
+            .open_file(access, file.key.as_deref(), &file.url, &file.name)
             .await?;
         let size = opened.size;
-        let claim = self.store_file(means, opened, &file.name).await?;
+        let claim = self.store_file(access, opened, &file.name).await?;
         let request = v1::PutSandboxFileRequest {
             sandbox,
             claim: Some(claim),
@@ -220,7 +223,7 @@ impl ReadingContext {
             collision: "overwrite".to_owned(),
             mode: 0,
         };
-        let placed = self.bus.call(&means.meta, &request).await;
+        let placed = self.bus.call(&access.meta, &request).await;
         let placed = placed.map_err(|error| OpenFailure::Fault(error.into()))?;
         // The sandbox reports where the file really is: a link may have been made between check and write (TOCTOU).
         Ok(if is_inside(&placed.path, &plan.directory) {
@@ -232,27 +235,27 @@ impl ReadingContext {
 
     /// Checks whether the deepest existing part of the target's directory is inside the working directory, with links
     /// resolved.
-    async fn leads_inside(
+    async fn resolves_inside(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         plan: &FetchPlan,
         sandbox: Option<&v1::SandboxRef>,
         directory: &str,
     ) -> Result<bool, OpenFailure> {
-        let mut at = directory;
+        let mut ancestor = directory;
         // Each turn removes one component, so the loop ends at the working directory.
-        while at.len() > plan.directory.len() {
+        while ancestor.len() > plan.directory.len() {
             let request = v1::StatSandboxRequest {
                 sandbox: sandbox.cloned(),
-                path: at.into(),
-                // With links followed: a link inside can lead outside (path traversal).
+                path: ancestor.into(),
+                // Links are followed, because a link inside can lead outside (path traversal).
                 follow: true,
                 ..v1::StatSandboxRequest::default()
             };
-            match self.bus.call(&means.meta, &request).await {
+            match self.bus.call(&access.meta, &request).await {
                 Ok(entry) => return Ok(is_inside(&entry.real_path, &plan.directory)),
                 Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {
-                    at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+                    ancestor = ancestor.rsplit_once('/').map_or("", |(parent, _)| parent);
                 }
                 Err(error) => return Err(OpenFailure::Fault(error.into())),
             }
@@ -262,12 +265,12 @@ impl ReadingContext {
 
     async fn store_file(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         opened: OpenedDocument,
         name: &str,
     ) -> Result<v1::Claim, OpenFailure> {
         use tokio::io::AsyncReadExt as _;
-        let meta = &means.meta;
+        let meta = &access.meta;
         let mut writer = self
             .store
             .writer(&meta.tenant, &meta.operation, 0)
@@ -289,7 +292,7 @@ impl ReadingContext {
         Ok(writer.finish(label).await.map_err(Fault::from)?.into())
     }
 
-    pub(super) fn means(
+    pub(super) fn document_access(
         &self,
         meta: dray_bus::Meta,
         credentials: Option<v1::DialCredentials>,
@@ -297,7 +300,7 @@ impl ReadingContext {
     ) -> DocumentAccess {
         DocumentAccess {
             meta,
-            credentials: credentials.map(own_credentials).unwrap_or_default(),
+            credentials: credentials.map(caller_credentials).unwrap_or_default(),
             app_policy,
             limit: self.config.max_file_size,
         }
@@ -336,13 +339,13 @@ impl ReadingContext {
 /// Returns whether a path of the sandbox is the directory or lies below it.
 fn is_inside(path: &[u8], directory: &str) -> bool {
     path.strip_prefix(directory.as_bytes())
-        // On a component's border: `/work2` is not below `/work`.
+        // The rest begins at a separator: `/work2` is not below `/work`.
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 /// The name of a document for the model: the caller's, otherwise that of its source, otherwise a fixed one.
-pub(super) fn shown_name(given_name: &str, came: &str) -> String {
-    [given_name, came, "attachment"]
+pub(super) fn shown_name(given_name: &str, source_name: &str) -> String {
+    [given_name, source_name, "attachment"]
         .into_iter()
         .find(|name| !name.trim().is_empty())
         .unwrap_or("attachment")
@@ -357,13 +360,13 @@ fn parse_field<T: serde::de::DeserializeOwned>(
 }
 
 fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
-    // The line alone: the message of the parser may quote content.
+    // The message of the parser may quote content, so only the line is reported.
     InvalidMessage::field(field, format!("line {}: not what it must be", error.line())).into()
 }
 
 /// The reason for which a file could not be opened, in the codes of `read_files`.
-fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
-    let why = match unopened {
+fn open_failure(failure: OpenFailure, limit: ByteSize) -> read::ReadFailure {
+    let why = match failure {
         OpenFailure::Refused(why) => why,
         OpenFailure::Fault(fault) if fault.code == FaultCode::Timeout => {
             return read::ReadFailure::of(read::FailureCode::Timeout);

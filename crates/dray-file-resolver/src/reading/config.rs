@@ -49,10 +49,10 @@ pub struct ReadingConfig {
     pub max_memory: ByteSize,
     /// Most bytes of the JSON of a conversation; it is held in memory. Default `16MiB`.
     pub max_context: ByteSize,
-    /// How long an outside document that was read is there for the next read of the same conversation, so that its next
-    /// page is not a second download; at most `1h`, `0s` downloads for each read. Default `5m`.
+    /// How long an outside document that was read is available to the next read of the same conversation, so that its
+    /// next page is not a second download; at most `1h`, `0s` downloads for each read. Default `5m`.
     pub download_lifetime: Period,
-    /// Most outside documents that are remembered in that way. Default 1024.
+    /// Most outside documents that are kept in this way. Default 1024.
     pub download_entries: usize,
     /// Concurrent conversions; 0 means one for each processor. Default 0.
     pub workers: usize,
@@ -139,56 +139,56 @@ impl ReadingConfig {
     /// All mistakes in the section, with the field's path.
     pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        let mut unless = |right: bool, field: &str, message: &str| {
-            if !right {
+        let mut require = |is_valid: bool, field: &str, message: &str| {
+            if !is_valid {
                 problems.push(ConfigProblem::new(format!("reading.{field}"), message));
             }
         };
-        let above = |size: ByteSize, least: u64| size.as_u64() >= least;
-        unless(
-            above(self.max_file_size, 1),
+        let is_at_least = |size: ByteSize, least: u64| size.as_u64() >= least;
+        require(
+            is_at_least(self.max_file_size, 1),
             "max_file_size",
             "must be above 0",
         );
-        unless(above(self.max_text, 1), "max_text", "must be above 0");
-        unless(
-            above(self.max_inflated, 1),
+        require(is_at_least(self.max_text, 1), "max_text", "must be above 0");
+        require(
+            is_at_least(self.max_inflated, 1),
             "max_inflated",
             "must be above 0",
         );
-        unless(
-            above(self.max_memory, 128 << 20),
+        require(
+            is_at_least(self.max_memory, 128 << 20),
             "max_memory",
             "must be at least 128MiB: the program itself needs some",
         );
-        unless(
+        require(
             self.max_time > Period::default() && self.max_time <= Period::secs(600),
             "max_time",
             "must be above 0 and at most 10m",
         );
-        unless(
+        require(
             self.download_lifetime <= Period::secs(3600),
             "download_lifetime",
             "must be at most 1h",
         );
-        unless(
+        require(
             self.download_entries > 0,
             "download_entries",
             "must be above 0",
         );
-        unless(
+        require(
             self.allow_kinds
                 .iter()
                 .all(|kind| matches!(kind.as_str(), "text" | "document" | "archive" | "image")),
             "allow_kinds",
             "may hold `text`, `document`, `archive` and `image`",
         );
-        unless(
+        require(
             self.summary.url.is_none() || !self.summary.model.is_empty(),
             "summary.model",
             "must be set when summary.url is",
         );
-        unless(
+        require(
             self.summary.max_calls >= 1 && self.summary.parallel >= 1,
             "summary.max_calls",
             "the numbers of calls and of concurrent calls must be above 0",

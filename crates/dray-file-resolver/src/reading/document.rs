@@ -7,7 +7,7 @@ use dray_bus::{CallError, Meta};
 use dray_proto::convert::{ContentSource, InvalidMessage};
 use dray_proto::export::Exported;
 use dray_proto::v1;
-use dray_proto::v1::document_source::Source as Place;
+use dray_proto::v1::document_source::Source as DocumentSource;
 use dray_reading::record::Code;
 use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest};
 
@@ -77,7 +77,7 @@ impl From<ResolveError> for OpenFailure {
 impl From<LoadError> for OpenFailure {
     fn from(error: LoadError) -> Self {
         match error {
-            LoadError::Correctable(fault) => about_the_document(fault),
+            LoadError::Correctable(fault) => document_failure(fault),
             LoadError::Failed(error) => sort_fault(crate::service::report_error(error)),
         }
     }
@@ -100,58 +100,58 @@ impl ReadingContext {
     /// Opens a document that is not a file of the workspace.
     pub(super) async fn open(
         &self,
-        means: &DocumentAccess,
-        place: Place,
+        access: &DocumentAccess,
+        source: DocumentSource,
     ) -> Result<OpenedDocument, OpenFailure> {
-        match place {
+        match source {
             // The caller handles paths of the workspace itself.
-            Place::Path(_) => Err(Fault::internal().into()),
-            Place::Claim(claim) => {
+            DocumentSource::Path(_) => Err(Fault::internal().into()),
+            DocumentSource::Claim(claim) => {
                 let claim = Claim::try_from(claim).map_err(Fault::from)?;
-                self.open_claim(means, &claim).await
+                self.open_claim(access, &claim).await
             }
-            Place::Sandbox(path) => {
-                let claim = self.take_from_sandbox(means, path).await?;
-                self.open_claim(means, &claim).await
+            DocumentSource::Sandbox(path) => {
+                let claim = self.export_from_sandbox(access, path).await?;
+                self.open_claim(access, &claim).await
             }
-            Place::Url(url) => self.open_url(means, &url).await,
-            Place::Inline(bytes) => spool_inline(bytes).await,
+            DocumentSource::Url(url) => self.open_url(access, &url).await,
+            DocumentSource::Inline(bytes) => spool_inline(bytes).await,
         }
     }
 
     /// Opens a file of a conversation, by its key when it has one.
     pub(super) async fn open_file(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         key: Option<&str>,
         url: &str,
         name: &str,
     ) -> Result<OpenedDocument, OpenFailure> {
         match key.and_then(StoredKey::parse) {
-            None => self.open_url(means, url).await,
-            Some(StoredKey::Dial(path)) => self.open_target(means, &LoadTarget::Dial(path)).await,
+            None => self.open_url(access, url).await,
+            Some(StoredKey::Dial(path)) => self.open_target(access, &LoadTarget::Dial(path)).await,
             Some(StoredKey::Artifact(sha256)) => {
-                let claim = self.claim(&means.meta.tenant, sha256, name).await?;
+                let claim = self.claim(&access.meta.tenant, sha256, name).await?;
                 let claim = claim.ok_or_else(|| missing_artifact(&sha256))?;
-                self.open_claim(means, &claim).await
+                self.open_claim(access, &claim).await
             }
         }
     }
 
     async fn open_claim(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         claim: &Claim,
     ) -> Result<OpenedDocument, OpenFailure> {
         let size = claim.artifact.size;
         // The claim has the size, so no byte needs to be read.
-        if size > means.limit.as_u64() {
-            let reason = dray_reading::message::too_large(size, means.limit.as_u64());
+        if size > access.limit.as_u64() {
+            let reason = dray_reading::message::too_large(size, access.limit.as_u64());
             return Err(OpenFailure::refused(Code::TooLarge, reason));
         }
         let Meta {
             tenant, deadline, ..
-        } = &means.meta;
+        } = &access.meta;
         let reader = self.store.read(tenant, claim, *deadline).await;
         let reader = reader.map_err(|error| sort_fault(error.into()))?;
         let artifact = &claim.artifact;
@@ -159,34 +159,34 @@ impl ReadingContext {
         spool_source(source, artifact.name.clone()).await
     }
 
-    async fn take_from_sandbox(
+    async fn export_from_sandbox(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         path: v1::SandboxPath,
     ) -> Result<Claim, OpenFailure> {
         let v1::SandboxPath { sandbox, path } = path;
         let request = v1::GetSandboxFileRequest {
             sandbox,
             path,
-            max_bytes: means.limit.as_u64(),
+            max_bytes: access.limit.as_u64(),
         };
-        let got = self.bus.call(&means.meta, &request).await;
-        let got = got.map_err(|error| match error {
+        let reply = self.bus.call(&access.meta, &request).await;
+        let reply = reply.map_err(|error| match error {
             CallError::Fault(fault) => sort_fault(fault),
             other => OpenFailure::Fault(other.into()),
         })?;
-        let exported = Exported::from_file(got).map_err(Fault::from)?;
+        let exported = Exported::from_file(reply).map_err(Fault::from)?;
         Ok(exported.claim)
     }
 
     async fn open_url(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         url: &str,
     ) -> Result<OpenedDocument, OpenFailure> {
         let origin = self.dial.as_ref().map(dray_dial::DialClient::origin);
         match classify_reference(url, origin) {
-            Ok(target) => self.open_target(means, &target).await,
+            Ok(target) => self.open_target(access, &target).await,
             Err(unsupported) => {
                 let reason = unsupported.sentence().trim_end_matches('.');
                 Err(OpenFailure::refused(Code::Unreadable, reason))
@@ -196,7 +196,7 @@ impl ReadingContext {
 
     async fn open_target(
         &self,
-        means: &DocumentAccess,
+        access: &DocumentAccess,
         target: &LoadTarget,
     ) -> Result<OpenedDocument, OpenFailure> {
         let name = match target {
@@ -208,7 +208,7 @@ impl ReadingContext {
             credentials,
             app_policy,
             limit,
-        } = means;
+        } = access;
         let scope = LoadScope {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
@@ -286,7 +286,7 @@ fn sort_fault(fault: Fault) -> OpenFailure {
         | FaultCode::TooLarge
         | FaultCode::Denied
         | FaultCode::Unsupported
-        | FaultCode::InvalidArgument => about_the_document(fault),
+        | FaultCode::InvalidArgument => document_failure(fault),
         FaultCode::RateLimited
         | FaultCode::Timeout
         | FaultCode::Unavailable
@@ -294,7 +294,7 @@ fn sort_fault(fault: Fault) -> OpenFailure {
     }
 }
 
-fn about_the_document(fault: Fault) -> OpenFailure {
+fn document_failure(fault: Fault) -> OpenFailure {
     let code = match fault.code {
         FaultCode::NotFound => Code::NotFound,
         FaultCode::TooLarge => Code::TooLarge,
@@ -325,20 +325,20 @@ fn last_segment(text: &str) -> String {
 /// Copies a source into an unnamed temporary file.
 async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocument, OpenFailure> {
     // No other process can open an unnamed file, and no file remains after a crash.
-    let mut file = tempfile::tempfile().map_err(|error| no_room(&error))?;
+    let mut file = tempfile::tempfile().map_err(|error| no_space(&error))?;
     while let Some(chunk) = source.next().await? {
         // A blocking thread writes each chunk, so the file moves into its closure and back.
         file = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file))
             .await
             .map_err(|_| Fault::internal())?
-            .map_err(|error| no_room(&error))?;
+            .map_err(|error| no_space(&error))?;
     }
-    file.rewind().map_err(|error| no_room(&error))?;
+    file.rewind().map_err(|error| no_space(&error))?;
     let size = source.summary().size;
     Ok(OpenedDocument { file, size, name })
 }
 
-/// Writes the bytes of a request into a file without a name.
+/// Writes the bytes of a request into an unnamed temporary file.
 async fn spool_inline(bytes: bytes::Bytes) -> Result<OpenedDocument, OpenFailure> {
     if bytes.len() > dray_proto::INLINE_LIMIT {
         let error = InvalidMessage::field("source.inline", "is above 64 KiB");
@@ -354,7 +354,7 @@ async fn spool_inline(bytes: bytes::Bytes) -> Result<OpenedDocument, OpenFailure
     let written = tokio::task::spawn_blocking(write).await;
     let file = written
         .map_err(|_| Fault::internal())?
-        .map_err(|error| no_room(&error))?;
+        .map_err(|error| no_space(&error))?;
     Ok(OpenedDocument {
         file,
         size,
@@ -362,7 +362,7 @@ async fn spool_inline(bytes: bytes::Bytes) -> Result<OpenedDocument, OpenFailure
     })
 }
 
-fn no_room(error: &std::io::Error) -> OpenFailure {
+fn no_space(error: &std::io::Error) -> OpenFailure {
     tracing::warn!(%error, "could not write a document to a temporary file");
     OpenFailure::Fault(
         Fault::new(

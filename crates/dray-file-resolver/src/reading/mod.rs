@@ -1,8 +1,8 @@
 //! Documents for an agent to read, and the files of a conversation for a model.
 //!
-//! - `document`: opens a document from any of its places, as a file without a name.
+//! - `document`: opens a document from any source, as an unnamed file.
 //! - `keys`: the file behind a stable reference, and fresh links to it.
-//! - `cache`: conversions that were made before, by digest.
+//! - `cache`: earlier conversions, by digest.
 //! - `attachment`: the call that reads one document.
 //! - `calls`: the calls around the files of a conversation.
 //!
@@ -42,7 +42,7 @@ pub(crate) struct ReadingContext {
     clock: Clock,
     dial: Option<DialClient>,
     reader: Reader,
-    /// Outside documents that were read a moment ago, by conversation.
+    /// Outside documents that were read recently, by conversation.
     downloads: DownloadIndex,
     config: ReadingConfig,
 }
@@ -61,9 +61,9 @@ impl ReadingContext {
         };
         let worker = match config.workers {
             0 => worker,
-            workers => worker.at_once(workers),
+            workers => worker.with_concurrency(workers),
         };
-        // Without a root no path is read (`calls`), so this value is never used.
+        // Without a root, `check_workspace` refuses every path, so this value is never used.
         let primary = config
             .roots
             .first()

@@ -22,7 +22,7 @@ pub(super) async fn fill_slot(
     slot: &PlannedSlot,
 ) -> Result<v1::ResolvedFile, LoadError> {
     let (form, target, shown, is_shared) = match &slot.filling {
-        // Here and not in the plan: slots before this one are filled first, and their failures reported.
+        // An invalid slot fails here and not in the plan, because failures of earlier slots are reported first.
         SlotContent::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
         SlotContent::Url { named, shown } => {
             for part in [quote_bytes(), escape_json(named), quote_bytes()] {
@@ -70,7 +70,7 @@ async fn write_base64(
 ) -> Result<(), LoadError> {
     let mut stream = Base64Stream::default();
     while let Some(chunk) = source.next().await? {
-        // 8 more for the group that was kept from the last chunk and for padding.
+        // 8 more bytes: the group that was carried over from the last chunk, and padding.
         let mut encoded = String::with_capacity(chunk.len() / 3 * 4 + 8);
         stream.push(&chunk, &mut encoded);
         write_bytes(output, encoded.into()).await?;

@@ -89,7 +89,7 @@ impl FileResolver {
             ..
         } = delivery;
         let operation_id = meta.operation.to_string();
-        // Again: publishers may write to the stream without `submit`.
+        // Checked again, because publishers may write to the stream without `submit`.
         if let Err(fault) = check_names(&work) {
             let event = rejected_event(operation_id, &work, fault.clone(), None);
             return Err(WorkFailure::with_event(fault, &event));
@@ -101,7 +101,7 @@ impl FileResolver {
             arguments: work.arguments.clone(),
             options: work.options.clone().unwrap_or_default(),
             credentials: self.config.credentials(&meta.tenant),
-            room: REPLY_LIMITS,
+            reply_limits: REPLY_LIMITS,
             meta,
         };
         let outcome = tokio::select! {
@@ -199,7 +199,7 @@ fn cancelled_fault() -> Fault {
         "The work on the tool call was interrupted.",
     )
     .detail("interrupted")
-    .advice("It is taken up again by itself.")
+    .advice("The work is delivered again automatically.")
     .retry_after(Duration::from_secs(1))
 }
 

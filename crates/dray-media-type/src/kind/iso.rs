@@ -5,7 +5,7 @@ use super::signature::FormatSignature;
 use super::types::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 
 /// Most compatible brands that are read.
-const BRANDS_MAX: usize = 32;
+const MAX_BRANDS: usize = 32;
 
 pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     if !is_at(head, 4, b"ftyp") {
@@ -16,7 +16,7 @@ pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     let end = to_index(be32(head, 0)?).min(head.len());
     let compatible = head.get(16..end).unwrap_or_default().as_chunks::<4>().0;
     let compatible = compatible
-        .get(..compatible.len().min(BRANDS_MAX))
+        .get(..compatible.len().min(MAX_BRANDS))
         .unwrap_or_default();
     Some(FormatSignature::of(by_brand(major, compatible, head)))
 }

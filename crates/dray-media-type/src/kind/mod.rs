@@ -26,7 +26,7 @@ pub use types::{
     VideoKind,
 };
 
-/// How much of the start of a file [`detect_kind`] wants to see. Less works, and finds less.
+/// Bytes of the start of a file that [`detect_kind`] uses at most. A shorter head can give a less precise kind.
 pub const HEAD_BYTES: usize = 64 * 1024;
 
 /// The detected kind of a file.

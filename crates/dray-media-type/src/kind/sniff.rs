@@ -77,7 +77,7 @@ fn by_format(format: FormatSignature, extension: &str) -> SniffResult {
     }
 }
 
-/// A compound file names its program only deep inside; the file name must do.
+/// The directory that identifies the program of a compound file may be after the head, so the extension decides.
 fn sniff_compound_file(extension: &str) -> SniffResult {
     match extension {
         "doc" | "dot" => SniffResult::of(ContentKind::Document(DocumentKind::Doc)),

@@ -12,11 +12,11 @@ pub enum ContentKind {
     Video(VideoKind),
     /// Sound without pictures, and notes to play (MIDI).
     Audio(AudioKind),
-    /// Pages, tables, slides; also SVG and HTML, which bear scripts and are never shown as pictures.
+    /// Pages, tables, slides; also SVG and HTML, which can contain scripts and are never shown as pictures.
     Document(DocumentKind),
-    /// Files in a file, or one compressed.
+    /// Several files in one, or one compressed file.
     Archive(ArchiveKind),
-    /// Something a machine runs, under any name.
+    /// A program or a script, under any name.
     Executable(ExecutableKind),
     /// UTF-8 text of any sort.
     Text,

@@ -5,13 +5,13 @@ use super::sniff::SniffResult;
 use super::types::{ArchiveKind, ContentKind, DocumentKind};
 
 /// Most entries whose names are read; the part that names an Office format is among the first few.
-const ENTRIES_MAX: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
-/// The mark of an entry.
+/// The signature of a local file header (APPNOTE 4.3.7).
 const ENTRY_SIGNATURE: &[u8] = b"PK\x03\x04";
 
-/// The bit for entries whose sizes are after the data.
-const SIZES_BEHIND: u16 = 1 << 3;
+/// The flag of entries whose sizes are after the data (APPNOTE 4.4.4).
+const SIZE_AFTER_DATA_FLAG: u16 = 1 << 3;
 
 /// Detects the kind of a file that begins with a signature of ZIP.
 pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
@@ -22,17 +22,17 @@ pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
     }
     let mut seen = ZipNames::default();
     let entries = ZipEntries { head, at: Some(0) };
-    for (at, entry) in entries.take(ENTRIES_MAX).enumerate() {
+    for (index, entry) in entries.take(MAX_ENTRIES).enumerate() {
         // EPUB and ODF require `mimetype` to be the first entry; elsewhere it is an ordinary file.
-        if at == 0
+        if index == 0
             && entry.name == b"mimetype"
             && let Some(found) = by_media_type(entry.content)
         {
             return found;
         }
-        seen.note(entry.name);
+        seen.record(entry.name);
     }
-    seen.found(extension)
+    seen.to_result(extension)
 }
 
 /// Names of entries that distinguish Office documents, Java archives and Android packages.
@@ -45,7 +45,7 @@ struct ZipNames {
 }
 
 impl ZipNames {
-    fn note(&mut self, name: &[u8]) {
+    fn record(&mut self, name: &[u8]) {
         match name {
             b"[Content_Types].xml" => self.content_types = true,
             b"META-INF/MANIFEST.MF" => self.manifest = true,
@@ -57,7 +57,7 @@ impl ZipNames {
         }
     }
 
-    fn found(&self, extension: &str) -> SniffResult {
+    fn to_result(&self, extension: &str) -> SniffResult {
         if self.android {
             return SniffResult::of(ContentKind::Archive(ArchiveKind::Apk));
         }
@@ -141,10 +141,10 @@ impl<'head> Iterator for ZipEntries<'head> {
         let name = head.get(name_start..name_end)?;
         // A streaming writer leaves the size zero and writes it after the data (APPNOTE 4.4.4), so the next signature
         // has to be searched for. A zero size without the bit is an empty entry.
-        let behind = flags & SIZES_BEHIND != 0 && size == 0;
+        let has_size_after_data = flags & SIZE_AFTER_DATA_FLAG != 0 && size == 0;
         // On a 32-bit machine a false size could overflow the sum and lead back to an earlier entry.
-        let end = start.saturating_add(if behind { 0 } else { size });
-        self.at = if behind {
+        let end = start.saturating_add(if has_size_after_data { 0 } else { size });
+        self.at = if has_size_after_data {
             find_from(head, start, ENTRY_SIGNATURE)
         } else {
             Some(end)

@@ -6,15 +6,15 @@ use dray_media_type::lists::PATH_EXTENSIONS;
 pub(super) const TAG_WORD: &str = "MEDIA:";
 
 /// Wrappers swallowed on each side of a tag.
-pub(super) const WRAPPERS_MAX: usize = 3;
+pub(super) const MAX_WRAPPERS: usize = 3;
 
 /// Letters of the longest extension.
-const EXTENSION_MAX: usize = 7;
+const MAX_EXTENSION_BYTES: usize = 7;
 
 /// Whether a path ends with a dot and a known extension. Examines only the end.
 pub(super) fn has_known_extension(path: &str) -> bool {
     // One byte for the dot and one for a stem, because `.png` without a stem has no extension.
-    let end = path.floor_char_boundary(path.len().saturating_sub(EXTENSION_MAX + 2));
+    let end = path.floor_char_boundary(path.len().saturating_sub(MAX_EXTENSION_BYTES + 2));
     let end = path.get(end..).unwrap_or_default();
     end.rsplit_once('.').is_some_and(|(stem, extension)| {
         !stem.is_empty() && !stem.ends_with(['/', '\\']) && is_known(extension)
@@ -23,7 +23,7 @@ pub(super) fn has_known_extension(path: &str) -> bool {
 
 /// Whether an extension is in the list, in any case.
 pub(super) fn is_known(extension: &str) -> bool {
-    extension.len() <= EXTENSION_MAX
+    extension.len() <= MAX_EXTENSION_BYTES
         && PATH_EXTENSIONS
             .iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
@@ -32,7 +32,7 @@ pub(super) fn is_known(extension: &str) -> bool {
 /// Lengths of known extensions that `text` begins with, longest first.
 pub(super) fn known_prefixes(text: &str) -> impl Iterator<Item = usize> {
     // The shortest extensions of the list have two letters.
-    (2..=EXTENSION_MAX)
+    (2..=MAX_EXTENSION_BYTES)
         .rev()
         .filter(move |length| text.get(..*length).is_some_and(is_known))
 }
@@ -55,27 +55,27 @@ pub(super) fn is_wrapper(byte: u8) -> bool {
     matches!(byte, b'`' | b'"' | b'\'' | b'*' | b'_')
 }
 
-/// How many wrappers, at most [`WRAPPERS_MAX`], are directly before `at` and not before `floor`.
+/// How many wrappers, at most [`MAX_WRAPPERS`], are directly before `at` and not before `floor`.
 pub(super) fn wrappers_before(text: &str, at: usize, floor: usize) -> usize {
     let before = text.as_bytes().get(floor..at).unwrap_or_default();
     before
         .iter()
         .rev()
-        .take(WRAPPERS_MAX)
+        .take(MAX_WRAPPERS)
         .take_while(|byte| is_wrapper(**byte))
         .count()
 }
 
-/// How many wrappers, at most [`WRAPPERS_MAX`], `text` begins with.
+/// How many wrappers, at most [`MAX_WRAPPERS`], `text` begins with.
 pub(super) fn wrappers_at(text: &str) -> usize {
     text.bytes()
-        .take(WRAPPERS_MAX)
+        .take(MAX_WRAPPERS)
         .take_while(|byte| is_wrapper(*byte))
         .count()
 }
 
 /// Bytes of the longest control sentinel.
-const SENTINEL_MAX: usize = 40;
+const MAX_SENTINEL_BYTES: usize = 40;
 
 /// The length of the control sentinels that `text` begins with: `<|eos|>`, `</s>`. Models sometimes emit them after a
 /// path; they must not be shown.
@@ -93,7 +93,7 @@ fn sentinel_at(text: &str) -> Option<usize> {
         return Some(END_OF_SENTENCE.len());
     }
     let inner = text.strip_prefix("<|")?;
-    let window = inner.get(..inner.floor_char_boundary(SENTINEL_MAX))?;
+    let window = inner.get(..inner.floor_char_boundary(MAX_SENTINEL_BYTES))?;
     let name = window.get(..window.find("|>")?)?;
     let is_name =
         |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '\u{2581}');

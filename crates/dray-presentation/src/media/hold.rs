@@ -10,13 +10,13 @@ use super::grammar::{
 use super::mask::LineMasks;
 use super::tag::{MediaTag, scan_unit};
 use super::tidy::WhitespaceTidier;
-use super::{FoundMedia, MediaExtraction, TAGS_MAX};
+use super::{FoundMedia, MAX_TAGS, MediaExtraction};
 
 /// White space between `MEDIA:` and a path on another line.
-const SPACE_MAX: usize = 64;
+const MAX_SPACE_BYTES: usize = 64;
 
 /// Lines joined by tags whose path is on the next one.
-const JOINS_MAX: usize = 8;
+const MAX_JOINED_LINES: usize = 8;
 
 /// Receives an answer in chunks and returns the text that can be shown. A partial tag is never shown.
 ///
@@ -32,7 +32,7 @@ pub struct HoldBack {
     /// Bytes of the buffer that were passed on.
     released: usize,
     /// A tag begins at `released`.
-    held: bool,
+    tag_pending: bool,
     /// A line end has arrived since the last check.
     line_ended: bool,
 }
@@ -96,7 +96,7 @@ impl HoldBack {
         }
     }
 
-    /// Bytes looked at so far.
+    /// Bytes examined so far.
     #[cfg(test)]
     pub(super) fn steps(&self) -> usize {
         self.found.steps
@@ -122,7 +122,7 @@ impl HoldBack {
 
     fn paths(&self, at_end: bool) -> Vec<String> {
         let mut paths: Vec<String> = Vec::new();
-        let room = TAGS_MAX.saturating_sub(self.found.tags);
+        let room = MAX_TAGS.saturating_sub(self.found.tags);
         for tag in self.tags(at_end).0.into_iter().take(room) {
             paths.extend(tag.candidates.into_iter().map(|candidate| candidate.path));
         }
@@ -141,7 +141,7 @@ impl HoldBack {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut start = 0;
         while let Some((length, text)) = next_unit(&buffer, &self.masks, start, at_end) {
-            // The masks move on only here, once per unit: a second pass over a fence would close it again.
+            // The masks advance only here, once per unit: a second pass over a fence would close it again.
             let found = scan_unit(text, &mut self.masks);
             self.found.steps += found.steps;
             let mut cuts = found.directives;
@@ -159,7 +159,7 @@ impl HoldBack {
             cuts.sort_unstable_by_key(|cut| cut.start);
             let fenced = self.masks.in_fence();
             emit_unit(&mut self.tidy, text, self.released, &cuts, fenced, shown);
-            (self.released, self.held) = (0, false);
+            (self.released, self.tag_pending) = (0, false);
             start += length;
         }
         buffer.drain(..start);
@@ -168,7 +168,7 @@ impl HoldBack {
 
     /// Shows the part of an incomplete unit that no tag can begin in.
     fn release(&mut self, shown: &mut String) {
-        if self.held {
+        if self.tag_pending {
             return;
         }
         let rest = self.buffer.get(self.released..).unwrap_or_default();
@@ -197,7 +197,7 @@ impl HoldBack {
         }
         self.tidy
             .push(open.get(at..).unwrap_or_default(), false, shown);
-        (self.released, self.held) = (self.released + end, tag.is_some());
+        (self.released, self.tag_pending) = (self.released + end, tag.is_some());
     }
 }
 
@@ -240,7 +240,7 @@ fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
     };
     let mut length = whole(0)?;
     let mut line_start = 0;
-    for _ in 0..JOINS_MAX {
+    for _ in 0..MAX_JOINED_LINES {
         let line = rest.get(line_start..length)?;
         if (line_start == 0 && masks.masks_whole(line)) || !ends_open(line) {
             break;
@@ -249,7 +249,7 @@ fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
         let start = after.trim_start();
         let space = after.len() - start.len();
         // Limits how long text can wait: an endless run of white space must not block the stream.
-        if space > SPACE_MAX || (start.is_empty() && at_end) {
+        if space > MAX_SPACE_BYTES || (start.is_empty() && at_end) {
             break;
         }
         // Four bytes decide whether a path follows: a quote and `C:\`. Fewer could still become one.
@@ -277,7 +277,7 @@ fn ends_open(line: &str) -> bool {
 /// How many bytes at the end of `text` may become `MEDIA:`, with wrappers before it.
 fn unfinished_tag_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let begun = (1..TAG_WORD.len()).find(|length| {
+    let unfinished = (1..TAG_WORD.len()).find(|length| {
         let tail = bytes
             .len()
             .checked_sub(*length)
@@ -285,13 +285,13 @@ fn unfinished_tag_bytes(text: &str) -> usize {
         tail.zip(TAG_WORD.as_bytes().get(..*length))
             .is_some_and(|(tail, word)| tail.eq_ignore_ascii_case(word))
     });
-    let begun = begun.unwrap_or(0);
-    let before = bytes.get(..bytes.len() - begun).unwrap_or_default();
-    begun
+    let unfinished = unfinished.unwrap_or(0);
+    let before = bytes.get(..bytes.len() - unfinished).unwrap_or_default();
+    unfinished
         + before
             .iter()
             .rev()
-            .take(super::grammar::WRAPPERS_MAX)
+            .take(super::grammar::MAX_WRAPPERS)
             .take_while(|byte| is_wrapper(**byte))
             .count()
 }

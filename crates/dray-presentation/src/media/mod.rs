@@ -7,7 +7,7 @@
 //!
 //! This module does not access a file system. A caller that can immediately check whether a path exists calls
 //! [`extract_media`]; other callers first look up the [`tag_paths`]. The time is linear in the text: every byte is
-//! examined a constant number of times, and a tag has at most [`CANDIDATES_MAX`] candidates.
+//! examined a constant number of times, and a tag has at most [`MAX_CANDIDATES`] candidates.
 //!
 //! ```
 //! use dray_presentation::media;
@@ -34,12 +34,12 @@ mod tidy;
 pub use directive::MediaDirectives;
 pub use hold::HoldBack;
 pub use prose::{RemoteImage, bare_paths, remote_images};
-pub use tag::{CANDIDATES_MAX, MediaTag, TagCandidate};
+pub use tag::{MAX_CANDIDATES, MediaTag, TagCandidate};
 
 use crate::name;
 
 /// Tags that one message may have. Those beyond stay in the text as they are.
-pub const TAGS_MAX: usize = 256;
+pub const MAX_TAGS: usize = 256;
 
 /// The files and the text of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,9 +88,9 @@ struct FoundMedia {
     seen: BTreeSet<String>,
     notices: Vec<String>,
     directives: MediaDirectives,
-    /// Tags decided so far, at most [`TAGS_MAX`].
+    /// Tags decided so far, at most [`MAX_TAGS`].
     tags: usize,
-    /// Bytes looked at so far; tests prove by it that the work is linear.
+    /// Bytes examined so far. Tests check with it that the work is linear.
     steps: usize,
 }
 
@@ -102,7 +102,7 @@ impl FoundMedia {
         mut resolve: impl FnMut(&str) -> Option<String>,
     ) -> Option<Range<usize>> {
         // Each candidate may cost a round trip to a sandbox, so the number of tags is bounded before them.
-        if self.tags >= TAGS_MAX {
+        if self.tags >= MAX_TAGS {
             return None;
         }
         self.tags += 1;

@@ -6,23 +6,23 @@ use super::grammar::{has_known_extension, is_boundary, path_start};
 use super::mask::LineMasks;
 
 /// Bytes of the longest path and of the longest address.
-const LENGTH_MAX: usize = 4096;
+const MAX_LENGTH_BYTES: usize = 4096;
 
 /// Paths and pictures that one message may name.
-const COUNT_MAX: usize = 64;
+const MAX_MENTIONS: usize = 64;
 
 /// Extensions of pictures in addresses.
 const PICTURE_EXTENSIONS: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
 
-/// Hosts whose addresses are pictures without looking so.
+/// Hosts whose addresses are pictures even without the extension of a picture.
 const PICTURE_HOSTS: [&str; 3] = ["fal.media", "fal-cdn", "replicate.delivery"];
 
 /// A picture on another server that an answer refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteImage {
-    /// Its address, not yet judged.
+    /// Its address, which is not checked yet.
     pub url: String,
-    /// What it shows; may be empty.
+    /// Its alternative text; may be empty.
     pub alt: String,
     /// Where the mention is in the text, to be cut when the picture was sent.
     pub span: Range<usize>,
@@ -54,7 +54,7 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
             };
             // Counted before the call: each check may be a round trip to a sandbox, found or not.
             checks += 1;
-            if checks <= COUNT_MAX && !found.iter().any(|known| known == path) && exists(path) {
+            if checks <= MAX_MENTIONS && !found.iter().any(|known| known == path) && exists(path) {
                 found.push(path.to_owned());
             }
         }
@@ -69,11 +69,11 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
         let mut skip = 0;
         for (at, _) in segment.match_indices(['!', '<']) {
             // A reference inside a found one must not count again, and the time must not grow with nesting.
-            if at < skip || found.len() >= COUNT_MAX {
+            if at < skip || found.len() >= MAX_MENTIONS {
                 continue;
             }
             let window = segment
-                .get(at..segment.floor_char_boundary(at.saturating_add(LENGTH_MAX)))
+                .get(at..segment.floor_char_boundary(at.saturating_add(MAX_LENGTH_BYTES)))
                 .unwrap_or_default();
             let image = if window.starts_with('!') {
                 parse_markdown_image(window)
@@ -130,7 +130,7 @@ fn starts_path(before: Option<char>, rest: &str) -> bool {
 fn path_length(rest: &str) -> usize {
     let start = path_start(rest).unwrap_or_default();
     let window = rest
-        .get(..rest.floor_char_boundary(LENGTH_MAX))
+        .get(..rest.floor_char_boundary(MAX_LENGTH_BYTES))
         .unwrap_or_default();
     let mut ends = window
         .char_indices()

@@ -10,13 +10,13 @@ use super::grammar::{
 use super::mask::{LineMask, LineMasks};
 
 /// Candidates that one tag may have.
-pub const CANDIDATES_MAX: usize = 32;
+pub const MAX_CANDIDATES: usize = 32;
 
 /// Most words of a path without a known extension.
-const WORDS_MAX: usize = 8;
+const MAX_PATH_WORDS: usize = 8;
 
 /// Bytes of the longest path.
-const PATH_MAX: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Characters that may be at the end of a quoted path without belonging to it (platform-delivery 3.3).
 const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')', '}', ']'];
@@ -26,7 +26,7 @@ const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')'
 pub struct MediaTag {
     /// Byte offset of `MEDIA:`, without the wrappers before it.
     pub at: usize,
-    /// The possible paths, longest first; at least one, at most [`CANDIDATES_MAX`].
+    /// The possible paths, longest first; at least one, at most [`MAX_CANDIDATES`].
     pub candidates: Vec<TagCandidate>,
     /// The candidate that is used if none exists. Without a fallback, the text is not changed in this case.
     pub fallback: Option<usize>,
@@ -51,7 +51,7 @@ pub struct TagCandidate {
 pub(super) struct TagUnit {
     pub(super) tags: Vec<MediaTag>,
     pub(super) directives: Vec<Range<usize>>,
-    /// Bytes looked at, for proof that the work is linear.
+    /// Bytes examined. Tests check with it that the work is linear.
     pub(super) steps: usize,
 }
 
@@ -132,7 +132,7 @@ impl TagScanner<'_> {
         let start = limit - behind.trim_start().len();
         let end = self.region_end(start, limit);
         let region = self.text.get(start..end)?;
-        self.steps += region.len().min(PATH_MAX) + (start - at);
+        self.steps += region.len().min(MAX_PATH_BYTES) + (start - at);
         if let Some(quote) = quoted_start(region)
             && let Some(tag) = self.quoted(at, opening, start, region, quote)
         {
@@ -159,7 +159,9 @@ impl TagScanner<'_> {
             .get(index)
             .map_or(limit, |directive| directive.start);
         // The window bounds the search for the line end, which would be quadratic over many tags in one line.
-        let window = limit.min(directive).min(start.saturating_add(PATH_MAX));
+        let window = limit
+            .min(directive)
+            .min(start.saturating_add(MAX_PATH_BYTES));
         let window = self.text.floor_char_boundary(window).max(start);
         let line = self
             .text
@@ -184,7 +186,7 @@ impl TagScanner<'_> {
             span: opening..self.closing(at + TAG_WORD.len() + body.len(), true),
         };
         // Wrappers beyond the third, or a space, would leave a part of the code.
-        (candidate.span.end >= span.end && path.len() <= PATH_MAX).then(|| MediaTag {
+        (candidate.span.end >= span.end && path.len() <= MAX_PATH_BYTES).then(|| MediaTag {
             at,
             candidates: vec![candidate],
             fallback: None,
@@ -203,7 +205,7 @@ impl TagScanner<'_> {
         quote: char,
     ) -> Option<MediaTag> {
         let mut candidates = Vec::new();
-        for (close, _) in region.match_indices(quote).skip(1).take(WORDS_MAX) {
+        for (close, _) in region.match_indices(quote).skip(1).take(MAX_PATH_WORDS) {
             let path = region.get(1..close)?.trim();
             let after = region.get(close + 1..).unwrap_or_default();
             // A quote followed by a letter is an apostrophe: `'it's.pdf'`.
@@ -257,7 +259,7 @@ impl TagScanner<'_> {
             let space = next.is_whitespace();
             if bounded && !in_space && end > first {
                 let known = has_known_extension(path);
-                if known || words <= WORDS_MAX {
+                if known || words <= MAX_PATH_WORDS {
                     ends.push((end, known));
                 }
             }
@@ -272,7 +274,7 @@ impl TagScanner<'_> {
             }
             words += usize::from(space && !in_space);
             in_space = space;
-            if ends.len() >= CANDIDATES_MAX {
+            if ends.len() >= MAX_CANDIDATES {
                 break;
             }
         }
@@ -292,7 +294,7 @@ impl TagScanner<'_> {
         ends.sort_unstable_by(|one, other| other.cmp(one));
         ends.dedup_by_key(|(end, _)| *end);
         // The excess is removed at the longest ones, because the fallback is the shortest with a known extension.
-        let excess = ends.len().saturating_sub(CANDIDATES_MAX);
+        let excess = ends.len().saturating_sub(MAX_CANDIDATES);
         ends.drain(..excess);
         let fallback = ends.iter().rposition(|(_, known)| *known);
         let candidate = |(end, _): &(usize, bool)| {

@@ -4,7 +4,7 @@
 /// Passes text on, holding back white space until something visible follows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WhitespaceTidier {
-    begun: bool,
+    has_text: bool,
     space: String,
 }
 
@@ -16,8 +16,10 @@ impl WhitespaceTidier {
                 shown.push_str(&self.space);
                 shown.push(character);
                 self.space.clear();
-                self.begun = true;
-            } else if self.begun && (character != '\n' || fenced || !self.space.ends_with("\n\n")) {
+                self.has_text = true;
+            } else if self.has_text
+                && (character != '\n' || fenced || !self.space.ends_with("\n\n"))
+            {
                 self.space.push(character);
             }
         }

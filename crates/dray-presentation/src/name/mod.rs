@@ -15,19 +15,19 @@ pub use dray_media_type::extension_of;
 pub use header::attachment_disposition;
 
 /// Bytes of the longest name that [`clean_name`] gives.
-pub const CLEAN_MAX: usize = 200;
+pub const MAX_CLEAN_NAME_BYTES: usize = 200;
 
 /// Bytes of the longest name that file systems take.
-pub const FILE_MAX: usize = 255;
+pub const MAX_FILE_NAME_BYTES: usize = 255;
 
 /// Characters of the longest text in notices and logs (platform-delivery 5.2).
 pub const SHOWN_MAX: usize = 200;
 
 /// Characters of the longest name in a prompt (platform-delivery 11.5).
-pub const PROMPT_MAX: usize = 120;
+pub const MAX_PROMPT_NAME_CHARACTERS: usize = 120;
 
 /// Bytes of the longest name in an object key.
-const KEY_MAX: usize = 120;
+const MAX_KEY_NAME_BYTES: usize = 120;
 
 /// The name of a file if no other name remains.
 const DEFAULT_NAME: &str = "file";
@@ -38,8 +38,8 @@ const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "
 /// The name under which a file that came from outside is kept (platform-delivery 11, last paragraph).
 ///
 /// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
-/// Windows device names with `_` after the device, at most [`CLEAN_MAX`] bytes with the extension kept. Bytes that are
-/// not UTF-8 become `_`. Never empty. The function is idempotent.
+/// Windows device names with `_` after the device, at most [`MAX_CLEAN_NAME_BYTES`] bytes with the extension kept.
+/// Bytes that are not UTF-8 become `_`. Never empty. The function is idempotent.
 pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     let text = decode_lossy(raw.as_ref());
     let visible: String = last_component(&text)
@@ -59,8 +59,8 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
     };
     // A cut can leave a device name (`con`, 200 spaces and more), and its `_` can exceed the limit again.
     let name = shorten_stem(
-        &avoid_device_name(shorten_stem(&name, CLEAN_MAX, "")),
-        CLEAN_MAX,
+        &avoid_device_name(shorten_stem(&name, MAX_CLEAN_NAME_BYTES, "")),
+        MAX_CLEAN_NAME_BYTES,
         "",
     );
     if name.is_empty() {
@@ -104,11 +104,14 @@ pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
     shown_text(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
 }
 
-/// A name for use inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`PROMPT_MAX`] characters with
-/// the extension kept.
+/// A name for use inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`MAX_PROMPT_NAME_CHARACTERS`]
+/// characters with the extension kept.
 pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
     let name = upload_name(raw);
-    let excess = name.chars().count().saturating_sub(PROMPT_MAX);
+    let excess = name
+        .chars()
+        .count()
+        .saturating_sub(MAX_PROMPT_NAME_CHARACTERS);
     if excess == 0 {
         return name;
     }
@@ -117,23 +120,23 @@ pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
     stem.chars().take(kept).chain(extension.chars()).collect()
 }
 
-/// `report_2.csv`: the name of the `n`th file that wants to be `report.csv`, at most [`FILE_MAX`] bytes.
+/// `report_2.csv`: the name of the `n`th file that is called `report.csv`, at most [`MAX_FILE_NAME_BYTES`] bytes.
 pub fn numbered_name(name: &str, n: u32) -> String {
-    shorten_stem(name, FILE_MAX, &format!("_{n}"))
+    shorten_stem(name, MAX_FILE_NAME_BYTES, &format!("_{n}"))
 }
 
 /// `report (2).pdf`: as [`numbered_name`], the way a command line does it (platform-delivery 7.1).
 pub fn cli_numbered(name: &str, n: u32) -> String {
-    shorten_stem(name, FILE_MAX, &format!(" ({n})"))
+    shorten_stem(name, MAX_FILE_NAME_BYTES, &format!(" ({n})"))
 }
 
 /// `.<name>.<nonce>.part`: the sibling under which a file is written before it is published (sandbox-transfer 1.5).
-/// The name is shortened so that the whole has at most [`FILE_MAX`] bytes.
+/// The name is shortened so that the whole has at most [`MAX_FILE_NAME_BYTES`] bytes.
 pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
     let name = name.as_ref();
     // The nonce is the caller's; an unbounded one would make the subtraction below underflow.
     let nonce = chars::bounded_prefix(nonce, 64);
-    let room = FILE_MAX - ".".len() - ".".len() - nonce.len() - ".part".len();
+    let room = MAX_FILE_NAME_BYTES - ".".len() - ".".len() - nonce.len() - ".part".len();
     let mut end = name.len().min(room);
     // A character is not torn when the name is UTF-8; other names are cut where they must be.
     while end < name.len()
@@ -160,7 +163,7 @@ pub fn ascii_safe(name: &str) -> String {
     };
     shorten_stem(
         &format!("{stem}{}", squeeze_unsafe_runs(extension)),
-        KEY_MAX,
+        MAX_KEY_NAME_BYTES,
         "",
     )
 }

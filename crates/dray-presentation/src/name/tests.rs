@@ -52,12 +52,12 @@ fn windows_devices_get_a_suffix() {
 fn a_long_name_keeps_its_extension_and_whole_characters() {
     let cleaned = clean_name(format!("{}.tar.gz", "報".repeat(100)));
     assert!(
-        cleaned.len() <= CLEAN_MAX
-            && cleaned.len() > CLEAN_MAX - 3
+        cleaned.len() <= MAX_CLEAN_NAME_BYTES
+            && cleaned.len() > MAX_CLEAN_NAME_BYTES - 3
             && cleaned.ends_with("報.tar.gz")
     );
     let cleaned = clean_name(format!("a.{}", "x".repeat(300)));
-    assert_eq!(cleaned.len(), CLEAN_MAX);
+    assert_eq!(cleaned.len(), MAX_CLEAN_NAME_BYTES);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn r_15_a_name_in_a_prompt_has_no_bracket_and_an_end() {
     let long = for_prompt(format!("{}.pdf", "x".repeat(190)));
     assert_eq!(
         (long.chars().count(), long.ends_with("x.pdf")),
-        (PROMPT_MAX, true)
+        (MAX_PROMPT_NAME_CHARACTERS, true)
     );
     assert_eq!(upload_name("x/[1].csv"), "_1_.csv");
 }
@@ -101,7 +101,7 @@ fn numbers_stand_before_the_extension() {
     assert_eq!(numbered_name(".env", 2), ".env_2");
     assert_eq!(cli_numbered("report.pdf", 2), "report (2).pdf");
     let long = numbered_name(&format!("{}.csv", "é".repeat(140)), 12);
-    assert!(long.len() <= FILE_MAX && long.ends_with("é_12.csv"));
+    assert!(long.len() <= MAX_FILE_NAME_BYTES && long.ends_with("é_12.csv"));
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn the_part_name_fits_a_file_system() {
         b".report.csv.7f3a.part"
     );
     let long = part_file_name("é".repeat(200), "0123456789abcdef");
-    assert!(long.len() <= FILE_MAX && str::from_utf8(&long).is_ok());
+    assert!(long.len() <= MAX_FILE_NAME_BYTES && str::from_utf8(&long).is_ok());
     let bytes = part_file_name(vec![0xFF; 300], "n");
-    assert_eq!(bytes.len(), FILE_MAX);
+    assert_eq!(bytes.len(), MAX_FILE_NAME_BYTES);
     let nonce = part_file_name("a", &"n".repeat(500));
-    assert!(nonce.len() <= FILE_MAX && nonce.ends_with(b".part"));
+    assert!(nonce.len() <= MAX_FILE_NAME_BYTES && nonce.ends_with(b".part"));
 }
 
 #[test]
@@ -187,11 +187,11 @@ proptest! {
 
     #[test]
     fn lengths_are_kept(raw in "\\PC{0,300}", n: u32, max in 0_usize..250) {
-        prop_assert!(numbered_name(&raw, n).len() <= FILE_MAX);
-        prop_assert!(cli_numbered(&raw, n).len() <= FILE_MAX);
-        prop_assert!(part_file_name(&raw, "abc").len() <= FILE_MAX);
+        prop_assert!(numbered_name(&raw, n).len() <= MAX_FILE_NAME_BYTES);
+        prop_assert!(cli_numbered(&raw, n).len() <= MAX_FILE_NAME_BYTES);
+        prop_assert!(part_file_name(&raw, "abc").len() <= MAX_FILE_NAME_BYTES);
         prop_assert!(shown_text(&raw, max).chars().count() <= max);
-        prop_assert!(for_prompt(&raw).chars().count() <= PROMPT_MAX);
+        prop_assert!(for_prompt(&raw).chars().count() <= MAX_PROMPT_NAME_CHARACTERS);
         let key = ascii_safe(&raw);
         prop_assert!(key.is_ascii() && !key.is_empty() && key.len() <= 150 && !key.starts_with('.') && !key.contains('/'));
     }
@@ -216,7 +216,10 @@ proptest! {
 
 /// The properties of every cleaned name.
 fn sound(name: &str) -> Result<(), TestCaseError> {
-    prop_assert!(!name.is_empty() && name.len() <= CLEAN_MAX, "{name:?}");
+    prop_assert!(
+        !name.is_empty() && name.len() <= MAX_CLEAN_NAME_BYTES,
+        "{name:?}"
+    );
     prop_assert!(
         !name.starts_with('.') && !name.contains(['/', '\\']),
         "{name:?}"

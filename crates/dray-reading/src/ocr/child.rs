@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use super::{OcrJob, confine};
-use crate::worker::confine::{end_with_parent, limit};
+use crate::worker::confine::{end_with_parent, set_limits};
 
 /// Replaces this process by the program of the job. Returns only after a failure, with its exit status.
 ///
@@ -23,7 +23,7 @@ pub(crate) fn child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn become_program(job: &OcrJob) -> std::io::Result<()> {
     // Before the seal, which refuses `prctl`. The signal and the limits survive `exec`.
     end_with_parent()?;
-    limit(&job.limits)?;
+    set_limits(&job.limits)?;
     confine::seal(&job.program)?;
     // Segmentation with detection of the orientation: scans may be upside down.
     let arguments = [

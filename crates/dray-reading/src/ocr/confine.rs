@@ -60,14 +60,14 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
     for call in [libc::SYS_clone, libc::SYS_clone3, libc::SYS_tgkill] {
         rules.remove(&call);
     }
-    let itself = argument_compares(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?;
-    rules.insert(libc::SYS_tgkill, vec![itself]);
+    let own_process = argument_compares(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?;
+    rules.insert(libc::SYS_tgkill, vec![own_process]);
     for call in [libc::SYS_write, libc::SYS_writev] {
-        let standard = [
+        let standard_outputs = [
             argument_compares(0, SeccompCmpOp::Eq, 1)?,
             argument_compares(0, SeccompCmpOp::Eq, 2)?,
         ];
-        rules.insert(call, standard.to_vec());
+        rules.insert(call, standard_outputs.to_vec());
     }
     // Opens files only for reading, and creates none.
     let writing = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;

@@ -19,8 +19,8 @@ pub(super) enum PictureText {
     LanguageMissing,
     /// The program failed, or a limit of its memory ended it.
     Failed,
-    /// The time for all pictures was over.
-    Late,
+    /// The time for all pictures of the document was over.
+    TimedOut,
     /// The document has more pictures than the limit for recognition.
     TooMany,
 }
@@ -48,7 +48,7 @@ impl PictureText {
             Self::Unavailable => "OCR is not available: install tesseract-ocr",
             Self::LanguageMissing => "OCR is not available: install the data of its languages",
             Self::Failed => "OCR failed",
-            Self::Late => "the time for OCR ended before it was read, ask for a range of pages",
+            Self::TimedOut => "the time for OCR ended before it was read, ask for a range of pages",
             Self::TooMany => {
                 "one reading recognises only the pictures before it, ask for a range of pages"
             }
@@ -84,7 +84,7 @@ pub(super) fn fill(
     let is_readable = |text: &PictureText| {
         matches!(
             text,
-            PictureText::Recognized(_) | PictureText::Late | PictureText::TooMany
+            PictureText::Recognized(_) | PictureText::TimedOut | PictureText::TooMany
         )
     };
     // Notes are not text of the document. A result with only notes would look as if the scan had been read.
@@ -105,15 +105,15 @@ pub(super) fn fill(
 
 fn is_only_pictures(converted: &Converted, pictures: &[Picture]) -> bool {
     let mut rest = 0;
-    let blank = |from: usize, to: usize| {
+    let is_blank = |from: usize, to: usize| {
         let between = converted.markdown.get(from..to).unwrap_or_default();
         between.trim().is_empty()
     };
-    let between = pictures.iter().all(|picture| {
+    let is_blank_between = pictures.iter().all(|picture| {
         let from = std::mem::replace(&mut rest, picture.end);
-        blank(from, picture.start)
+        is_blank(from, picture.start)
     });
-    between && blank(rest, converted.markdown.len())
+    is_blank_between && is_blank(rest, converted.markdown.len())
 }
 
 fn replace(converted: &mut Converted, pictures: &[Picture], texts: &[PictureText]) {

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::fill::PictureText;
-use crate::worker::{Worker, end};
+use crate::worker::{Worker, kill_group};
 
 pub(crate) use child::child;
 
@@ -37,7 +37,7 @@ pub(crate) const LAUNCHER_ARGUMENT: &str = "ocr-worker";
 const PROGRAM_PATHS: [&str; 2] = ["/usr/local/bin/tesseract", "/usr/bin/tesseract"];
 /// Pictures of one document that are processed concurrently, if the workers allow.
 const CONCURRENT_PICTURES: usize = 4;
-/// Bytes of an error message that are looked at.
+/// Most bytes of the program's error message that are read.
 const MAX_MESSAGE_BYTES: u64 = 4096;
 /// The warning if the program is not installed. The message for a document without text depends on it.
 pub(crate) const UNAVAILABLE_WARNING: &str =
@@ -102,7 +102,7 @@ enum Recognition {
     Text(String),
     Failed,
     LanguageMissing,
-    Late,
+    TimedOut,
 }
 
 impl Ocr {
@@ -155,18 +155,21 @@ impl Ocr {
             .buffered(CONCURRENT_PICTURES)
             .collect()
             .await;
-        let is_late = recognized
+        let has_timed_out = recognized
             .iter()
-            .any(|text| matches!(text, PictureText::Late));
+            .any(|text| matches!(text, PictureText::TimedOut));
         let is_whole = !recognized.iter().any(PictureText::may_change);
         let too_many = recognized
             .iter()
             .any(|text| matches!(text, PictureText::TooMany));
-        fill::fill(converted, &pictures, |at| {
-            recognized.get(at).cloned().unwrap_or(PictureText::Failed)
+        fill::fill(converted, &pictures, |index| {
+            recognized
+                .get(index)
+                .cloned()
+                .unwrap_or(PictureText::Failed)
         });
         if converted.stopped.is_none() && converted.failure.is_none() {
-            converted.stopped = match (is_late, too_many) {
+            converted.stopped = match (has_timed_out, too_many) {
                 (true, _) => Some(Limit::Time),
                 (_, true) => Some(Limit::Element),
                 _ => None,
@@ -201,7 +204,7 @@ async fn picture_text(
             }
             Recognition::Failed => return PictureText::Failed,
             Recognition::LanguageMissing => return PictureText::LanguageMissing,
-            Recognition::Late => return PictureText::Late,
+            Recognition::TimedOut => return PictureText::TimedOut,
         }
     }
     let markdown = recognized_markdown(&text, &job.limits);
@@ -221,28 +224,28 @@ async fn run(
     cancel: &CancellationToken,
 ) -> Recognition {
     let work = async {
-        // Inside the timeout: the time is for all pictures of a document, waiting included.
+        // Waiting is inside the timeout, which is for all pictures of a document.
         let _permit = worker.permit().await?;
         let mut child = start(image, job, worker)
             .inspect_err(|error| tracing::warn!(%error, "could not start OCR"))
             .ok()?;
-        // Both pipes concurrently: a program that fills the one that is not read would never end.
+        // Both pipes are read concurrently: a program that fills an unread pipe would never end.
         let (text, message) = tokio::join!(
             read(child.stdout.take(), job.limits.max_text_bytes),
             read(child.stderr.take(), MAX_MESSAGE_BYTES),
         );
         // Output beyond the limits is not read, so the program may be blocked in a write.
-        end(&mut child);
+        kill_group(&mut child);
         let status = child.wait().await.ok()?;
         Some((text, message, status))
     };
     let done = tokio::select! {
         done = tokio::time::timeout_at(until, work) => done,
         // The caller checks the token and drops this result.
-        () = cancel.cancelled() => return Recognition::Late,
+        () = cancel.cancelled() => return Recognition::TimedOut,
     };
     let Ok(done) = done else {
-        return Recognition::Late;
+        return Recognition::TimedOut;
     };
     match done {
         Some((text, _, status)) if status.success() => Recognition::Text(text),

@@ -25,7 +25,7 @@ pub enum Vision {
 /// Common document formats, and whether each has a converter: for the environment block and for the health check. A
 /// missing one is a warning, never a failure.
 pub fn formats() -> Vec<(&'static str, bool)> {
-    let has = |mime: &str| {
+    let has_converter = |mime: &str| {
         formats::converter(&formats::ConversionHint {
             mime: mime.to_owned(),
             ..formats::ConversionHint::default()
@@ -56,7 +56,7 @@ pub fn formats() -> Vec<(&'static str, bool)> {
         ("ZIP", mime::ZIP),
         ("tar", mime::TAR),
     ]
-    .map(|(name, mime)| (name, has(mime)))
+    .map(|(name, mime)| (name, has_converter(mime)))
     .to_vec()
 }
 
@@ -64,7 +64,7 @@ impl Reader {
     /// One block for each staged file that may be read, in order. A refused file has no block; the reason is logged.
     /// Blocks the thread while it reads.
     ///
-    /// `staged` are paths as the model shall use them.
+    /// `staged` are paths as the model must write them.
     pub fn announce(&self, staged: &[String], vision: Vision) -> Vec<String> {
         let blocks = staged.iter().filter_map(|path| {
             let block = self.block(path, vision);
@@ -78,12 +78,12 @@ impl Reader {
             .roots
             .open(Some(path))
             .map_err(|refusal| refusal.code)?;
-        let preparing = self.preparing(
+        let steps = self.prepare_steps(
             self.policy.clone(),
-            KindGate::Look,
+            KindGate::Any,
             &CancellationToken::new(),
         );
-        let prepared = preparing
+        let prepared = steps
             .prepare(path, opened.file, opened.size)
             .map_err(|record| record.error_code.unwrap_or(Code::Internal))?;
         let escaped = escape_path(path);
@@ -137,7 +137,7 @@ impl Reader {
             text.get(..text.floor_char_boundary(budget))
                 .unwrap_or(&text)
         };
-        // The character at the cut.
+        // A cut inside a character decodes to U+FFFD.
         let body = if cut {
             body.trim_end_matches(char::REPLACEMENT_CHARACTER)
         } else {

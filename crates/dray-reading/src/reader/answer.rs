@@ -9,10 +9,10 @@ use dray_documents::markdown::{Part, Selection};
 use tokio_util::sync::CancellationToken;
 
 use super::prepare::{PreparedFile, describe};
-use super::{Bare, Listener, Progress, Reader, cancelled, internal};
+use super::{Listener, Progress, Reader, UnframedMarkdown, cancelled, internal};
 use crate::defang::defang;
 use crate::find::find;
-use crate::frame::{self, Made, header};
+use crate::frame::{self, TextOrigin, header};
 use crate::message::{self, Cause};
 use crate::ocr;
 use crate::policy::Policy;
@@ -20,16 +20,16 @@ use crate::range::Range;
 use crate::record::{self, Code, Outcome, Record};
 use crate::request::Request;
 use crate::summary::{SummaryFailure, excerpt, summarize};
-use crate::worker::Worked;
+use crate::worker::WorkerOutcome;
 
-/// The text of a document, and the remarks below it.
+/// The text of a document, and the remark at its end.
 struct DocumentText {
     /// The Markdown, defanged; never blank.
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
     parts: Vec<Part>,
-    /// Why it is incomplete, when it is.
-    below: Option<String>,
+    /// Why the text is incomplete; `None` for a complete text.
+    remark: Option<String>,
 }
 
 /// A conversion, with the requested part defanged.
@@ -44,11 +44,11 @@ struct CleanConversion {
 impl CleanConversion {
     fn of(mut converted: Converted, range: Option<&Range>) -> Self {
         let miss = range.and_then(|range| range.miss(&converted));
-        let wanted = match range {
+        let requested = match range {
             Some(range) => range.cut(&converted.markdown),
             None => &converted.markdown,
         };
-        let (markdown, parts) = defanged(wanted, shifted(&converted, wanted));
+        let (markdown, parts) = defanged(requested, shifted(&converted, requested));
         converted.markdown = String::new();
         Self {
             converted,
@@ -60,13 +60,13 @@ impl CleanConversion {
 }
 
 /// The outcome of a conversion: a text, or the final record.
-type Read = Result<DocumentText, Box<Record>>;
+type TextResult = Result<DocumentText, Box<Record>>;
 
 /// The state of one result while it is built.
 struct ResultBuilder<'a> {
     /// The name that the model uses; for a file of an archive, the names of the archive and of the file.
     display_path: Cow<'a, str>,
-    /// The file itself, also when one of its members is read.
+    /// The path of the file itself, also when one of its members is read.
     path: &'a str,
     /// The file of an archive that was requested.
     member: Option<&'a str>,
@@ -111,55 +111,63 @@ impl Reader {
         cancel: &CancellationToken,
         progress: Listener<'_>,
     ) -> Record {
-        let mut answer = self.begin(display_path, &prepared, request);
+        let mut builder = self.begin(display_path, &prepared, request);
         if prepared.blank {
-            return answer.note(Code::Empty, message::EMPTY_FILE_NOTE);
+            return builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE);
         }
         progress(Progress::Converting);
         let read = self
-            .text(&mut answer, prepared, range.as_ref(), cancel)
+            .text(&mut builder, prepared, range.as_ref(), cancel)
             .await;
         let text = match read {
             Ok(text) => text,
             Err(record) => return *record,
         };
-        if let Some(sought) = &request.find {
-            answer.record.metrics = record::converted(text.markdown.len());
-            return answer.framed(Made::Found, &text.search_results(sought), Outcome::Inline);
+        if let Some(query) = &request.find {
+            builder.record.metrics = record::converted(text.markdown.len());
+            return builder.framed(
+                TextOrigin::Found,
+                &text.search_results(query),
+                Outcome::Inline,
+            );
         }
         let bytes = text.markdown.len();
         let fits = bytes <= self.policy.inline_text_budget_bytes;
         if fits && !request.summarize {
             let named = range.as_ref().map(ToString::to_string);
-            let made = named.as_deref().map_or(Made::Converted, Made::Range);
-            answer.record.metrics = record::converted(bytes);
-            return answer.framed(made, &text.whole(), Outcome::Inline);
+            let origin = named
+                .as_deref()
+                .map_or(TextOrigin::Converted, TextOrigin::Range);
+            builder.record.metrics = record::converted(bytes);
+            return builder.framed(origin, &text.whole(), Outcome::Inline);
         }
-        self.shorten(answer, &text, request, fits, cancel, progress)
+        self.shorten(builder, &text, request, fits, cancel, progress)
             .await
     }
 
     /// The bare Markdown, or the record with the reason for its absence.
-    pub(super) async fn bare(
+    pub(super) async fn unframed(
         &self,
         display_path: &str,
         prepared: PreparedFile,
         request: &Request,
         range: Option<Range>,
         cancel: &CancellationToken,
-    ) -> Result<Bare, Box<Record>> {
-        let mut answer = self.begin(display_path, &prepared, request);
+    ) -> Result<UnframedMarkdown, Box<Record>> {
+        let mut builder = self.begin(display_path, &prepared, request);
         if prepared.blank {
-            return Err(Box::new(answer.note(Code::Empty, message::EMPTY_FILE_NOTE)));
+            return Err(Box::new(
+                builder.into_note(Code::Empty, message::EMPTY_FILE_NOTE),
+            ));
         }
         let text = self
-            .text(&mut answer, prepared, range.as_ref(), cancel)
+            .text(&mut builder, prepared, range.as_ref(), cancel)
             .await?;
-        Ok(Bare {
-            truncated: text.below.is_some(),
-            warnings: answer.record.warnings,
+        Ok(UnframedMarkdown {
+            truncated: text.remark.is_some(),
+            warnings: builder.record.warnings,
             text: match &request.find {
-                Some(sought) => text.search_results(sought),
+                Some(query) => text.search_results(query),
                 None => text.whole(),
             },
         })
@@ -168,36 +176,36 @@ impl Reader {
     /// Step 10: a text, or a note or hint instead.
     async fn text(
         &self,
-        answer: &mut ResultBuilder<'_>,
+        builder: &mut ResultBuilder<'_>,
         prepared: PreparedFile,
         range: Option<&Range>,
         cancel: &CancellationToken,
-    ) -> Read {
+    ) -> TextResult {
         let selection = range.map_or(Selection::All, Range::selection);
         let work = self.convert(prepared, selection, cancel).await;
-        answer.record.worker = Some(work.worker);
+        builder.record.worker = Some(work.worker);
         match work.worked {
-            Worked::Done(converted) => {
+            WorkerOutcome::Done(converted) => {
                 let range = range.cloned();
-                // Megabytes of text take a while.
+                // Defanging megabytes of text would block the runtime.
                 let clean = tokio::task::spawn_blocking(move || {
                     CleanConversion::of(converted, range.as_ref())
                 });
                 match clean.await {
-                    Ok(clean) => answer.converted(clean),
-                    Err(_) => Err(answer.hint(Cause::Internal)),
+                    Ok(clean) => builder.converted(clean),
+                    Err(_) => Err(builder.hint(Cause::Internal)),
                 }
             }
-            Worked::Stopped(limit) => Err(answer.hint(Cause::Limit(limit))),
-            Worked::Failed => Err(answer.hint(Cause::Internal)),
-            Worked::Cancelled => Err(Box::new(answer.cancelled())),
+            WorkerOutcome::Stopped(limit) => Err(builder.hint(Cause::Limit(limit))),
+            WorkerOutcome::Failed => Err(builder.hint(Cause::Internal)),
+            WorkerOutcome::Cancelled => Err(Box::new(builder.cancelled())),
         }
     }
 
     /// Step 11 for a text that is too large, or of which a summary was requested.
     async fn shorten(
         &self,
-        mut answer: ResultBuilder<'_>,
+        mut builder: ResultBuilder<'_>,
         text: &DocumentText,
         request: &Request,
         fits: bool,
@@ -224,23 +232,23 @@ impl Reader {
         // characters.
         match summary.map(|summary| defang(&summary)) {
             Ok(summary) if !summary.trim().is_empty() => {
-                answer.record.metrics = record::summarized(bytes);
-                let body = with_line(&summary, text.below.as_deref());
-                answer.framed(Made::Summary(bytes, fits), &body, Outcome::Summary)
+                builder.record.metrics = record::summarized(bytes);
+                let body = with_line(&summary, text.remark.as_deref());
+                builder.framed(TextOrigin::Summary(bytes, fits), &body, Outcome::Summary)
             }
-            Err(SummaryFailure::Cancelled) => answer.cancelled(),
-            Err(SummaryFailure::NoRandom) => internal(&answer.display_path),
+            Err(SummaryFailure::Cancelled) => builder.cancelled(),
+            Err(SummaryFailure::NoRandom) => internal(&builder.display_path),
             Ok(_) | Err(SummaryFailure::Model | SummaryFailure::TooLarge) => {
-                answer.record.metrics = record::converted(bytes);
-                answer.record.truncated = true;
-                answer.record.error_code = Some(Code::SummaryFailed);
+                builder.record.metrics = record::converted(bytes);
+                builder.record.truncated = true;
+                builder.record.error_code = Some(Code::SummaryFailed);
                 let part = if fits {
                     text.markdown.clone()
                 } else {
                     excerpt(&text.markdown, self.policy.inline_text_budget_bytes)
                 };
-                let body = with_line(&part, text.below.as_deref());
-                answer.framed(Made::Excerpt(bytes, fits), &body, Outcome::Inline)
+                let body = with_line(&part, text.remark.as_deref());
+                builder.framed(TextOrigin::Excerpt(bytes, fits), &body, Outcome::Inline)
             }
         }
     }
@@ -248,15 +256,15 @@ impl Reader {
 
 impl DocumentText {
     fn whole(&self) -> String {
-        with_line(&self.markdown, self.below.as_deref())
+        with_line(&self.markdown, self.remark.as_deref())
     }
 
-    fn search_results(&self, sought: &str) -> String {
+    fn search_results(&self, query: &str) -> String {
         with_line(
             // Matches are cut out of the text, and a cut can separate a joiner from the characters that made it
             // harmless.
-            &defang(&find(&self.markdown, &self.parts, sought)),
-            self.below.as_deref(),
+            &defang(&find(&self.markdown, &self.parts, query)),
+            self.remark.as_deref(),
         )
     }
 }
@@ -266,9 +274,9 @@ fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
     // `chunk` is a slice of the same text, made by `Range::cut`, so the difference of addresses is its offset.
     let start = (chunk.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
     let end = start + chunk.len();
-    let within = converted.parts.iter().filter(|part| part.start < end);
+    let overlapping = converted.parts.iter().filter(|part| part.start < end);
     let mut parts: Vec<Part> = Vec::new();
-    for part in within {
+    for part in overlapping {
         if part.start <= start {
             // Of the parts that begin before the chunk only the last one reaches into it.
             parts.clear();
@@ -282,7 +290,7 @@ fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
     parts
 }
 
-/// A text and its parts, defanged; parts stay where their text is.
+/// Defangs a text, and moves the starts of its parts to their new offsets.
 fn defanged(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
     let mut out = String::with_capacity(text.len());
     let ends: Vec<usize> = parts.iter().skip(1).map(|part| part.start).collect();
@@ -307,7 +315,7 @@ fn with_line(body: &str, line: Option<&str>) -> String {
 }
 
 impl ResultBuilder<'_> {
-    fn converted(&mut self, clean: CleanConversion) -> Read {
+    fn converted(&mut self, clean: CleanConversion) -> TextResult {
         let CleanConversion {
             converted,
             miss,
@@ -333,10 +341,10 @@ impl ResultBuilder<'_> {
             && let Some(sentence) = miss
         {
             let body = format!("_({})_", defang(&sentence));
-            return Err(Box::new(self.noted(None, &body)));
+            return Err(Box::new(self.note_record(None, &body)));
         }
         let blank = markdown.trim().is_empty();
-        let below = match converted.failure {
+        let remark = match converted.failure {
             Some(failure) if blank => return Err(self.failed(failure)),
             None if blank => return Err(self.without_text(converted.stopped)),
             Some(Failure::Corrupt(damage)) => {
@@ -347,11 +355,11 @@ impl ResultBuilder<'_> {
             Some(failure) => return Err(self.failed(failure)),
             None => converted.stopped.map(message::stopped),
         };
-        self.record.truncated = below.is_some();
+        self.record.truncated = remark.is_some();
         Ok(DocumentText {
             markdown,
             parts,
-            below,
+            remark,
         })
     }
 
@@ -406,7 +414,7 @@ impl ResultBuilder<'_> {
             .record
             .warnings
             .iter()
-            .any(|it| it == ocr::UNAVAILABLE_WARNING);
+            .any(|warning| warning == ocr::UNAVAILABLE_WARNING);
         // Without OCR the note has to say what to install; otherwise a person would think that the file has no content.
         Box::new(if is_ocr_missing && self.mime == mime::PDF {
             let body = format!(
@@ -414,13 +422,13 @@ impl ResultBuilder<'_> {
                 message::NO_TEXT_PDF,
                 ocr::UNAVAILABLE_WARNING
             );
-            self.noted(Some(Code::NoText), &body)
+            self.note_record(Some(Code::NoText), &body)
         } else if self.mime == mime::PDF {
-            self.noted(Some(Code::NoText), message::NO_TEXT_PDF)
+            self.note_record(Some(Code::NoText), message::NO_TEXT_PDF)
         } else if self.kind == Kind::Text && !markup.contains(&&*self.mime) {
-            self.noted(Some(Code::Empty), message::EMPTY_FILE_NOTE)
+            self.note_record(Some(Code::Empty), message::EMPTY_FILE_NOTE)
         } else {
-            self.noted(Some(Code::NoText), message::NO_TEXT)
+            self.note_record(Some(Code::NoText), message::NO_TEXT)
         })
     }
 
@@ -442,24 +450,30 @@ impl ResultBuilder<'_> {
         Box::new(record)
     }
 
-    fn note(mut self, code: Code, body: &str) -> Record {
-        self.noted(Some(code), body)
+    fn into_note(mut self, code: Code, body: &str) -> Record {
+        self.note_record(Some(code), body)
     }
 
-    fn noted(&mut self, code: Option<Code>, body: &str) -> Record {
+    fn note_record(&mut self, code: Option<Code>, body: &str) -> Record {
         let mut record = self.record.clone();
         record.error_code = code;
-        self.put(record, Made::Converted, body, Outcome::Note)
+        self.finish(record, TextOrigin::Converted, body, Outcome::Note)
     }
 
-    fn framed(self, made: Made<'_>, body: &str, outcome: Outcome) -> Record {
+    fn framed(self, origin: TextOrigin<'_>, body: &str, outcome: Outcome) -> Record {
         let record = self.record.clone();
-        self.put(record, made, body, outcome)
+        self.finish(record, origin, body, outcome)
     }
 
     /// Step 12: frames a body. Without random numbers the record becomes an internal error.
-    fn put(&self, mut record: Record, made: Made<'_>, body: &str, outcome: Outcome) -> Record {
-        if let Ok(framed) = frame::frame(&header(&self.display_path, &self.mime, made), body) {
+    fn finish(
+        &self,
+        mut record: Record,
+        origin: TextOrigin<'_>,
+        body: &str,
+        outcome: Outcome,
+    ) -> Record {
+        if let Ok(framed) = frame::frame(&header(&self.display_path, &self.mime, origin), body) {
             (record.output, record.outcome) = (framed, outcome);
         } else {
             record.output = message::internal(&self.display_path);

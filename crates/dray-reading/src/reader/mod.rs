@@ -49,7 +49,7 @@ impl std::fmt::Display for Progress {
     }
 }
 
-/// Receives progress of one call, on the task that runs it; it must not block.
+/// Receives the progress of one call, on the task that runs the call. A listener must not block.
 pub type Listener<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
 /// A file and its classification.
@@ -65,7 +65,7 @@ pub struct Classified {
 
 /// A conversion without its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bare {
+pub struct UnframedMarkdown {
     /// The Markdown, defanged, without a frame.
     pub text: String,
     /// Whether a limit or damage ended it early; the last line says so.
@@ -155,7 +155,7 @@ impl Reader {
         &self.policy
     }
 
-    /// Where files may be read.
+    /// The roots inside which files may be read.
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
@@ -213,12 +213,12 @@ impl Reader {
         &self,
         request: &Request,
         cancel: &CancellationToken,
-    ) -> Result<Bare, Box<Record>> {
+    ) -> Result<UnframedMarkdown, Box<Record>> {
         let display_path = request.file_path.as_deref().unwrap_or_default();
         let (prepared, range) = self
             .prepare_path(request, KindGate::Convert, cancel)
             .await?;
-        self.bare(display_path, prepared, request, range, cancel)
+        self.unframed(display_path, prepared, request, range, cancel)
             .await
     }
 
@@ -233,11 +233,11 @@ impl Reader {
         file: File,
         request: &Request,
         cancel: &CancellationToken,
-    ) -> Result<Bare, Box<Record>> {
+    ) -> Result<UnframedMarkdown, Box<Record>> {
         let (prepared, range) = self
             .prepare_file(display_path, file, request, cancel)
             .await?;
-        self.bare(display_path, prepared, request, range, cancel)
+        self.unframed(display_path, prepared, request, range, cancel)
             .await
     }
 
@@ -248,13 +248,13 @@ impl Reader {
     /// The refusal of the step that fails.
     pub fn classify(&self, path: &str) -> Result<Classified, Refusal> {
         let opened = self.roots.open(Some(path))?;
-        // Looking is allowed at kinds that the policy refuses to read.
+        // Kinds that the policy refuses to read are classified, too.
         let policy = Policy {
             allow_kinds: Kind::ALL.to_vec(),
             ..self.policy.clone()
         };
-        let preparing = self.preparing(policy, KindGate::Look, &CancellationToken::new());
-        let prepared = preparing
+        let steps = self.prepare_steps(policy, KindGate::Any, &CancellationToken::new());
+        let prepared = steps
             .prepare(path, opened.file, opened.size)
             .map_err(|record| Refusal {
                 code: record.error_code.unwrap_or(Code::Internal),
@@ -267,7 +267,7 @@ impl Reader {
         })
     }
 
-    fn preparing(
+    fn prepare_steps(
         &self,
         policy: Policy,
         gate: KindGate,
@@ -276,7 +276,7 @@ impl Reader {
         PrepareSteps {
             policy,
             gate,
-            digest: gate != KindGate::Look && self.cache.is_some(),
+            digest: gate != KindGate::Any && self.cache.is_some(),
             show_hidden: false,
             member: None,
             ocr: self.ocr.clone(),
@@ -292,15 +292,15 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> Result<(PreparedFile, Option<Range>), Box<Record>> {
         let display_path = check(request.file_path.as_deref()).map_err(refused)?;
-        let range = range(request)?;
-        let mut preparing = self.preparing(self.policy.clone(), gate, cancel);
-        preparing.show_hidden = request.show_hidden;
-        preparing.member.clone_from(&request.member);
+        let range = parse_range(request)?;
+        let mut steps = self.prepare_steps(self.policy.clone(), gate, cancel);
+        steps.show_hidden = request.show_hidden;
+        steps.member.clone_from(&request.member);
         let roots = Arc::clone(&self.roots);
         let path = display_path.to_owned();
         let work = move || {
             let opened = roots.open(Some(&path)).map_err(refused)?;
-            preparing.prepare(&path, opened.file, opened.size)
+            steps.prepare(&path, opened.file, opened.size)
         };
         Ok((self.blocking(display_path, cancel, work).await?, range))
     }
@@ -313,17 +313,17 @@ impl Reader {
         request: &Request,
         cancel: &CancellationToken,
     ) -> Result<(PreparedFile, Option<Range>), Box<Record>> {
-        let range = range(request)?;
-        let mut preparing = self.preparing(self.policy.clone(), KindGate::Read, cancel);
-        preparing.show_hidden = request.show_hidden;
-        preparing.member.clone_from(&request.member);
+        let range = parse_range(request)?;
+        let mut steps = self.prepare_steps(self.policy.clone(), KindGate::Read, cancel);
+        steps.show_hidden = request.show_hidden;
+        steps.member.clone_from(&request.member);
         let path = display_path.to_owned();
         let work = move || {
             let size = match file.metadata() {
                 Ok(metadata) => metadata.len(),
                 Err(error) => return Err(prepare::unreadable(&path, &error)),
             };
-            preparing.prepare(&path, file, size)
+            steps.prepare(&path, file, size)
         };
         Ok((self.blocking(display_path, cancel, work).await?, range))
     }
@@ -339,15 +339,15 @@ impl Reader {
             return Err(Box::new(cancelled(display_path)));
         }
         let wait = Duration::from_millis(self.policy.limits().wall_ms) + TIME_GRACE;
-        // A blocking thread cannot be cancelled. A late one ends by itself, and its result is dropped.
+        // A blocking thread cannot be cancelled. After a timeout it ends by itself, and its result is dropped.
         let work = tokio::task::spawn_blocking(work);
         tokio::select! {
             done = tokio::time::timeout(wait, work) => match done {
                 Ok(Ok(prepared)) => prepared,
                 Ok(Err(_)) => Err(Box::new(internal(display_path))),
                 Err(_) => {
-                    let late = std::io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error());
-                    Err(prepare::unreadable(display_path, &late))
+                    let timeout = std::io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error());
+                    Err(prepare::unreadable(display_path, &timeout))
                 }
             },
             () = cancel.cancelled() => Err(Box::new(cancelled(display_path))),
@@ -387,8 +387,8 @@ fn cancelled(display_path: &str) -> Record {
     Record::cancelled(display_path)
 }
 
-/// The range of a request. One that cannot be understood is refused before anything is looked at.
-fn range(request: &Request) -> Result<Option<Range>, Box<Record>> {
+/// Parses the range of a request. An invalid range is refused before the file is accessed.
+fn parse_range(request: &Request) -> Result<Option<Range>, Box<Record>> {
     let parsed = request.range.as_deref().map(Range::parse).transpose();
     parsed.map_err(|error| {
         let output = format!("Error: {error}");

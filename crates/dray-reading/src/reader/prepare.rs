@@ -19,17 +19,17 @@ use crate::workspace::errno;
 /// A file that will be converted, or that is empty.
 #[derive(Debug)]
 pub(super) struct PreparedFile {
-    /// Where to read it.
+    /// The open file, at its start.
     pub(super) file: File,
     /// Kind, media type and encoding, by content.
     pub(super) class: Class,
     /// Size in bytes.
     pub(super) size: u64,
-    /// Nothing but white space.
+    /// Whether the file has only white space.
     pub(super) blank: bool,
-    /// Digest of the content, when it was requested.
+    /// Digest of the content, if the steps compute one.
     pub(super) digest: Option<Sha256Digest>,
-    /// Hidden content is shown.
+    /// Whether hidden content is shown.
     pub(super) show_hidden: bool,
     /// The file of an archive that is to be read.
     pub(super) member: Option<String>,
@@ -43,7 +43,7 @@ pub(super) enum KindGate {
     /// All kinds with a converter.
     Convert,
     /// Every kind: for classification and announcements.
-    Look,
+    Any,
 }
 
 /// Options of steps 6 to 9, owned so that they can move to a blocking thread.
@@ -59,13 +59,13 @@ pub(super) struct PrepareSteps {
     pub(super) show_hidden: bool,
     /// The file of an archive that is to be read.
     pub(super) member: Option<String>,
-    /// How the text of pictures is recognised.
+    /// The recognition of text on pictures, if it is on.
     pub(super) ocr: Option<Ocr>,
-    /// Set when it is cancelled.
+    /// Cancelled together with the call.
     pub(super) cancel: CancellationToken,
 }
 
-/// How much is read in one step.
+/// Bytes that are read in one step.
 const READ_STEP_BYTES: usize = 64 * 1024;
 
 fn refuse(display_path: &str, code: Code, reason: &str) -> Box<Record> {
@@ -113,7 +113,7 @@ impl PrepareSteps {
         let passes = match self.gate {
             KindGate::Read => self.reads(&class),
             KindGate::Convert => self.reads(&class) || formats::converter(&class.hint()).is_some(),
-            KindGate::Look => true,
+            KindGate::Any => true,
         };
         if !passes || !self.policy.allows(class.kind) {
             let output = self.kind_not_allowed(display_path, &class);

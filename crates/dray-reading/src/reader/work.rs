@@ -12,31 +12,31 @@ use super::Reader;
 use super::prepare::PreparedFile;
 use crate::cache::{CacheKey, is_lasting};
 use crate::ocr::Ocr;
-use crate::worker::{Job, Worked};
+use crate::worker::{Job, WorkerOutcome};
 
 /// Longest plain text that is converted without a worker, bytes.
 const MAX_IN_PROCESS_BYTES: u64 = 1 << 20;
 
 /// A conversion, and the outcome of the worker.
 pub(super) struct ConversionWork {
-    pub(super) worked: Worked,
+    pub(super) worked: WorkerOutcome,
     pub(super) worker: &'static str,
 }
 
 impl ConversionWork {
-    fn of(worked: Worked) -> Self {
+    fn of(worked: WorkerOutcome) -> Self {
         let worker = match worked {
-            Worked::Done(_) => "done",
-            Worked::Stopped(_) => "stopped",
-            Worked::Failed => "failed",
-            Worked::Cancelled => "cancelled",
+            WorkerOutcome::Done(_) => "done",
+            WorkerOutcome::Stopped(_) => "stopped",
+            WorkerOutcome::Failed => "failed",
+            WorkerOutcome::Cancelled => "cancelled",
         };
         Self { worked, worker }
     }
 
     fn without_worker(converted: Converted, why: &'static str) -> Self {
         Self {
-            worked: Worked::Done(converted),
+            worked: WorkerOutcome::Done(converted),
             worker: why,
         }
     }
@@ -73,14 +73,14 @@ impl Reader {
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
             turn = self.flights.enter(key) => turn,
-            () = cancel.cancelled() => return ConversionWork::of(Worked::Cancelled),
+            () = cancel.cancelled() => return ConversionWork::of(WorkerOutcome::Cancelled),
         };
         if let Some(converted) = cache.get(&key).await {
             return ConversionWork::without_worker(converted, "cached");
         }
         let work = self.run(prepared.file, prepared.size, &job, cancel).await;
         let (work, is_whole) = self.recognize(work, &job, cancel).await;
-        if let Worked::Done(converted) = &work.worked
+        if let WorkerOutcome::Done(converted) = &work.worked
             // A result that was limited by time, memory or a missing program may be better the next time.
             && is_whole
             && is_lasting(converted)
@@ -97,7 +97,7 @@ impl Reader {
         job: &Job,
         cancel: &CancellationToken,
     ) -> (ConversionWork, bool) {
-        let (Some(ocr), Worked::Done(converted)) = (&self.ocr, &mut work.worked) else {
+        let (Some(ocr), WorkerOutcome::Done(converted)) = (&self.ocr, &mut work.worked) else {
             return (work, true);
         };
         if converted.pictures.is_empty() {
@@ -107,7 +107,7 @@ impl Reader {
             .recognize(converted, &self.worker, &job.limits, cancel)
             .await;
         if cancel.is_cancelled() {
-            return (ConversionWork::of(Worked::Cancelled), false);
+            return (ConversionWork::of(WorkerOutcome::Cancelled), false);
         }
         (work, is_whole)
     }
@@ -129,13 +129,13 @@ impl Reader {
             // A blocking task cannot be stopped; when cancelled, its result is dropped. At 1 MiB it ends soon
             // by itself.
             biased;
-            () = cancel.cancelled() => return ConversionWork::of(Worked::Cancelled),
+            () = cancel.cancelled() => return ConversionWork::of(WorkerOutcome::Cancelled),
             converted = work => converted,
         };
         match converted {
             Ok(Ok(converted)) => ConversionWork::without_worker(converted, "not needed"),
             Ok(Err(file)) => ConversionWork::of(self.worker.convert(file, job, cancel).await),
-            Err(_) => ConversionWork::of(Worked::Failed),
+            Err(_) => ConversionWork::of(WorkerOutcome::Failed),
         }
     }
 }

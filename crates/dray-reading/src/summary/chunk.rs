@@ -1,15 +1,16 @@
 //! Chunks of Markdown for one model call each (read-attachment 12.3).
 
-/// Beyond the size at which a chunk closes with its line, this much more is room for the line itself: a third.
-const CHUNK_SLACK_BYTES: usize = 3;
+/// Divisor of the slack: a chunk may be a third smaller or larger than the given size, so that it can end before a
+/// heading or with its last line.
+const CHUNK_SLACK_DIVISOR: usize = 3;
 
 /// Splits at line ends. A chunk ends with the line that reaches `size` bytes, or before a heading once it has two
 /// thirds of that; a line that would make it larger than four thirds is cut between characters. The joined chunks are
 /// the text.
 pub fn chunks(text: &str, size: usize) -> Vec<&str> {
-    let size = size.max(CHUNK_SLACK_BYTES);
-    let max_bytes = size + size / CHUNK_SLACK_BYTES;
-    let early = size - size / CHUNK_SLACK_BYTES;
+    let size = size.max(CHUNK_SLACK_DIVISOR);
+    let max_bytes = size + size / CHUNK_SLACK_DIVISOR;
+    let early = size - size / CHUNK_SLACK_DIVISOR;
     let mut parts = Vec::new();
     let mut start = 0;
     let mut end = 0;

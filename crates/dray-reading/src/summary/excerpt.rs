@@ -71,25 +71,27 @@ fn outline(markdown: &str) -> String {
     out
 }
 
-/// The last line end at or before a place; the place itself, at a character, when its line began long before.
-fn line_end_before(text: &str, at: usize) -> usize {
-    if at >= text.len() {
+/// The last line end at or before an offset; the offset itself, moved to a character, if that line end is in the first
+/// half.
+fn line_end_before(text: &str, offset: usize) -> usize {
+    if offset >= text.len() {
         return text.len();
     }
-    let at = text.floor_char_boundary(at);
+    let offset = text.floor_char_boundary(offset);
     let line = text
-        .get(..at)
+        .get(..offset)
         .and_then(|before| before.rfind('\n'))
         .map(|end| end + 1);
     // A line end in the first half would give up more text than a torn line costs.
-    line.filter(|end| *end * 2 > at).unwrap_or(at)
+    line.filter(|end| *end * 2 > offset).unwrap_or(offset)
 }
 
-/// The first line start at or after a place, likewise.
-fn line_start_after(text: &str, at: usize) -> usize {
-    let at = text.ceil_char_boundary(at);
-    let rest = text.get(at..).unwrap_or_default();
+/// The first line start at or after an offset; the offset itself, moved to a character, if that line start is in the
+/// last half of the rest.
+fn line_start_after(text: &str, offset: usize) -> usize {
+    let offset = text.ceil_char_boundary(offset);
+    let rest = text.get(offset..).unwrap_or_default();
     let line = rest.find('\n').map(|end| end + 1);
     line.filter(|end| *end * 2 < rest.len())
-        .map_or(at, |end| at + end)
+        .map_or(offset, |end| offset + end)
 }

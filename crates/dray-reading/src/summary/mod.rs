@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use chunk::chunks;
 pub use excerpt::excerpt;
-pub use model::{Ask, Endpoint, OpenAi, Stub, Summarizer, SummaryError};
+pub use model::{Endpoint, OpenAi, Stub, Summarizer, SummaryError, SummaryPrompt};
 
 /// Bounds of one summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl Default for SummaryLimits {
 /// Why the summary is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryFailure {
-    /// The caller no longer wants it.
+    /// The caller cancelled the summary.
     #[error("cancelled")]
     Cancelled,
     /// The text is larger than [`SummaryLimits::max_bytes`], or than the allowed calls can process.
@@ -58,7 +58,7 @@ pub enum SummaryFailure {
     /// A call failed twice.
     #[error("the model did not answer")]
     Model,
-    /// No random numbers for a frame.
+    /// The operating system has no random numbers for a frame.
     #[error("no random source")]
     NoRandom,
 }
@@ -94,7 +94,8 @@ pub async fn summarize(
     if markdown.len() > limits.max_bytes {
         return Err(SummaryFailure::TooLarge);
     }
-    let chunks = fitting(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
+    let chunks =
+        fitting_chunks(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
     let run = SummaryRun {
         focus: focus.unwrap_or(prompt::DEFAULT_FOCUS),
         limits,
@@ -127,11 +128,15 @@ pub async fn summarize(
 
 /// Chunks for which all calls together stay within the limit. They are larger if there would be too many, up to the
 /// model's window.
-fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Option<Vec<&'a str>> {
+fn fitting_chunks<'a>(
+    markdown: &'a str,
+    limits: &SummaryLimits,
+    window: usize,
+) -> Option<Vec<&'a str>> {
     let mut size = MIN_CHUNK_BYTES;
     loop {
         let chunks = chunks(markdown, size);
-        if calls(chunks.len()) <= limits.max_calls {
+        if max_calls_for(chunks.len()) <= limits.max_calls {
             return Some(chunks);
         }
         if size >= window {
@@ -141,8 +146,8 @@ fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Opti
     }
 }
 
-/// Calls that so many chunks cost at most.
-fn calls(chunks: usize) -> usize {
+/// Most calls that this number of chunks needs, merges included.
+fn max_calls_for(chunks: usize) -> usize {
     let mut all = chunks;
     let mut level = chunks;
     while level > 1 {
@@ -154,16 +159,16 @@ fn calls(chunks: usize) -> usize {
 
 /// Whether a response is the error message of the model or of a gateway, which is never shown as a summary
 /// (read-attachment 12.4).
-fn is_error(answer: &str) -> bool {
+fn is_error(response: &str) -> bool {
     const ERROR_PREFIXES: [&str; 4] = ["error:", "error code:", "[error]", "exception:"];
     let begins = |beginning: &&str| {
-        let head = answer.get(..beginning.len());
+        let head = response.get(..beginning.len());
         head.is_some_and(|head| head.eq_ignore_ascii_case(beginning))
     };
     if ERROR_PREFIXES.iter().any(begins) {
         return true;
     }
-    let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(answer);
+    let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(response);
     object.is_ok_and(|object| object.contains_key("error"))
 }
 
@@ -211,7 +216,7 @@ impl SummaryRun<'_> {
         self.ask(prompt::merge(self.focus, words), joined).await
     }
 
-    /// One call, and a second try when it fails.
+    /// Calls the model, and once more if the call fails.
     async fn ask(&self, system: String, source: &str) -> Result<String, SummaryFailure> {
         for _ in 0..2 {
             if self.cancel.is_cancelled() {
@@ -224,22 +229,22 @@ impl SummaryRun<'_> {
                 return Err(SummaryFailure::TooLarge);
             }
             let user = (self.framer)(source).ok_or(SummaryFailure::NoRandom)?;
-            let ask = Ask {
+            let request = SummaryPrompt {
                 system: &system,
                 user: &user,
                 source,
             };
             // The dropped future closes its connection, so the endpoint can stop as well.
-            let answer = tokio::select! {
-                answer = self.model.complete(&ask) => answer,
+            let response = tokio::select! {
+                response = self.model.complete(&request) => response,
                 () = self.cancel.cancelled() => return Err(SummaryFailure::Cancelled),
             };
-            match answer {
+            match response {
                 Ok(text) if is_error(text.trim()) => {
                     tracing::warn!("the summary model answered with an error message");
                 }
                 Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
-                Ok(_) => tracing::warn!("the summary model answered nothing"),
+                Ok(_) => tracing::warn!("the summary model returned an empty response"),
                 Err(error) => tracing::warn!(error = %error, "the summary model failed"),
             }
         }

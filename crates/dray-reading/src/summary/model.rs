@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use dray_types::Secret;
 use serde::Deserialize;
 
-/// One question to a model.
+/// The messages of one call of a model.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct SummaryPrompt<'a> {
     /// The instructions, which are a text of this crate.
     pub system: &'a str,
     /// The text in its frame, sent as the message of the user.
@@ -36,13 +36,13 @@ pub enum SummaryError {
 #[async_trait]
 pub trait Summarizer: Send + Sync {
     /// Returns the model's response. The model gets no tools.
-    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError>;
+    async fn complete(&self, prompt: &SummaryPrompt<'_>) -> Result<String, SummaryError>;
 
     /// Bytes of text that one call can take.
     fn window_bytes(&self) -> usize;
 }
 
-/// Where a model is.
+/// The address of a model, and the limits of a call.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// Base of the API, such as `https://api.example/v1`; `/chat/completions` is appended.
@@ -119,7 +119,7 @@ struct Message {
 
 #[async_trait]
 impl Summarizer for OpenAi {
-    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
+    async fn complete(&self, prompt: &SummaryPrompt<'_>) -> Result<String, SummaryError> {
         let url = format!(
             "{}/chat/completions",
             self.endpoint.url.trim_end_matches('/')
@@ -127,8 +127,8 @@ impl Summarizer for OpenAi {
         let mut request = self.client.post(&url).json(&serde_json::json!({
             "model": self.endpoint.model,
             "messages": [
-                {"role": "system", "content": ask.system},
-                {"role": "user", "content": ask.user},
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
             ],
             "max_tokens": self.endpoint.max_tokens,
             "stream": false,
@@ -136,15 +136,15 @@ impl Summarizer for OpenAi {
         if let Some(key) = &self.endpoint.key {
             request = request.authorization("Bearer", key);
         }
-        let answer = request
+        let response = request
             .send(&|_| {})
             .await
             .map_err(SummaryError::Unreachable)?;
         // The body of an error may repeat the request, which has content that must not be logged (15).
-        if !answer.is_success() {
-            return Err(SummaryError::Refused(answer.status()));
+        if !response.is_success() {
+            return Err(SummaryError::Refused(response.status()));
         }
-        let bytes = answer
+        let bytes = response
             .bytes(MAX_RESPONSE_BYTES)
             .await
             .map_err(SummaryError::Unreachable)?;
@@ -170,8 +170,8 @@ pub struct Stub;
 
 #[async_trait]
 impl Summarizer for Stub {
-    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
-        let first = ask
+    async fn complete(&self, prompt: &SummaryPrompt<'_>) -> Result<String, SummaryError> {
+        let first = prompt
             .source
             .lines()
             .map(str::trim)
@@ -179,8 +179,8 @@ impl Summarizer for Stub {
         let first: String = first.unwrap_or_default().chars().take(100).collect();
         Ok(format!(
             "[stub summary of {} bytes, {} lines] {first}",
-            ask.source.len(),
-            ask.source.lines().count()
+            prompt.source.len(),
+            prompt.source.lines().count()
         ))
     }
 

@@ -32,10 +32,10 @@ impl<F> ScriptedModel<F> {
 
 #[async_trait]
 impl<F: Fn(usize) -> Result<String, SummaryError> + Send + Sync> Summarizer for ScriptedModel<F> {
-    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
+    async fn complete(&self, prompt: &SummaryPrompt<'_>) -> Result<String, SummaryError> {
         let count = {
             let mut requests = self.requests.lock().unwrap();
-            requests.push((ask.system.to_owned(), ask.user.to_owned()));
+            requests.push((prompt.system.to_owned(), prompt.user.to_owned()));
             requests.len()
         };
         (self.answer)(count)
@@ -72,7 +72,7 @@ async fn run(text: &str, model: &dyn Summarizer) -> Result<String, SummaryFailur
 struct SilentModel;
 #[async_trait]
 impl Summarizer for SilentModel {
-    async fn complete(&self, _: &Ask<'_>) -> Result<String, SummaryError> {
+    async fn complete(&self, _: &SummaryPrompt<'_>) -> Result<String, SummaryError> {
         std::future::pending().await
     }
     fn window_bytes(&self) -> usize {
@@ -327,18 +327,18 @@ async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() 
         endpoint.key = Some(dray_types::Secret::new("k"));
         OpenAi::new(endpoint).unwrap()
     };
-    let ask = Ask {
+    let prompt = SummaryPrompt {
         system: "s",
         user: "u",
         source: "u",
     };
-    assert_eq!(asking("good").complete(&ask).await.unwrap(), "a summary");
+    assert_eq!(asking("good").complete(&prompt).await.unwrap(), "a summary");
     assert!(matches!(
-        asking("down").complete(&ask).await,
+        asking("down").complete(&prompt).await,
         Err(SummaryError::Refused(503))
     ));
     assert!(matches!(
-        asking("odd").complete(&ask).await,
+        asking("odd").complete(&prompt).await,
         Err(SummaryError::Malformed)
     ));
     let requests = server.shared().lock();

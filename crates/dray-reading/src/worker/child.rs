@@ -8,13 +8,13 @@ use std::process::ExitCode;
 
 use dray_documents::formats::convert;
 
-use super::{Job, NO_ROOM, WORKER_ARGUMENT, confine, wire};
+use super::{Job, NO_MEMORY_EXIT_STATUS, WORKER_ARGUMENT, confine, wire};
 use crate::ocr;
 
 /// Stack of the converting thread. Converters limit their depth; this is space for the libraries that they call.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Does a worker's job when the arguments say that this process is one. Every `main` that starts workers calls it
+/// Runs the job of a worker if the arguments start this process as one. Every `main` that starts workers calls it
 /// before anything else, and returns its exit code if there is one.
 ///
 /// `arguments` are those of the process, its name first.
@@ -31,7 +31,7 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     let job = job.and_then(|job| serde_json::from_str::<Job>(&job).ok());
     Some(match job.map(work) {
         Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(ChildFailure::Room)) => ExitCode::from(NO_ROOM),
+        Some(Err(ChildFailure::NoMemory)) => ExitCode::from(NO_MEMORY_EXIT_STATUS),
         Some(Err(ChildFailure::Other)) | None => ExitCode::FAILURE,
     })
 }
@@ -39,7 +39,7 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
 /// Why the result is missing.
 enum ChildFailure {
     /// The memory limit is too small for the converting thread.
-    Room,
+    NoMemory,
     Other,
 }
 
@@ -52,12 +52,12 @@ impl From<io::Error> for ChildFailure {
 fn work(job: Job) -> Result<(), ChildFailure> {
     // The message of a panic may contain content of a file, so it is not printed.
     std::panic::set_hook(Box::new(|_| {}));
-    // A parent that died before this line is noticed later, by the write to its closed pipe.
+    // If the parent ended before this line, the write to its closed pipe fails later.
     confine::end_with_parent()?;
     let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     // The descriptor is made before the seal, whose rules name its number, and the limits are set before it,
     // since the filter refuses `prlimit64`.
-    confine::limit(&job.limits)?;
+    confine::set_limits(&job.limits)?;
     confine::seal(file.as_fd())?;
     // Started after the seal: the filter applies to this thread and the threads that it starts. The main thread's stack
     // would depend on the shell that started the service.
@@ -68,7 +68,7 @@ fn work(job: Job) -> Result<(), ChildFailure> {
             let converted = convert(&mut file, &job.hint, job.limits, job.selection);
             io::stdout().lock().write_all(&wire::write(converted))
         })
-        .map_err(|_| ChildFailure::Room)?;
+        .map_err(|_| ChildFailure::NoMemory)?;
     converting
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("converter panicked")))

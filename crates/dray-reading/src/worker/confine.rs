@@ -1,5 +1,5 @@
-//! Restrictions of a worker before it reads the file: limits of memory, time and descriptors, and a filter for every
-//! system call beyond its own memory, the open file and the pipe.
+//! Restricts a worker before it reads the file: limits of memory, time and descriptors, and a filter that refuses every
+//! system call except those for its own memory, the open file and the pipe.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,9 +25,9 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
 }
 
 /// Sets the limits of the process.
-pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
+pub(crate) fn set_limits(limits: &Limits) -> io::Result<()> {
     let set = |resource, wanted: u64| {
-        let limit = within(wanted, getrlimit(resource).maximum);
+        let limit = lower_limit(wanted, getrlimit(resource).maximum);
         setrlimit(
             resource,
             // Both limits are set, since a process may raise the soft one up to the hard one.
@@ -47,7 +47,7 @@ pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
 }
 
 /// The wanted limit, or a lower hard limit that was set from outside, which only the superuser may raise.
-fn within(wanted: u64, outer: Option<u64>) -> u64 {
+fn lower_limit(wanted: u64, outer: Option<u64>) -> u64 {
     outer.map_or(wanted, |outer| wanted.min(outer))
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn allow_only(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<(
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
-/// A call with this number in this place.
+/// A rule for calls whose argument at this position is `number`.
 fn argument_is(argument: u8, number: i32) -> io::Result<SeccompRule> {
     argument_compares(
         argument,
@@ -98,7 +98,7 @@ fn argument_is(argument: u8, number: i32) -> io::Result<SeccompRule> {
     )
 }
 
-/// A call whose argument in this place compares like this with `value`, in its lower 32 bits.
+/// A rule for calls whose argument at this position compares like this with `value`, in its lower 32 bits.
 pub(crate) fn argument_compares(
     argument: u8,
     comparison: SeccompCmpOp,
@@ -110,7 +110,7 @@ pub(crate) fn argument_compares(
         .map_err(io::Error::other)
 }
 
-/// Calls that the document's descriptor is for.
+/// System calls that are allowed only on the descriptor of the document.
 const READ_SYSCALLS: &[i64] = &[
     libc::SYS_read,
     libc::SYS_pread64,
@@ -118,7 +118,7 @@ const READ_SYSCALLS: &[i64] = &[
     libc::SYS_lseek,
 ];
 
-/// Calls that the pipe is for.
+/// System calls that are allowed only on the standard output and error.
 const WRITE_SYSCALLS: &[i64] = &[libc::SYS_write, libc::SYS_writev];
 
 /// System calls for own memory, threads, time, random numbers and exit.
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn existing_lower_limits_are_kept() {
-        assert_eq!(within(17, None), 17);
-        assert_eq!(within(17, Some(5)), 5);
-        assert_eq!(within(17, Some(90)), 17);
+        assert_eq!(lower_limit(17, None), 17);
+        assert_eq!(lower_limit(17, Some(5)), 5);
+        assert_eq!(lower_limit(17, Some(90)), 17);
     }
 
     #[test]

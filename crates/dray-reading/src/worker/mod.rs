@@ -32,14 +32,14 @@ pub use child::child;
 pub const WORKER_ARGUMENT: &str = "convert-worker";
 
 /// Exit status of a worker whose memory limit is too small for the converting thread.
-const NO_ROOM: u8 = 3;
+const NO_MEMORY_EXIT_STATUS: u8 = 3;
 
 /// Time that the parent waits after the worker's own time limit, so that a worker can still return a partial result.
 const TIME_GRACE: Duration = Duration::from_millis(750);
 /// Most bytes of a result in addition to the text: parts and warnings.
 const OVERHEAD_BYTES: u64 = 8 << 20;
 
-/// Most bytes of pictures in a result, in addition to these.
+/// Most bytes of pictures in a result, in addition to text and overhead.
 const MAX_PICTURE_BYTES: u64 = 33 << 20;
 
 /// Options for one conversion, sent to the worker as its second argument.
@@ -53,16 +53,16 @@ pub struct Job {
     pub selection: Selection,
 }
 
-/// Its outcome.
+/// The outcome of one conversion in a worker.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Worked {
+pub enum WorkerOutcome {
     /// The worker returned a complete result, which may contain a partial conversion or its own failure.
     Done(Converted),
-    /// The worker was ended by a limit and could not hand anything over.
+    /// A limit ended the worker before it returned a result.
     Stopped(Limit),
     /// The worker could not be started, failed or returned an invalid result.
     Failed,
-    /// The caller no longer wanted it.
+    /// The caller cancelled the conversion.
     Cancelled,
 }
 
@@ -93,9 +93,9 @@ impl Worker {
         }
     }
 
-    /// How many run concurrently; by default one per processor.
+    /// Sets how many workers run concurrently, at least one; by default one per processor.
     #[must_use]
-    pub fn at_once(mut self, workers: usize) -> Self {
+    pub fn with_concurrency(mut self, workers: usize) -> Self {
         self.permits = Arc::new(tokio::sync::Semaphore::new(workers.max(1)));
         self
     }
@@ -104,39 +104,45 @@ impl Worker {
     ///
     /// The caller must not use another handle of the file meanwhile, because they share one offset. The result arrives
     /// within the time limit plus a second, or immediately when cancelled.
-    pub async fn convert(&self, file: File, job: &Job, cancel: &CancellationToken) -> Worked {
+    pub async fn convert(
+        &self,
+        file: File,
+        job: &Job,
+        cancel: &CancellationToken,
+    ) -> WorkerOutcome {
         let permit = tokio::select! {
             permit = self.permits.acquire() => permit,
-            () = cancel.cancelled() => return Worked::Cancelled,
+            () = cancel.cancelled() => return WorkerOutcome::Cancelled,
         };
         // The semaphore is never closed; a failure is still better than a panic.
         let Ok(_permit) = permit else {
-            return Worked::Failed;
+            return WorkerOutcome::Failed;
         };
         let mut child = match self.start(file, job) {
             Ok(child) => child,
             Err(error) => {
                 tracing::warn!(error = %error, "could not start the worker");
-                return Worked::Failed;
+                return WorkerOutcome::Failed;
             }
         };
         // The time counts from here: waiting for a permit is not the document's fault.
         let wall = Duration::from_millis(job.limits.wall_ms) + TIME_GRACE;
         let ended = tokio::select! {
-            answer = answer(&mut child, &job.limits) => WorkerEnd::Answer(answer),
-            () = tokio::time::sleep(wall) => WorkerEnd::Late,
+            output = read_output(&mut child, &job.limits) => WorkerEnd::Output(output),
+            () = tokio::time::sleep(wall) => WorkerEnd::TimedOut,
             () = cancel.cancelled() => WorkerEnd::Cancelled,
         };
-        // Before the wait, in every case: a worker that closed its pipe and hangs would never end by itself.
-        end(&mut child);
+        // The group is killed before the wait in every case, because a worker that closed its pipe and hangs would
+        // never end.
+        kill_group(&mut child);
         let status = child.wait().await;
         match ended {
-            WorkerEnd::Cancelled => Worked::Cancelled,
-            WorkerEnd::Late => Worked::Stopped(Limit::Time),
-            WorkerEnd::Answer(Ok(bytes)) => judge(&bytes, status),
-            WorkerEnd::Answer(Err(error)) => {
+            WorkerEnd::Cancelled => WorkerOutcome::Cancelled,
+            WorkerEnd::TimedOut => WorkerOutcome::Stopped(Limit::Time),
+            WorkerEnd::Output(Ok(bytes)) => to_outcome(&bytes, status),
+            WorkerEnd::Output(Err(error)) => {
                 tracing::warn!(error = %error, "could not read the worker's response");
-                Worked::Failed
+                WorkerOutcome::Failed
             }
         }
     }
@@ -177,13 +183,13 @@ impl Worker {
 }
 
 enum WorkerEnd {
-    Answer(io::Result<Vec<u8>>),
-    Late,
+    Output(io::Result<Vec<u8>>),
+    TimedOut,
     Cancelled,
 }
 
 /// Reads the worker's output, up to the size of the largest valid result.
-async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
+async fn read_output(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         // A worker that a document has compromised could write without end, so reading stops at the size of the largest
@@ -197,7 +203,7 @@ async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
 }
 
 /// Kills the worker's process group, unless it has already ended.
-pub(crate) fn end(child: &mut Child) {
+pub(crate) fn kill_group(child: &mut Child) {
     // `id` is `None` once the process was waited for, so a number that the system reused is never signalled.
     if let Some(pid) = child
         .id()
@@ -209,20 +215,20 @@ pub(crate) fn end(child: &mut Child) {
 }
 
 /// A complete result counts; otherwise the exit status gives the reason.
-fn judge(bytes: &[u8], status: io::Result<ExitStatus>) -> Worked {
-    // Bytes before status: `end` may have killed a worker that had written its result and was about to exit.
+fn to_outcome(bytes: &[u8], status: io::Result<ExitStatus>) -> WorkerOutcome {
+    // Bytes before status: `kill_group` may have killed a worker that had written its result and was about to exit.
     if let Some(converted) = wire::read(bytes) {
-        return Worked::Done(converted);
+        return WorkerOutcome::Done(converted);
     }
     let status = status.ok();
-    if status.and_then(|status| status.code()) == Some(NO_ROOM.into()) {
-        return Worked::Stopped(Limit::Memory);
+    if status.and_then(|status| status.code()) == Some(NO_MEMORY_EXIT_STATUS.into()) {
+        return WorkerOutcome::Stopped(Limit::Memory);
     }
     match status.and_then(|status| status.signal()) {
-        Some(signal) if signal == Signal::XCPU.as_raw() => Worked::Stopped(Limit::Time),
+        Some(signal) if signal == Signal::XCPU.as_raw() => WorkerOutcome::Stopped(Limit::Time),
         // A failed allocation and a stack that ran over both end so, and so does the system when memory is short.
-        Some(_) => Worked::Stopped(Limit::Memory),
-        None => Worked::Failed,
+        Some(_) => WorkerOutcome::Stopped(Limit::Memory),
+        None => WorkerOutcome::Failed,
     }
 }
 
@@ -232,18 +238,33 @@ mod tests {
 
     #[test]
     fn a_silent_worker_is_judged_by_its_exit_status() {
-        let by = |signal| judge(b"", Ok(ExitStatus::from_raw(signal)));
-        assert_eq!(by(Signal::XCPU.as_raw()), Worked::Stopped(Limit::Time));
-        assert_eq!(by(Signal::ABORT.as_raw()), Worked::Stopped(Limit::Memory));
-        assert_eq!(by(Signal::SEGV.as_raw()), Worked::Stopped(Limit::Memory));
+        let by = |signal| to_outcome(b"", Ok(ExitStatus::from_raw(signal)));
         assert_eq!(
-            judge(b"{}", Ok(ExitStatus::from_raw(101 << 8))),
-            Worked::Failed
+            by(Signal::XCPU.as_raw()),
+            WorkerOutcome::Stopped(Limit::Time)
         );
-        assert_eq!(judge(b"", Ok(ExitStatus::from_raw(0))), Worked::Failed);
         assert_eq!(
-            judge(b"", Ok(ExitStatus::from_raw(i32::from(NO_ROOM) << 8))),
-            Worked::Stopped(Limit::Memory)
+            by(Signal::ABORT.as_raw()),
+            WorkerOutcome::Stopped(Limit::Memory)
+        );
+        assert_eq!(
+            by(Signal::SEGV.as_raw()),
+            WorkerOutcome::Stopped(Limit::Memory)
+        );
+        assert_eq!(
+            to_outcome(b"{}", Ok(ExitStatus::from_raw(101 << 8))),
+            WorkerOutcome::Failed
+        );
+        assert_eq!(
+            to_outcome(b"", Ok(ExitStatus::from_raw(0))),
+            WorkerOutcome::Failed
+        );
+        assert_eq!(
+            to_outcome(
+                b"",
+                Ok(ExitStatus::from_raw(i32::from(NO_MEMORY_EXIT_STATUS) << 8))
+            ),
+            WorkerOutcome::Stopped(Limit::Memory)
         );
     }
 }

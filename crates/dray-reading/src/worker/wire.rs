@@ -83,7 +83,7 @@ mod tests {
     use dray_documents::markdown::Picture;
 
     #[test]
-    fn only_whole_answers_are_read() {
+    fn only_complete_results_are_read() {
         let converted = Converted {
             converter: "csv".into(),
             markdown: "| ä |\n".into(),

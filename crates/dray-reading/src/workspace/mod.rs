@@ -26,7 +26,7 @@ const MAX_PATH_BYTES: usize = 4096;
 /// The directories in which files may be read.
 #[derive(Clone, Debug)]
 pub struct Roots {
-    /// Against which relative paths are resolved.
+    /// The root against which relative paths are resolved.
     primary: PathBuf,
     /// Real paths, the primary one first; without those that do not exist.
     real: Vec<PathBuf>,
@@ -94,7 +94,7 @@ impl Roots {
     }
 
     /// The root that contains a real path.
-    fn of(&self, real: &Path) -> Option<&Path> {
+    fn root_of(&self, real: &Path) -> Option<&Path> {
         // Compares whole components, so `…/proj2` is not in `…/proj`.
         let holds = |root: &&PathBuf| real.starts_with(root);
         self.real.iter().find(holds).map(PathBuf::as_path)
@@ -126,7 +126,7 @@ impl Roots {
         self.open_with(file_path, &mut |_| {})
     }
 
-    /// [`Roots::open`] with something that happens between its steps.
+    /// [`Roots::open`] with a callback between its steps. Tests change files there.
     fn open_with(
         &self,
         file_path: Option<&str>,
@@ -143,8 +143,8 @@ impl Roots {
         let lexical = self
             .lexical(display_path)
             .ok_or_else(|| self.outside(display_path))?;
-        let resolved = resolve::parent(&lexical).and_then(|path| {
-            let root = self.of(&path).map(Path::to_owned);
+        let resolved = resolve::resolve_parent(&lexical).and_then(|path| {
+            let root = self.root_of(&path).map(Path::to_owned);
             (root.is_some() || !self.strict).then_some(ResolvedPath { path, root })
         });
         match resolved {
@@ -188,7 +188,7 @@ impl Roots {
 enum OpenStep {
     /// Containment is known, and no file was touched.
     Resolved,
-    /// The file was looked at.
+    /// The file was examined with stat.
     Looked,
     /// The file is open.
     Opened,

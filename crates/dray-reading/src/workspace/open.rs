@@ -18,7 +18,7 @@ use crate::record::{Code, Refusal};
 pub struct Opened {
     /// The handle through which everything is read.
     pub file: File,
-    /// Its size in bytes, as the handle has it.
+    /// Its size in bytes, from the open handle.
     pub size: u64,
     /// Its real path. For the operator, not for the model.
     pub path: PathBuf,
@@ -54,17 +54,17 @@ pub(super) fn open(
     between: &mut dyn FnMut(OpenStep),
 ) -> Result<Opened, Refusal> {
     let changed = || refuse(display_path, Code::Unreadable, CHANGED_MESSAGE);
-    let held = HeldDirectory::hold(resolved).map_err(|error| match error {
-        // The way was free of links a moment ago.
+    let parent = ParentDirectory::open_of(resolved).map_err(|error| match error {
+        // The path was free of links when it was resolved.
         Errno::LOOP | Errno::XDEV | Errno::AGAIN => changed(),
         error => cannot_stat(display_path, error),
     })?;
-    if !held.beneath {
-        // By path, because the kernel cannot do better: so where the directory is has to be looked up again.
-        contained(roots, display_path, held.directory.as_fd())?;
+    if !parent.beneath {
+        // Opened by its path, because the kernel has no `openat2`; so the real path of the directory is checked again.
+        contained(roots, display_path, parent.directory.as_fd())?;
     }
-    // Looked at before it is opened, since opening a FIFO or a device already has effects.
-    let status = held
+    // The file is examined before it is opened, because opening a FIFO or a device has effects.
+    let status = parent
         .stat()
         .map_err(|error| cannot_stat(display_path, error))?;
     if let Some((code, word)) = unusable(&status) {
@@ -72,7 +72,7 @@ pub(super) fn open(
         return Err(refuse(display_path, code, &reason));
     }
     between(OpenStep::Looked);
-    let file = held.open().map_err(|error| match error {
+    let file = parent.open().map_err(|error| match error {
         Errno::LOOP | Errno::NOENT | Errno::NXIO | Errno::XDEV | Errno::NOTDIR => changed(),
         error => {
             let reason = format!("io error: {}", errno::name(error));
@@ -80,7 +80,7 @@ pub(super) fn open(
         }
     })?;
     between(OpenStep::Opened);
-    // Between look and open the name may have got another file (TOCTOU, CWE-367).
+    // Between stat and open, the name may have been given to another file (TOCTOU, CWE-367).
     let now = rustix::fs::fstat(&file).map_err(|error| cannot_stat(display_path, error))?;
     let same = |a: &Stat, b: &Stat| {
         (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
@@ -107,7 +107,7 @@ fn contained(roots: &Roots, display_path: &str, file: BorrowedFd<'_>) -> Result<
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let real = std::fs::read_link(link)
         .map_err(|_| refuse(display_path, Code::Unreadable, "cannot resolve realpath"))?;
-    match roots.of(&real) {
+    match roots.root_of(&real) {
         Some(_) => Ok(()),
         None => Err(roots.outside(display_path)),
     }
@@ -128,7 +128,7 @@ fn unusable(status: &Stat) -> Option<(Code, &'static str)> {
 }
 
 /// The open directory of a file.
-struct HeldDirectory<'a> {
+struct ParentDirectory<'a> {
     directory: OwnedFd,
     /// `None` for a root itself, and for `/`.
     name: Option<&'a OsStr>,
@@ -139,8 +139,8 @@ struct HeldDirectory<'a> {
 // `O_PATH` opens directories that may be passed through but not listed.
 const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-impl<'a> HeldDirectory<'a> {
-    fn hold(resolved: &'a ResolvedPath) -> Result<Self, Errno> {
+impl<'a> ParentDirectory<'a> {
+    fn open_of(resolved: &'a ResolvedPath) -> Result<Self, Errno> {
         let (Some(parent), Some(name)) = (resolved.path.parent(), resolved.path.file_name()) else {
             let directory = rustix::fs::open(&resolved.path, DIRECTORY_FLAGS, Mode::empty())?;
             return Ok(Self {
@@ -180,8 +180,8 @@ impl<'a> HeldDirectory<'a> {
     }
 
     fn open(&self) -> Result<OwnedFd, Errno> {
-        // `NONBLOCK` for a file that became a FIFO after the look, where the open would wait for a writer
-        // without end; `NOCTTY` for a terminal, which must not become ours.
+        // `NONBLOCK`: the open of a file that became a FIFO after the stat would wait for a writer without end.
+        // `NOCTTY`: a terminal must not become the controlling terminal of this process.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let name = self.name.unwrap_or(OsStr::new("."));
@@ -205,8 +205,8 @@ fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
         // Old kernels, and seccomp profiles that are older than the call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let flags = DIRECTORY_FLAGS | OFlags::NOFOLLOW;
-            let held = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
-            Ok((held, false))
+            let parent = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+            Ok((parent, false))
         }
         opened => opened.map(|directory| (directory, true)),
     }

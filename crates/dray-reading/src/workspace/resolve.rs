@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 /// Most symbolic links that are followed for one path, as in Linux (`path_resolution(7)`).
 const MAX_SYMBOLIC_LINKS: u32 = 40;
 
-/// A place that may be looked at.
+/// A path that may be accessed.
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedPath {
     /// The real directory and the last name, which is not followed.
@@ -73,16 +73,16 @@ fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
 ///
 /// A link whose target does not exist is followed anyway: whether it leads outside must not depend on which files
 /// exist.
-pub(super) fn parent(lexical: &Path) -> Option<PathBuf> {
+pub(super) fn resolve_parent(lexical: &Path) -> Option<PathBuf> {
     let Some(name) = lexical.file_name() else {
         return Some(lexical.to_owned());
     };
-    let mut real = real(lexical.parent()?)?;
+    let mut real = resolve_links(lexical.parent()?)?;
     real.push(name);
     Some(real)
 }
 
-fn real(path: &Path) -> Option<PathBuf> {
+fn resolve_links(path: &Path) -> Option<PathBuf> {
     let mut done = PathBuf::from("/");
     let mut pending: VecDeque<OsString> = names(path).collect();
     let mut links = 0;

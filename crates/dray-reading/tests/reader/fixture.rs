@@ -8,7 +8,7 @@ use dray_reading::policy::Policy;
 use dray_reading::reader::{Progress, Reader};
 use dray_reading::record::Record;
 use dray_reading::request::Request;
-use dray_reading::summary::{Ask, Summarizer, SummaryError};
+use dray_reading::summary::{Summarizer, SummaryError, SummaryPrompt};
 use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
@@ -90,9 +90,9 @@ impl FakeModel {
 
 #[async_trait]
 impl Summarizer for FakeModel {
-    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
+    async fn complete(&self, prompt: &SummaryPrompt<'_>) -> Result<String, SummaryError> {
         let mut requests = self.requests.lock().unwrap();
-        requests.push((ask.system.to_owned(), ask.user.to_owned()));
+        requests.push((prompt.system.to_owned(), prompt.user.to_owned()));
         self.answer.clone().ok_or(SummaryError::Malformed)
     }
 

@@ -28,11 +28,11 @@ pub(super) fn relative_path(path: &str, is_folder: bool) -> Option<String> {
     if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains(refused) {
         return None;
     }
-    let sound = |segment: &str| {
+    let is_valid_segment = |segment: &str| {
         // DIAL refuses a final dot with status 400 (quickapps 5.1); `.` and `..` end in one too (path traversal).
         !segment.is_empty() && segment.len() <= MAX_SEGMENT_BYTES && !segment.ends_with('.')
     };
-    path.split('/').all(sound).then(|| {
+    path.split('/').all(is_valid_segment).then(|| {
         let mut url = encode_path(path);
         if is_folder {
             url.push('/');
@@ -51,30 +51,30 @@ pub(super) fn shown_path(url: &str) -> String {
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
     let name: Vec<char> = name.to_lowercase().chars().collect();
-    let (mut at, mut from) = (0, 0);
+    let (mut name_index, mut pattern_index) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
-    while at < name.len() {
-        match pattern.get(from) {
+    while name_index < name.len() {
+        match pattern.get(pattern_index) {
             Some('*') => {
-                star = Some((from, at));
-                from += 1;
+                star = Some((pattern_index, name_index));
+                pattern_index += 1;
             }
-            Some(wanted) if *wanted == '?' || name.get(at) == Some(wanted) => {
-                at += 1;
-                from += 1;
+            Some(expected) if *expected == '?' || name.get(name_index) == Some(expected) => {
+                name_index += 1;
+                pattern_index += 1;
             }
             _ => match star {
                 // Only the last star is extended: earlier ones match as little as possible, which always suffices.
-                Some((place, taken)) => {
-                    star = Some((place, taken + 1));
-                    from = place + 1;
-                    at = taken + 1;
+                Some((star_index, matched_until)) => {
+                    star = Some((star_index, matched_until + 1));
+                    pattern_index = star_index + 1;
+                    name_index = matched_until + 1;
                 }
                 None => return false,
             },
         }
     }
-    pattern.iter().skip(from).all(|rest| *rest == '*')
+    pattern.iter().skip(pattern_index).all(|rest| *rest == '*')
 }
 
 #[cfg(test)]

@@ -107,31 +107,31 @@ impl<'a> DialFileCall<'a> {
         if start > all {
             return Ok(format!("The file has {all} lines."));
         }
-        let mut announced = String::new();
+        let mut text = String::new();
         let mut next = start;
-        for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
+        for (index, line) in content.lines().enumerate().skip(start - 1).take(count) {
             // The first line is always returned, so that a call makes progress; a long one is cut below.
-            if announced.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
+            if text.len() + line.len() > MAX_ANSWER_BYTES && index + 1 > start {
                 break;
             }
             let shown = line
                 .get(..line.floor_char_boundary(MAX_ANSWER_BYTES))
                 .unwrap_or_default();
-            let _ = writeln!(announced, "{}\t{shown}", at + 1);
-            next = at + 2;
+            let _ = writeln!(text, "{}\t{shown}", index + 1);
+            next = index + 2;
         }
         if next <= all {
             let _ = writeln!(
-                announced,
+                text,
                 "The file has {all} lines; continue with start {next}."
             );
         }
-        Ok(announced)
+        Ok(text)
     }
 
     pub(super) async fn search(&self) -> Result<String, ToolFailure> {
         let query = required_argument(self.call, "query")?.to_lowercase();
-        let (found, whole) = self.walk().await?;
+        let (found, is_complete) = self.walk().await?;
         let mut hits = Vec::new();
         for item in &found {
             if item
@@ -145,12 +145,12 @@ impl<'a> DialFileCall<'a> {
                 continue;
             };
             let path = self.path_for_model(&item.url);
-            for (at, line) in content.lines().enumerate() {
+            for (index, line) in content.lines().enumerate() {
                 // Not a regular expression: one that a model writes could take exponential time.
                 if line.to_lowercase().contains(&query) {
                     hits.push(format!(
                         "{path}:{}: {}",
-                        at + 1,
+                        index + 1,
                         dray_presentation::name::shown_text(line, 300)
                     ));
                 }
@@ -162,32 +162,32 @@ impl<'a> DialFileCall<'a> {
                 }
             }
         }
-        Ok(search_result(hits, whole))
+        Ok(search_result(hits, is_complete))
     }
 
     pub(super) async fn find(&self) -> Result<String, ToolFailure> {
         let pattern = required_argument(self.call, "pattern")?;
-        let (found, whole) = self.walk().await?;
+        let (found, is_complete) = self.walk().await?;
         let hits = found
             .iter()
             .filter(|item| path::matches_pattern(pattern, &item.name))
             .map(|item| self.line(item))
             .collect();
-        Ok(search_result(hits, whole))
+        Ok(search_result(hits, is_complete))
     }
 
     /// All files below a folder, and whether the list is complete.
     async fn walk(&self) -> Result<(Vec<FileMetadata>, bool), ToolFailure> {
         let mut folders = vec![self.folder()?];
-        let (mut found, mut whole, mut looked) = (Vec::new(), true, 0);
+        let (mut found, mut is_complete, mut listed_folders) = (Vec::new(), true, 0);
         while let Some(folder) = folders.pop() {
-            looked += 1;
+            listed_folders += 1;
             let listing = match self.drive.list(&self.files.scope.caller, &folder).await {
                 // A folder may be deleted during the walk, and the home folder exists only after the first write.
-                Err(DriveError::NotFound) if looked > 1 || folder == self.home => continue,
+                Err(DriveError::NotFound) if listed_folders > 1 || folder == self.home => continue,
                 listing => listing.map_err(|error| drive_failure("path", error))?,
             };
-            whole &= !listing.is_truncated;
+            is_complete &= !listing.is_truncated;
             for item in listing.items {
                 // An entry outside of its folder is skipped.
                 if !item.url.starts_with(&folder) || item.url == folder {
@@ -196,10 +196,10 @@ impl<'a> DialFileCall<'a> {
                 if !item.is_folder() {
                     found.push(item);
                 // Folders still to be listed count as well, so the walk cannot queue more than it may list.
-                } else if looked + folders.len() < MAX_SEARCHED_FOLDERS {
+                } else if listed_folders + folders.len() < MAX_SEARCHED_FOLDERS {
                     folders.push(item.url);
                 } else {
-                    whole = false;
+                    is_complete = false;
                 }
             }
             if found.len() >= MAX_SEARCHED_FILES {
@@ -209,7 +209,7 @@ impl<'a> DialFileCall<'a> {
         }
         // The walk uses a stack and goes depth first, so its own order would look random to the model.
         found.sort_by(|one, other| one.url.cmp(&other.url));
-        Ok((found, whole))
+        Ok((found, is_complete))
     }
 
     pub(super) async fn write(&self) -> Result<String, ToolFailure> {
@@ -258,7 +258,7 @@ impl<'a> DialFileCall<'a> {
             Ok(item)
                 if item
                     .content_length
-                    .is_none_or(|announced| announced == size) =>
+                    .is_none_or(|stored_size| stored_size == size) =>
             {
                 Ok(())
             }
@@ -435,11 +435,11 @@ fn refused_parameter(parameter: &str) -> ToolFailure {
     )
 }
 
-fn search_result(mut hits: Vec<String>, whole: bool) -> String {
+fn search_result(mut hits: Vec<String>, is_complete: bool) -> String {
     if hits.is_empty() {
         hits.push("Nothing was found.".to_owned());
     }
-    if !whole {
+    if !is_complete {
         hits.push("Not all files were searched; search in a folder.".to_owned());
     }
     hits.join("\n")

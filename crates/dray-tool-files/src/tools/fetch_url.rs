@@ -30,12 +30,12 @@ pub(super) async fn fetch_url(
 ) -> Result<ToolOutput, ToolFailure> {
     let url = required_argument(call, "url")?;
     let services = &files.scope.services;
-    let most = files
+    let inline_limit = files
         .scope
         .features
         .web_fetch
         .and_then(|web| web.max_inline_size);
-    let most = most.unwrap_or(services.config.inline_limit.as_u64());
+    let inline_limit = inline_limit.unwrap_or(services.config.inline_limit.as_u64());
     let fetched = fetch(
         &files.scope,
         "url",
@@ -50,10 +50,10 @@ pub(super) async fn fetch_url(
         return save_fetched(files, call, &fetched, path).await;
     }
     let size = fetched.claim.artifact.size;
-    if size <= most && text_argument(&call.arguments, "save_path").is_none() {
+    if size <= inline_limit && text_argument(&call.arguments, "save_path").is_none() {
         let reader = services.open(&fetched.claim, time_left(call)).await?;
         let bytes = reader
-            .read_all(ByteSize::bytes(most))
+            .read_all(ByteSize::bytes(inline_limit))
             .await
             .map_err(CallFailure::store)?;
         // The bytes decide, not the type that a server declares.

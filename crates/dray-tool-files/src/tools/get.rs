@@ -6,7 +6,7 @@ use dray_presentation::{name, size};
 use dray_tool::{ToolCall, ToolDeclaration, ToolFailure, ToolOutput};
 use serde_json::json;
 
-use super::super::export::take_out;
+use super::super::export::copy_out;
 use super::super::scope::time_left;
 use super::super::turn::TurnFiles;
 use super::{required_argument, tool_declaration};
@@ -28,36 +28,38 @@ pub(super) async fn get_file(
     call: &ToolCall,
 ) -> Result<ToolOutput, ToolFailure> {
     let path = required_argument(call, "path")?;
-    let most = files.scope.services.config.inline_limit.as_u64();
-    let taken = take_out(
+    let inline_limit = files.scope.services.config.inline_limit.as_u64();
+    let copied = copy_out(
         &files.scope,
         &files.session,
         path.as_bytes(),
         time_left(call),
     )
     .await?;
-    let claim = &taken.claim;
+    let claim = &copied.claim;
     let bytes = claim.artifact.size;
     let head = files.scope.services.head(claim, kind::HEAD_BYTES).await?;
     // A NUL in the first bytes shows a binary file without loading the rest.
-    if bytes <= most && !head.contains(&0) {
+    if bytes <= inline_limit && !head.contains(&0) {
         let all = files.scope.services.open(claim, time_left(call)).await?;
-        let all = all.read_all(dray_types::ByteSize::bytes(most)).await;
+        let all = all
+            .read_all(dray_types::ByteSize::bytes(inline_limit))
+            .await;
         let all = all.map_err(super::super::ask::CallFailure::store)?;
         if let Ok(text) = str::from_utf8(&all) {
             return Ok(ToolOutput::text(text, "text/plain"));
         }
     }
-    let media_type = super::super::storage::media_type(&head, &taken.name, bytes);
+    let media_type = super::super::storage::media_type(&head, &copied.name, bytes);
     let kept = files
         .storage
-        .keep_claim(claim, &taken.name, media_type)
+        .keep_claim(claim, &copied.name, media_type)
         .await?;
-    let shown = name::shown_name(&taken.name);
-    let at = kept.reference();
+    let shown = name::shown_name(&copied.name);
+    let reference = kept.reference();
     Ok(ToolOutput {
         content: format!(
-            "{shown} ({media_type}, {}) is kept as {at}",
+            "{shown} ({media_type}, {}) is kept as {reference}",
             size::human_size(bytes)
         ),
         content_type: "text/plain".to_owned(),

@@ -47,7 +47,11 @@ pub(super) async fn list_files(
     let reply = files
         .scope
         .services
-        .ask(PeerService::Sandbox, &files.scope.short(call), &request)
+        .ask(
+            PeerService::Sandbox,
+            &files.scope.short_meta(call),
+            &request,
+        )
         .await?;
     let mut lines: Vec<String> = reply.entries.iter().map(entry_line).collect();
     if lines.is_empty() {

@@ -98,14 +98,14 @@ pub(super) fn placed_sentence(
     placed: &v1::PlacedFile,
     claim: &Claim,
 ) -> Result<String, ToolFailure> {
-    let there = placed.size == claim.artifact.size
+    let is_placed = placed.size == claim.artifact.size
         && placed.sha256 == claim.artifact.sha256.as_bytes()
         && (placed.existed
             || placed
                 .receipt
                 .as_ref()
                 .is_some_and(|receipt| proves(receipt, claim)));
-    if !there {
+    if !is_placed {
         return Err(HandledFailure::new(
             "The sandbox did not confirm the whole file; look at it before you use it.",
         )

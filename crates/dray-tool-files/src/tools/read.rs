@@ -243,7 +243,11 @@ async fn working_directory(
         let probe = files
             .scope
             .services
-            .ask(PeerService::Sandbox, &files.scope.short(call), &request)
+            .ask(
+                PeerService::Sandbox,
+                &files.scope.short_meta(call),
+                &request,
+            )
             .await?;
         probe.working_directory
     } else {

@@ -64,7 +64,7 @@ pub(super) async fn send_files(
                 .await?,
         );
     }
-    let parcel = OutgoingFile {
+    let outgoing = OutgoingFile {
         paths: paths.into_iter().map(String::into_bytes).collect(),
         claims,
         message: text_argument(&call.arguments, "message")
@@ -78,12 +78,12 @@ pub(super) async fn send_files(
         },
     };
     let what = format!("send/{}", call.id);
-    let sent = files.delivery.dispatch(&what, parcel, end).await?;
-    if !sent.any {
-        return Err(HandledFailure::new(sent.told).into());
+    let sent = files.delivery.dispatch(&what, outgoing, end).await?;
+    if !sent.may_have_arrived {
+        return Err(HandledFailure::new(sent.result_text).into());
     }
     Ok(ToolOutput {
-        content: sent.told,
+        content: sent.result_text,
         content_type: "application/json".to_owned(),
         attachments: sent.attachments,
         ..ToolOutput::default()

@@ -42,26 +42,26 @@ pub(super) async fn resolve_arguments(
     tool: &str,
     written: &Map<String, Value>,
     by_reference: &[String],
-    resolve: &dyn ArgumentResolver,
+    resolver: &dyn ArgumentResolver,
 ) -> Result<Map<String, Value>, ToolFailure> {
     let is_bare = |name: &String| by_reference.contains(name);
     let mut bare = Map::new();
     let mut content = Map::new();
     for (name, value) in written {
         if is_bare(name) {
-            // The content of these is not loaded: the tool itself uses the address (quickapps 25.1).
+            // The content of these references is not loaded: the tool itself uses the address (quickapps 25.1).
             bare.insert(name.clone(), strip_references(value));
         } else {
             content.insert(name.clone(), value.clone());
         }
     }
     if content.values().any(has_reference) {
-        content = resolve.resolve(tool, content).await?;
+        content = resolver.resolve(tool, content).await?;
     }
     if bare.is_empty() {
         return Ok(content);
     }
-    // In the order in which they were written.
+    // The model's order of the arguments is kept.
     let mut resolved = Map::new();
     for name in written.keys() {
         let value = bare

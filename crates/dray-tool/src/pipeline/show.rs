@@ -135,11 +135,11 @@ impl<'a> CallStage<'a> {
             return Ok(());
         }
         let style = self.rules.style;
-        let is_told = self.rules.fallback.display_error_in_stage;
+        let shows_error = self.rules.fallback.display_error_in_stage;
         let body = match failure {
             // Shown even if the manifest hides errors (quickapps 20).
             ToolFailure::TimedOut => body::error_text(style, text),
-            _ if !is_told => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
+            _ if !shows_error => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
             ToolFailure::Failed(failed) => body::failure_text(style, failed),
             ToolFailure::Parameter { .. } => body::error_text(style, text),
         };

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::stage::{markup, table, value};
 use crate::{CallRules, HandledFailure, StageStyle};
 
-/// Longest body of a stage, in characters. The model gets all.
+/// Longest body of a stage, in characters. The model gets the complete text.
 const MAX_BODY_CHARACTERS: usize = 50_000;
 
 /// The arguments of a call. Empty when the style shows no arguments.
@@ -20,7 +20,7 @@ pub fn request_body(
 ) -> String {
     match rules.style {
         StageStyle::Deployment => argument_lines(rules, written, resolved),
-        StageStyle::Api => json_of(rules, written, resolved),
+        StageStyle::Api => arguments_json(rules, written, resolved),
         StageStyle::Own => String::new(),
     }
 }
@@ -73,7 +73,7 @@ pub fn fence_text(text: &str, language: &str) -> String {
     format!("{fence}{language}\n{text}{end}{fence}\n")
 }
 
-/// JSON indented by four.
+/// JSON, indented by four spaces.
 pub fn pretty_json(value: &Value) -> String {
     let mut text = Vec::new();
     let mut writer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"    "));
@@ -121,7 +121,7 @@ fn media_subtype(content_type: &str) -> String {
     let essence = dray_media_type::essence(content_type);
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
     let subtype = subtype.rsplit_once('+').map_or(subtype, |(_, last)| last);
-    // It is behind a fence, which a backtick or a line feed would end.
+    // The subtype follows a fence, which a backtick or a line feed would end.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if subtype.bytes().all(fits) {
         subtype.to_owned()
@@ -174,7 +174,7 @@ fn argument_lines(
 }
 
 /// All arguments as JSON; empty when there are no arguments.
-fn json_of(
+fn arguments_json(
     rules: &CallRules,
     written: &Map<String, Value>,
     resolved: Option<&Map<String, Value>>,

@@ -30,9 +30,9 @@ pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
     let tokens = markup_tokens(text, is_html)?;
     let mut lines = String::new();
     let mut open: Vec<&str> = Vec::new();
-    let mut at = 0;
-    while let Some(token) = tokens.get(at) {
-        at += 1;
+    let mut next = 0;
+    while let Some(token) = tokens.get(next) {
+        next += 1;
         match *token {
             MarkupToken::Text(text) | MarkupToken::Single(text) => {
                 push_line(&mut lines, open.len(), &[text]);
@@ -45,17 +45,17 @@ pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
                 }
                 push_line(&mut lines, open.len(), &[tag]);
             }
-            MarkupToken::Start(tag) => match tokens.get(at..).unwrap_or_default() {
+            MarkupToken::Start(tag) => match tokens.get(next..).unwrap_or_default() {
                 // An element that is empty or has only text stays on one line.
                 [MarkupToken::Text(text), MarkupToken::End(end), ..]
                     if tag_name(tag) == tag_name(end) =>
                 {
                     push_line(&mut lines, open.len(), &[tag, text, end]);
-                    at += 2;
+                    next += 2;
                 }
                 [MarkupToken::End(end), ..] if tag_name(tag) == tag_name(end) => {
                     push_line(&mut lines, open.len(), &[tag, end]);
-                    at += 1;
+                    next += 1;
                 }
                 _ => {
                     push_line(&mut lines, open.len(), &[tag]);
@@ -91,10 +91,10 @@ fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
             push_text(&mut tokens, rest);
             break;
         };
-        let (before, tag_on) = rest.split_at(start);
+        let (before, from_tag) = rest.split_at(start);
         push_text(&mut tokens, before);
-        let length = tag_length(tag_on)?;
-        let (tag, after) = tag_on.split_at(length);
+        let length = tag_length(from_tag)?;
+        let (tag, after) = from_tag.split_at(length);
         rest = after;
         let lower = tag_name(tag).to_ascii_lowercase();
         if tag.starts_with("</") {

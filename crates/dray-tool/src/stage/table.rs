@@ -23,9 +23,9 @@ pub(super) fn csv_to_markdown(text: &str) -> Option<String> {
 
 fn markdown_row(cells: &[String], width: usize) -> String {
     let mut row = "|".to_owned();
-    for at in 0..width {
+    for column in 0..width {
         // Short rows are filled up: each row of a Markdown table needs all cells.
-        let cell = cells.get(at).map_or("", String::as_str);
+        let cell = cells.get(column).map_or("", String::as_str);
         // Backslashes are escaped first; otherwise the backslash of `\|` would be escaped again.
         let cell = cell.replace('\\', "\\\\").replace('|', "\\|");
         let cell: Vec<_> = cell.lines().collect();
@@ -35,10 +35,10 @@ fn markdown_row(cells: &[String], width: usize) -> String {
     row
 }
 
-/// The rows that have anything in them.
+/// The rows that are not empty.
 fn csv_rows(text: &str) -> Option<Vec<Vec<String>>> {
     let (mut rows, mut cells, mut cell) = (Vec::new(), Vec::new(), String::new());
-    let (mut is_quoted, mut has_any) = (false, false);
+    let (mut is_quoted, mut is_row_started) = (false, false);
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -48,29 +48,29 @@ fn csv_rows(text: &str) -> Option<Vec<Vec<String>>> {
             }
             '"' if is_quoted => is_quoted = false,
             // A quote opens a field only at its beginning (RFC 4180 section 2).
-            '"' if cell.is_empty() => (is_quoted, has_any) = (true, true),
+            '"' if cell.is_empty() => (is_quoted, is_row_started) = (true, true),
             ',' if !is_quoted => {
                 cells.push(std::mem::take(&mut cell));
-                has_any = true;
+                is_row_started = true;
             }
             '\r' if !is_quoted && characters.peek() == Some(&'\n') => {}
             '\n' if !is_quoted => {
                 cells.push(std::mem::take(&mut cell));
                 let row = std::mem::take(&mut cells);
-                if std::mem::take(&mut has_any) {
+                if std::mem::take(&mut is_row_started) {
                     rows.push(row);
                 }
             }
             other => {
                 cell.push(other);
-                has_any = true;
+                is_row_started = true;
             }
         }
     }
     if is_quoted {
         return None;
     }
-    if has_any {
+    if is_row_started {
         cells.push(cell);
         rows.push(cells);
     }

@@ -17,8 +17,9 @@ pub fn shown_value(written: &Value, resolved: Option<&Value>) -> Value {
         Value::String(text) => Value::String(shown_text(text, resolved.and_then(Value::as_str))),
         Value::Array(items) => {
             let resolved = resolved.and_then(Value::as_array);
-            let item =
-                |(at, item)| shown_value(item, resolved.and_then(|resolved| resolved.get(at)));
+            let item = |(index, item)| {
+                shown_value(item, resolved.and_then(|resolved| resolved.get(index)))
+            };
             Value::Array(items.iter().enumerate().map(item).collect())
         }
         Value::Object(members) => {

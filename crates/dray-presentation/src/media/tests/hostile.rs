@@ -89,7 +89,7 @@ fn r_4_work_is_linear_for_any_text() {
             "{steps} steps for {start:?}"
         );
         assert!(
-            asked <= TAGS_MAX * CANDIDATES_MAX,
+            asked <= MAX_TAGS * MAX_CANDIDATES,
             "{asked} questions for {start:?}"
         );
     }
@@ -145,15 +145,15 @@ fn prose_is_taken_for_any_text() {
 
 #[test]
 fn tags_beyond_the_last_stay_as_they_are() {
-    let tags: Vec<String> = (0..TAGS_MAX + 2)
+    let tags: Vec<String> = (0..MAX_TAGS + 2)
         .map(|n| format!("MEDIA:/{n}.png"))
         .collect();
     let text = tags.join("\n");
     let found = extract_media(&text, |_| true);
-    assert_eq!(found.files.len(), TAGS_MAX);
+    assert_eq!(found.files.len(), MAX_TAGS);
     assert_eq!(
         found.text,
-        format!("MEDIA:/{TAGS_MAX}.png\nMEDIA:/{}.png", TAGS_MAX + 1)
+        format!("MEDIA:/{MAX_TAGS}.png\nMEDIA:/{}.png", MAX_TAGS + 1)
     );
 }
 
@@ -161,7 +161,7 @@ fn tags_beyond_the_last_stay_as_they_are() {
 fn a_path_has_no_more_candidates_than_is_bearable() {
     let text = format!("MEDIA:/a{}", ",b!".repeat(500));
     let (tags, _) = scan_tags(&text);
-    assert_eq!(tags[0].candidates.len(), CANDIDATES_MAX);
+    assert_eq!(tags[0].candidates.len(), MAX_CANDIDATES);
     // The shortest are kept: the path itself is among them.
     assert_eq!(tags[0].candidates.last().unwrap().path, "/a");
 }

@@ -149,7 +149,7 @@ proptest! {
     fn spans_lie_in_the_text_and_tags_do_not_meet(text in message()) {
         let mut behind = 0;
         for tag in scan_tags(&text).0 {
-            prop_assert!(!tag.candidates.is_empty() && tag.candidates.len() <= CANDIDATES_MAX);
+            prop_assert!(!tag.candidates.is_empty() && tag.candidates.len() <= MAX_CANDIDATES);
             for candidate in &tag.candidates {
                 prop_assert!(text.get(candidate.span.clone()).is_some_and(|cut| cut.contains(&candidate.path)));
                 prop_assert!(candidate.span.start >= behind && candidate.span.contains(&tag.at));
