@@ -59,6 +59,9 @@ pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()>
         None => build.run(root, &root.join("target/dist-build"))?,
     };
     program::check_libraries(&program)?;
+    if options.program.is_none() {
+        program::check_symbols(&program)?;
+    }
     if options.verify {
         verify(root, &build, &program)?;
     }

@@ -106,7 +106,10 @@ impl ProgramBuild {
         };
         Ok(vec![
             // Replaces the caller's flags, so that builds of different people have the same flags.
-            ("RUSTFLAGS".to_owned(), flags("--remap-path-prefix")),
+            (
+                "RUSTFLAGS".to_owned(),
+                format!("-Cstrip=symbols {}", flags("--remap-path-prefix")),
+            ),
             ("CFLAGS".to_owned(), flags("-ffile-prefix-map")),
             // Tools write the time of the commit (reproducible-builds.org).
             (
@@ -159,6 +162,18 @@ pub(super) fn check_libraries(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses a program that still has its symbols: they are a sixth of its size.
+pub(super) fn check_symbols(program: &Path) -> anyhow::Result<()> {
+    let text = step::program_step("readelf")
+        .args(["--wide", "--section-headers"])
+        .arg(program)
+        .output()?;
+    if text.contains(" .symtab ") {
+        bail!("the program is not stripped");
+    }
+    Ok(())
+}
+
 /// Shared libraries in the output of `readelf --dynamic` that are not system libraries. A static program has none.
 fn other_libraries(text: &str) -> Vec<&str> {
     text.lines()
@@ -191,7 +206,7 @@ mod tests {
         let source = directory.path().join("source");
         fs::create_dir_all(source.join("src")).unwrap();
         let manifest = "[package]\nname = \"dray\"\nedition = \"2024\"\n[profile.dist]\ninherits = \"release\"\n\
-                        strip = \"symbols\"\n[workspace]\n";
+                        [profile.dist.package.dray]\nopt-level = \"s\"\n[workspace]\n";
         fs::write(source.join("Cargo.toml"), manifest).unwrap();
         fs::write(
             source.join("Cargo.lock"),
@@ -214,19 +229,36 @@ mod tests {
                 .unwrap();
             target.join("dist/dray")
         };
+        // Without the flags of a release, symbols stay.
+        assert_eq!(check_symbols(&program).is_ok(), remapped);
         let bytes = fs::read(&program).unwrap();
-        let place = directory.path().to_str().unwrap().as_bytes();
-        let names_place = bytes.windows(place.len()).any(|part| part == place);
-        (FileDigest::of(&program).unwrap(), names_place)
+        let source_path = directory.path().to_str().unwrap().as_bytes();
+        let names_path = bytes
+            .windows(source_path.len())
+            .any(|part| part == source_path);
+        (FileDigest::of(&program).unwrap(), names_path)
     }
 
     #[test]
     fn two_directories_give_the_same_program() {
-        let (first, names_place) = small_program(true);
-        assert!(!names_place);
+        let (first, names_path) = small_program(true);
+        assert!(!names_path);
         assert_eq!(small_program(true).0, first);
         // Without the flags the program names its directory: the comparison can fail.
         assert!(small_program(false).1);
+    }
+
+    #[test]
+    fn the_optimisation_of_a_release_is_not_that_of_the_command_line() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let level = |profile: &str| {
+            let profile = manifest["profile"][profile]["package"]["dray"].clone();
+            profile["opt-level"].clone()
+        };
+        // Level 0 in the last crate would be the level of all crates at link time.
+        assert_eq!(level("release"), toml::Value::Integer(0));
+        assert_eq!(level("dist"), toml::Value::String("s".to_owned()));
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl WorkEnvelope {
     }
 }
 
-/// Whether `found` is the expected_name message type, in any additive revision.
+/// Whether `found` is the message type `expected_name`, in any additive revision.
 pub(crate) fn is_schema(found: Option<&str>, expected_name: &str) -> bool {
     found
         .and_then(|found| found.split_once('/'))
