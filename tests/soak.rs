@@ -1,7 +1,7 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with `cargo xtask soak --
 //! deliveries`. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed;
 //! each run prints its seed. `-- clients` publishes 2,050 tool calls with the Python and the TypeScript client. `--
-//! skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket through a proxy
+//! lighthouse` judges the pages of the console, their performance included. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket through a proxy
 //! that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file twice, in
 //! segments and as the artifact.
 
@@ -9,8 +9,15 @@
 #[path = "tickets/cuts.rs"]
 mod cuts;
 #[cfg(test)]
+#[expect(dead_code, reason = "the walk through the pages uses more of it")]
+#[path = "console/fixture.rs"]
+mod fixture;
+#[cfg(test)]
 #[path = "transfer/kills.rs"]
 mod kills;
+#[cfg(test)]
+#[path = "console/lighthouse.rs"]
+mod lighthouse;
 #[cfg(test)]
 #[path = "processes/machine.rs"]
 #[expect(dead_code, reason = "single faults use more of the machine")]
@@ -80,6 +87,12 @@ async fn clients_lose_no_tool_call_of_two_thousand_while_replicas_are_killed() {
         hurry: false,
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lighthouse_scores_every_page_of_the_console_at_least_95() {
+    let categories = ["performance", "accessibility", "best-practices", "seo"];
+    lighthouse::judge_pages(usize::MAX, &categories).await;
 }
 
 #[test]

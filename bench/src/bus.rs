@@ -155,7 +155,7 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
     })
 }
 
-fn noop_meter() -> opentelemetry::metrics::Meter {
+pub(crate) fn noop_meter() -> opentelemetry::metrics::Meter {
     dray_service::telemetry::no_meter()
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn measure_mcp(binary: Option<&Path>) -> anyhow::Result<()> {
 }
 
 /// The binary that is measured: the given one, or one that is built beside this program.
-fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(crate) fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(binary) = binary {
         return Ok(binary.to_path_buf());
     }

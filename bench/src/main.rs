@@ -11,6 +11,7 @@
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
 //! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims; `mcp-server-fetch`, `markitdown-mcp` and `server-filesystem` |
+//! | `console` | the live page in Chromium under 10,000 events a minute: first paint, time to a row, lost rows, memory of the tab | absolute aims |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 //!
 //! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it
@@ -24,6 +25,7 @@ use clap::Parser;
 
 mod bus;
 mod commands;
+mod console;
 mod documents;
 mod fetch;
 mod fixture;
@@ -41,13 +43,13 @@ mod transfer;
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct BenchArgs {
-    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, memory. All of
-    /// them without a name.
+    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
+    /// memory. All of them without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. All of them without one.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
-    /// The `dray` that `sandbox`, `start` and `mcp` measure; one is built in release without it.
+    /// The `dray` that `sandbox`, `start`, `mcp` and `console` measure; one is built in release without it.
     #[arg(long)]
     binary: Option<std::path::PathBuf>,
     /// Fetches into the store in a process of its own; used by `memory`.
@@ -58,7 +60,7 @@ struct BenchArgs {
     transfer_once: Option<String>,
 }
 
-const BENCH_NAMES: [&str; 10] = [
+const BENCH_NAMES: [&str; 11] = [
     "bus",
     "fetch",
     "resolve",
@@ -68,6 +70,7 @@ const BENCH_NAMES: [&str; 10] = [
     "documents",
     "orchestrator",
     "mcp",
+    "console",
     "memory",
 ];
 
@@ -131,6 +134,9 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     }
     if wanted("mcp") {
         commands::measure_mcp(binary)?;
+    }
+    if wanted("console") {
+        console::run(&commands::built_binary(binary)?).await?;
     }
     if wanted("memory") {
         memory::run().await?;

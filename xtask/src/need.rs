@@ -210,6 +210,18 @@ pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
         package: "curl",
         reason: "fetches are compared with it",
     },
+    NeededProgram {
+        program: "chromium",
+        probes: &[&["chromium", "--version"]],
+        package: "chromium",
+        reason: "the console's live page is measured in it",
+    },
+    NeededProgram {
+        program: "npm",
+        probes: &[&["npm", "--version"]],
+        package: "npm",
+        reason: "installs what drives the browser, and a server for comparison",
+    },
 ];
 
 /// For `cargo xtask blackbox`, in addition to the programs for the tests.

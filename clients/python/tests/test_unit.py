@@ -18,6 +18,7 @@ from drayage import (
     DeadlineError,
     DeniedError,
     Dray,
+    Fault,
     FaultCode,
     IntegrityError,
     InvalidParameterError,
@@ -30,6 +31,8 @@ from drayage import (
 )
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage._http import Transfers
+from drayage.bus import AsyncPublishedWork
+from drayage.models import ToolCallOutcome
 
 FAST = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
 
@@ -362,6 +365,41 @@ class Ids(unittest.TestCase):
         ids = [metadata["dray-operation"] for _, metadata, _ in fake.seen]
         self.assertEqual(ids, ["o-1", "o-2", "o"] * 2)
         self.assertEqual(fake.seen[2][2].arguments.claim.store, "s")
+
+
+class Outcomes(unittest.TestCase):
+    def wait_for(self, *answers):
+        """Waits for the outcome of a call whose questions have these answers, and whose event never comes."""
+
+        class FakePublisher:
+            async def ask_outcome(self, operation_id):
+                answer = remaining.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+
+            async def _event_of(self, message):
+                raise AssertionError("no event came")
+
+        class SilentEvents:
+            async def next_msg(self, timeout):
+                raise asyncio.TimeoutError
+
+            async def unsubscribe(self):
+                pass
+
+        remaining = list(answers)
+        work = AsyncPublishedWork(FakePublisher(), "o", False, time.time() + 60, SilentEvents())
+        return asyncio.run(work.outcome())
+
+    def test_a_service_that_fails_for_a_while_does_not_end_the_wait_for_an_outcome(self):
+        stopping = UnavailableError(Fault(FaultCode.UNAVAILABLE, "Stopping.", retryable=True))
+        ended = ToolCallOutcome("o", "call-o", "t", None, v1.ToolCallRejected())
+        self.assertIs(self.wait_for(stopping, None, ended), ended)
+
+    def test_a_refusal_ends_the_wait_for_an_outcome(self):
+        with self.assertRaises(DeniedError):
+            self.wait_for(DeniedError(Fault(FaultCode.DENIED, "No.")))
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ export class PublishedWork {
     found.catch(() => undefined);
     try {
       for (;;) {
-        const asked = await this.#publisher.askOutcome(this.operationId);
+        const asked = await this.#askAgainLater();
         if (asked !== undefined) return asked;
         const pause = Math.min(ASK_INTERVAL_MS, deadline.remainingMs());
         const event = await Promise.race([found, pauseFor(pause, deadline)]);
@@ -279,6 +279,16 @@ export class PublishedWork {
     } finally {
       deadline.end();
       this.forget();
+    }
+  }
+
+  async #askAgainLater(): Promise<ToolCallOutcome | undefined> {
+    try {
+      return await this.#publisher.askOutcome(this.operationId);
+    } catch (error) {
+      // A service that is stopping, or has lost its store, says nothing about the call: another replica has it.
+      if (error instanceof DrayageError && error.fault.retryable) return undefined;
+      throw error;
     }
   }
 

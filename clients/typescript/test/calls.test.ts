@@ -5,8 +5,11 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { type TestContext, test } from "node:test";
 
 import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
+import { headers, type Msg, type Subscription } from "@nats-io/transport-node";
 import { type Context, context, type ContextManager, ROOT_CONTEXT, trace } from "@opentelemetry/api";
 
+import { PublishedWork, type Publisher } from "../src/bus.js";
+import { makeFault } from "../src/faults.js";
 import {
   DeadlineError,
   DeniedError,
@@ -15,6 +18,7 @@ import {
   UnauthenticatedError,
   UnavailableError,
 } from "../src/index.js";
+import { ToolCallOutcome } from "../src/models.js";
 import { retryDelayMs } from "../src/options.js";
 import { FaultCode } from "../src/v1/index.js";
 import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
@@ -199,4 +203,37 @@ test("delays double up to their limit and are never shorter than the service ask
   assert.deepEqual([1, 2, 3, 20].map((attempt) => retryDelayMs(undefined, attempt, 0, most)), [100, 200, 400, 5_000]);
   assert.equal(retryDelayMs(undefined, 1, 700, most), 700);
   assert.equal(retryDelayMs(undefined, 1, 0, () => 0), 0);
+});
+
+/** A call whose questions fail with this error, and whose event comes after the first of them. */
+function failingWork(error: Error): PublishedWork {
+  let hasAsked = (): void => undefined;
+  const asked = new Promise<void>((resolve) => (hasAsked = resolve));
+  const publisher = {
+    askOutcome: () => {
+      hasAsked();
+      return Promise.reject(error);
+    },
+    eventOf: () => Promise.resolve(new ToolCallOutcome("o", "call-o", "t", undefined, undefined)),
+  };
+  const event = { headers: headers() };
+  event.headers.set("Dray-Operation", "o");
+  const events = {
+    async *[Symbol.asyncIterator]() {
+      await asked;
+      yield event as Msg;
+    },
+    unsubscribe: () => undefined,
+  };
+  const endsAtMs = Date.now() + 60_000;
+  return new PublishedWork(publisher as unknown as Publisher, "o", false, endsAtMs, events as unknown as Subscription);
+}
+
+test("a service that fails for a while does not end the wait for an outcome", async () => {
+  const stopping = new UnavailableError(makeFault("unavailable", "Stopping.", { retryable: true }));
+  assert.equal((await failingWork(stopping).outcome()).operationId, "o");
+});
+
+test("a refusal ends the wait for an outcome", async () => {
+  await assert.rejects(failingWork(new DeniedError(makeFault("denied", "No."))).outcome(), DeniedError);
 });

@@ -60,6 +60,10 @@ impl PageAsset {
     }
 }
 
+/// What search engines and bookmarks show of each page.
+const PAGE_DESCRIPTION: &str =
+    "The journey of every file: tool calls, fetches, deliveries, dead letters and policies.";
+
 /// The pages of the navigation: path and name.
 const NAVIGATION_LINKS: [(&str, &str); 9] = [
     ("/live", "Live"),
@@ -152,6 +156,7 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                meta name="description" content=(PAGE_DESCRIPTION);
                 title { (title) " – Drayage" }
                 link rel="stylesheet" href=(STYLE_SHEET.url());
                 link rel="icon" href=(ICON_ASSET.url());

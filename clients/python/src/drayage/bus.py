@@ -262,7 +262,7 @@ class AsyncPublishedWork:
         end = self._deadline + REPORT_SECONDS
         try:
             while True:
-                asked = await self._publisher.ask_outcome(self.operation_id)
+                asked = await self._ask_again_later()
                 if asked is not None:
                     return asked
                 next_question = time.time() + ASK_SECONDS
@@ -277,6 +277,15 @@ class AsyncPublishedWork:
                     raise deadline_error()
         finally:
             await self.forget()
+
+    async def _ask_again_later(self) -> ToolCallOutcome | None:
+        try:
+            return await self._publisher.ask_outcome(self.operation_id)
+        except DrayageError as error:
+            # A service that is stopping, or has lost its store, says nothing about the call: another replica has it.
+            if error.fault.retryable:
+                return None
+            raise
 
     async def forget(self) -> None:
         """Stops listening for the outcome, which can still be asked for."""
