@@ -9,7 +9,6 @@
 mod client;
 mod deliveries;
 mod fixture;
-mod host_questions;
 mod issuer;
 mod oauth;
 mod stalled;
