@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::arguments::SendArguments;
 use crate::client::{SHORT_TIMEOUT, ServiceClient};
 use crate::input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
+use crate::options::ToolName;
 
 /// Most names of files in a question.
 const MAX_SHOWN_FILES: usize = 10;
@@ -205,14 +206,19 @@ fn confirmation_text(send: &SendArguments, chat: Option<&v1::ChatTarget>) -> Str
     )
 }
 
-/// The binding of an answer: one caller, and exactly these arguments.
-pub(crate) fn binding(client: &ServiceClient, subject: &str, arguments: Option<&Value>) -> String {
+/// The binding of an answer: one caller, one tool, and exactly these arguments.
+pub(crate) fn binding(
+    client: &ServiceClient,
+    subject: &str,
+    tool: ToolName,
+    arguments: Option<&Value>,
+) -> String {
     let arguments = arguments.map_or_else(String::new, |arguments| sorted(arguments).to_string());
     let whole = json!([
         client.tenant.as_str(),
         client.session.as_str(),
         subject,
-        "send_file",
+        tool.as_str(),
         Sha256Digest::of(arguments.as_bytes()).to_hex(),
     ]);
     whole.to_string()

@@ -36,6 +36,7 @@ mod complete;
 mod confirm;
 mod content;
 mod failure;
+mod host_questions;
 mod http;
 mod input;
 pub mod install;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use dray_ticket::TicketService;
 use dray_types::ByteSize;
@@ -150,6 +151,8 @@ pub struct ServerOptions {
     pub tickets: Option<TicketAccess>,
     /// Whether the user of the client has to confirm each call of `send_file`. Clients that cannot ask are refused.
     pub confirm_send: bool,
+    /// For how long an answer of the user of the client about a host holds; `None` when such users are not asked.
+    pub approve_hosts: Option<Duration>,
     /// Chats from which the user of the client may select, if the session has none.
     pub offered_chats: Vec<OfferedChat>,
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::auth::{Scope, required_scopes};
 use crate::confirm::{self, SendQuestions};
+use crate::host_questions::{HostQuestions, run_asking};
 use crate::input::InputRound;
 use crate::options::ToolName;
 use crate::progress::ProgressReporter;
@@ -84,7 +85,9 @@ impl ServerHandler for McpServer {
         let caller = self.caller_access(&context).await;
         // The state of a task needs `read`, which a token for one effect may lack.
         let may_poll = caller.require([Scope::Read].into_iter().collect()).is_ok();
-        if tool.is_transfer() && takes_tasks(&context) && may_poll {
+        let approves = self.approval_time(tool, &caller, &context);
+        // A task asks no questions, so a call that may ask runs within its request.
+        if tool.is_transfer() && takes_tasks(&context) && may_poll && approves.is_none() {
             let called = self.call_transfer(tool, request.arguments, caller, &context);
             return Ok(called
                 .await
@@ -102,15 +105,24 @@ impl ServerHandler for McpServer {
                 gate: &self.state.gate,
                 context: &context,
                 round: InputRound::from(&request),
-                binding: confirm::binding(client, &caller.subject, arguments.as_ref()),
+                binding: confirm::binding(client, &caller.subject, tool, arguments.as_ref()),
             }),
             takes_tasks: takes_tasks(&context),
             operation: OperationId::mint(),
             repeats: false,
         };
+        let hosts = approves.map(|valid_for| HostQuestions {
+            client,
+            gate: &self.state.gate,
+            context: &context,
+            round: InputRound::from(&request),
+            binding: confirm::binding(client, &caller.subject, tool, arguments.as_ref()),
+            subject: &caller.subject,
+            valid_for,
+        });
         let running = async {
             allowed?;
-            call.run(tool, request.arguments.clone()).await
+            run_asking(&mut call, tool, request.arguments.clone(), hosts).await
         };
         let result = tokio::select! {
             result = running => result,

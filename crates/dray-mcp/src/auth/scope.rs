@@ -18,11 +18,19 @@ pub enum Scope {
     Put,
     /// Files are sent to people.
     Send,
+    /// Questions about hosts are answered, where the server asks users at all.
+    Approve,
 }
 
 impl Scope {
     /// Every scope, in the order of the documentation.
-    pub const ALL_SCOPES: [Self; 4] = [Self::Read, Self::Fetch, Self::Put, Self::Send];
+    pub const ALL_SCOPES: [Self; 5] = [
+        Self::Read,
+        Self::Fetch,
+        Self::Put,
+        Self::Send,
+        Self::Approve,
+    ];
 
     /// The name in tokens.
     pub const fn as_str(self) -> &'static str {
@@ -31,6 +39,7 @@ impl Scope {
             Self::Fetch => "fetch",
             Self::Put => "put",
             Self::Send => "send",
+            Self::Approve => "approve",
         }
     }
 
@@ -40,13 +49,14 @@ impl Scope {
             Self::Fetch => 2,
             Self::Put => 4,
             Self::Send => 8,
+            Self::Approve => 16,
         }
     }
 }
 
 /// The text names no scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown scope `{0}`; the scopes are read, fetch, put, send")]
+#[error("unknown scope `{0}`; the scopes are read, fetch, put, send, approve")]
 pub struct UnknownScope(String);
 
 impl FromStr for Scope {
@@ -196,6 +206,6 @@ mod tests {
         let scopes = ScopeSet::from_list("openid read  reader send");
         assert_eq!(scopes.to_string(), "read send");
         assert!(!scopes.contains(ScopeSet::all()));
-        assert_eq!(ScopeSet::all().to_string(), "read fetch put send");
+        assert_eq!(ScopeSet::all().to_string(), "read fetch put send approve");
     }
 }

@@ -1,6 +1,7 @@
 //! The options of a server, and its services, which may become available after its first request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::Tool;
 use rmcp::service::RequestContext;
@@ -10,6 +11,7 @@ use tokio::sync::SetOnce;
 use super::access::CallerAccess;
 use crate::auth::{Caller, Scope, ScopeSet};
 use crate::content::ContentAccess;
+use crate::host_questions::may_ask;
 use crate::input::InputGate;
 use crate::local::LocalRoot;
 use crate::options::{FileLimits, ServerOptions, ToolName};
@@ -138,6 +140,24 @@ impl McpServer {
             subject: caller.subject.clone(),
             expires_at_ms: caller.expires_at_ms,
         }
+    }
+
+    /// For how long an answer of the person at the client about a host holds; `None` where this call must not ask: the
+    /// operator has to allow it, the caller to have the scope, and the client to be able to ask.
+    pub(super) fn approval_time(
+        &self,
+        tool: ToolName,
+        caller: &CallerAccess,
+        context: &RequestContext<RoleServer>,
+    ) -> Option<Duration> {
+        let valid_for = self.state.options.approve_hosts?;
+        let may_answer = caller
+            .require([Scope::Approve].into_iter().collect())
+            .is_ok();
+        let can_ask = context
+            .client_capabilities()
+            .is_some_and(|capabilities| capabilities.elicitation.is_some());
+        (may_ask(tool) && may_answer && can_ask).then_some(valid_for)
     }
 
     /// As [`Self::caller_access`], for a request that only reads.

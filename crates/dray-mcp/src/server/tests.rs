@@ -24,6 +24,7 @@ use crate::options::{ServerOptions, ToolName};
 use crate::subscriptions::MAX_RESOURCES;
 use crate::{Permissions, ServiceClient};
 
+mod host_questions;
 mod questions;
 mod transfer;
 

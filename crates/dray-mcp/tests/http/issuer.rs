@@ -33,10 +33,14 @@ pub(crate) enum KeysAnswer {
     Stall,
 }
 
+/// How fetches of other URLs end.
+type OtherFetch = dyn Fn(&v1::FetchRequest) -> Result<v1::FetchReply, Fault> + Send + Sync;
+
 struct IssuerState {
     keys: BTreeMap<String, SigningKey>,
     answer: KeysAnswer,
     requests: u32,
+    other_fetch: Option<Arc<OtherFetch>>,
 }
 
 /// The server. Its keys are fetched through a fake egress-fetcher on the bus.
@@ -53,6 +57,7 @@ impl FakeIssuer {
                 keys,
                 answer: KeysAnswer::Keys,
                 requests: 0,
+                other_fetch: None,
             })),
         }
     }
@@ -68,6 +73,11 @@ impl FakeIssuer {
             let mut stalled = Vec::new();
             while let Some(request) = service.next().await {
                 let fetch: v1::FetchRequest = request.decode().unwrap();
+                let other = issuer.state.lock().unwrap().other_fetch.clone();
+                if let (Some(other), true) = (other, fetch.url != JWKS_URL) {
+                    request.answer(other(&fetch)).await;
+                    continue;
+                }
                 assert_eq!(fetch.url, JWKS_URL);
                 match issuer.answer() {
                     Some(result) => request.answer(result).await,
@@ -97,6 +107,14 @@ impl FakeIssuer {
             http_status: status,
             ..v1::FetchReply::default()
         }))
+    }
+
+    /// Answers fetches of other URLs in this way.
+    pub(crate) fn serve_fetches(
+        &self,
+        other: impl Fn(&v1::FetchRequest) -> Result<v1::FetchReply, Fault> + Send + Sync + 'static,
+    ) {
+        self.state.lock().unwrap().other_fetch = Some(Arc::new(other));
     }
 
     pub(crate) fn set_answer(&self, answer: KeysAnswer) {

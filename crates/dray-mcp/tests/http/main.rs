@@ -9,6 +9,7 @@
 mod client;
 mod deliveries;
 mod fixture;
+mod host_questions;
 mod issuer;
 mod oauth;
 mod stalled;

@@ -37,7 +37,7 @@ async fn the_challenge_leads_a_client_to_the_authorization_server_whose_token_is
         assert_eq!(document["authorization_servers"], json!([ISSUER_URL]));
         assert_eq!(
             document["scopes_supported"],
-            json!(["read", "fetch", "put", "send"])
+            json!(["read", "fetch", "put", "send", "approve"])
         );
     }
     let listed = fixture.list(&fixture.issuer.token(&json!({}))).await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use dray_mcp::ToolName;
-use dray_types::SessionId;
+use dray_types::{Period, SessionId};
 
 use super::McpSetupCommand;
 
@@ -38,6 +38,10 @@ pub(crate) struct McpArgs {
     /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
     #[arg(long, requires = "allow_send")]
     pub(crate) confirm_send: bool,
+    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time at
+    /// most, for example `15m`. Without it, such hosts wait for another approver.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) approve_hosts: Option<Period>,
     /// Chat that a person at the client may choose where the session has none. Can be given several times.
     #[arg(long = "offer-chat", value_name = "CHAT", requires = "allow_send")]
     pub(crate) offered_chats: Vec<String>,
@@ -120,6 +124,10 @@ pub(crate) struct UpMcpArgs {
     /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
     #[arg(long = "mcp-confirm-send", requires = "allow_send")]
     pub(crate) confirm_send: bool,
+    /// Ask the person at the client about hosts for which a policy rule wants a person's answer. It holds for this time at
+    /// most.
+    #[arg(long = "mcp-approve-hosts", value_name = "TIME", requires = "listen")]
+    pub(crate) approve_hosts: Option<Period>,
     /// Chat that a person at the client may choose where the session has none. Can be given several times.
     #[arg(long = "mcp-offer-chat", value_name = "CHAT", requires = "allow_send")]
     pub(crate) offered_chats: Vec<String>,
@@ -142,6 +150,7 @@ impl UpMcpArgs {
             allow_write: self.allow_write,
             allow_send: self.allow_send,
             confirm_send: self.confirm_send,
+            approve_hosts: self.approve_hosts,
             offered_chats: self.offered_chats.clone(),
             root: self.root.clone(),
             no_root: self.root.is_none(),

@@ -11,7 +11,7 @@ use dray_mcp::{
 use dray_proto::v1;
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
-use dray_types::TenantId;
+use dray_types::{Period, TenantId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -173,6 +173,7 @@ pub(super) fn server_options(
         limits,
         tickets,
         confirm_send: mcp.confirm_send,
+        approve_hosts: mcp.approve_hosts.map(Period::as_duration),
         offered_chats,
     }
 }
