@@ -315,6 +315,6 @@ fn store_policy_and_lifetimes_are_what_the_store_needs() {
         .collect();
     assert_eq!(
         days,
-        BTreeMap::from([("cache/", 15), ("cas/", 15), ("stage/", 1)])
+        BTreeMap::from([("cache/", 15), ("cas/", 15), ("origin/", 90), ("stage/", 1)])
     );
 }

@@ -274,7 +274,7 @@ fn fetch_list(origins: &Result<ContentOrigins, Fault>) -> Markup {
                 @else {
                     ul #origins {
                         @for fetch in &origins.fetches { li {
-                            (time_element(fetch.fetched_at_ms)) ": " (shown(&fetch.hosts.join(" → "))) ", "
+                            (time_element(fetch.fetched_at_ms)) ": " (shown(fetch.hosts.join(" → "))) ", "
                             span.muted { (shown(&fetch.media_type)) } " policy " code { (shown(&fetch.policy_digest)) }
                         } }
                     }

@@ -51,6 +51,8 @@ pub mod relay;
 pub mod serve;
 #[cfg(feature = "service")]
 mod tunnel;
+#[cfg(feature = "service")]
+mod websocket;
 
 #[cfg(feature = "service")]
 pub use listener::RunningProxy;

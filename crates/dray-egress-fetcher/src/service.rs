@@ -218,11 +218,7 @@ impl EgressFetcher {
             auditor,
             proxy,
             cx: cx.clone(),
-            staging: StagingArea {
-                store: cx.store.clone(),
-                clock: cx.clock.clone(),
-                origin_required: config.origin_required,
-            },
+            staging: StagingArea::new(&cx.store, &cx.clock, config.origin_required),
             audit_required: config.audit_required,
             questions,
             cache,

@@ -35,6 +35,15 @@ pub struct StagingArea {
 }
 
 impl StagingArea {
+    /// The area of a service over this store.
+    pub fn new(store: &Store, clock: &Clock, origin_required: bool) -> Self {
+        Self {
+            store: store.clone(),
+            clock: clock.clone(),
+            origin_required,
+        }
+    }
+
     /// A sink for a fetch of this caller; with `claim_only` even small files go to the store.
     pub fn file(&self, meta: &Meta, deadline: Deadline, claim_only: bool) -> StagedFile {
         StagedFile {

@@ -99,9 +99,9 @@ pub fn for_event(record: &DeliveryRecord) -> v1::DeliveryReport {
 }
 
 /// The same in at most this many bytes, encoded: proofs of copies go first, then what only the store needs, then the
-/// result that repeats the files.
+/// hosts of files from the web, then the result that repeats the files.
 pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
-    let shrinks: [fn(&mut v1::DeliveryReport); 4] = [
+    let shrinks: [fn(&mut v1::DeliveryReport); 5] = [
         |report| {
             for file in &mut report.files {
                 file.transfer = None;
@@ -110,6 +110,11 @@ pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryRe
         |report| {
             for file in &mut report.files {
                 file.claim = None;
+            }
+        },
+        |report| {
+            for file in &mut report.files {
+                file.web_hosts.clear();
             }
         },
         |report| report.result_json.clear(),

@@ -139,9 +139,8 @@ impl WebFileRule {
             _ if self.hosts.is_empty() && is_allow => true,
             FileOrigin::Sandbox => !is_allow && self.sandbox_files,
             _ if self.hosts.is_empty() => true,
-            FileOrigin::Unseen => !is_allow,
-            // A record without hosts says nothing that an `allow` could rely on.
-            FileOrigin::Web([]) => !is_allow,
+            // Also a record without hosts says nothing that an `allow` could rely on.
+            FileOrigin::Unseen | FileOrigin::Web([]) => !is_allow,
             FileOrigin::Web(hosts) if is_allow => hosts.iter().all(is_listed),
             FileOrigin::Web(hosts) => hosts.iter().any(is_listed),
         }

@@ -2,7 +2,8 @@
 //!
 //! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies; the head
 //! that goes to the target is built from the canonical URL and the accepted fields, never copied. After the response the
-//! connection closes, so a second request on it reaches nothing. No redirect is followed, no upgrade passes.
+//! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but WebSocket
+//! inside an intercepted tunnel, whose head for the target asks for it.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +26,10 @@ use tokio::time::Instant;
 
 use super::client::ClientStream;
 use super::head::{MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
-use super::meter::TargetStream;
+use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::ForwardProxy;
+use super::websocket::{self, PendingUpgrade};
 use crate::audit::AuditedConnection;
 use crate::credential::Credential;
 use crate::dial::Io;
@@ -138,6 +140,9 @@ impl ForwardProxy {
             decision,
             status: &status,
             is_refused: AtomicBool::new(false),
+            wants_websocket: head.headers.contains_key(UPGRADE),
+            upgrade: Mutex::new(None),
+            counts: &audited.counts,
         };
         let exchange = Box::pin(exchange(client, target, head, &response));
         let end = self.watch(exchange, &audited.counts, ends_at).await;
@@ -158,6 +163,12 @@ struct ResponseCheck<'a> {
     status: &'a OnceLock<u16>,
     /// Whether its media type was refused.
     is_refused: AtomicBool,
+    /// Whether the request asks for WebSocket.
+    wants_websocket: bool,
+    /// Both ends, once the target agreed to WebSocket.
+    upgrade: Mutex<Option<PendingUpgrade>>,
+    /// The bytes of the connection.
+    counts: &'a ByteCounts,
 }
 
 /// One request and one response.
@@ -194,30 +205,41 @@ where
         .auto_date_header(false)
         .max_headers(MAX_FIELDS)
         .max_buf_size(MAX_HEAD_BYTES.max(BUFFER_BYTES))
-        .serve_connection(TokioIo::new(client), service);
+        .serve_connection(TokioIo::new(client), service)
+        .with_upgrades();
     let running = async {
         // Its failures reach the request or the body that waits for it.
-        let _ = connection.await;
+        let _ = connection.with_upgrades().await;
         std::future::pending::<Infallible>().await
     };
-    tokio::select! {
-        served = serving => match served {
-            Ok(()) if check.status.get().is_some() => ConnectionEnd::Closed,
-            _ => ConnectionEnd::Broken,
+    tokio::pin!(running);
+    let served = tokio::select! {
+        served = serving => served,
+        _ = &mut running => return ConnectionEnd::Broken,
+    };
+    let upgrade = check.upgrade.lock();
+    let upgrade = upgrade.unwrap_or_else(PoisonError::into_inner).take();
+    match (served, upgrade) {
+        (Ok(()), Some(upgrade)) => tokio::select! {
+            end = upgrade.relay_messages(check.counts) => end,
+            // Still polled: it gives the connection to the target away.
+            _ = &mut running => ConnectionEnd::Broken,
         },
-        _ = running => ConnectionEnd::Broken,
+        (Ok(()), None) if check.status.get().is_some() => ConnectionEnd::Closed,
+        _ => ConnectionEnd::Broken,
     }
 }
 
 /// Sends the request to the target, with the body of the client's, and takes the response over.
 async fn answer(
     pending: Option<(http::request::Parts, SendRequest<Incoming>)>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     check: &ResponseCheck<'_>,
 ) -> Response<ForwardBody> {
     let Some((head, mut sender)) = pending else {
         return refusal_response(ProxyRefusal::Response);
     };
+    let client = hyper::upgrade::on(&mut request);
     let request = Request::from_parts(head, request.into_body());
     let response = match sender.send_request(request).await {
         Ok(response) => response,
@@ -226,10 +248,14 @@ async fn answer(
             return refusal_response(ProxyRefusal::Response);
         }
     };
+    let mut response = response;
+    let target = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
-    // Ambiguous framing is refused as in a fetch, and so is another protocol, which was not asked for.
+    // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked for.
     let is_clear = body_framing(parts.version, &parts.headers).is_ok();
-    if !is_clear || parts.status == http::StatusCode::SWITCHING_PROTOCOLS {
+    let is_upgrade = parts.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);
+    if !is_clear || (is_upgrade && !is_agreed) {
         return refusal_response(ProxyRefusal::Response);
     }
     // It is set once: there is one request.
@@ -241,6 +267,11 @@ async fn answer(
     }
     remove_hop_fields(&mut parts.headers);
     parts.version = http::Version::HTTP_11;
+    if is_upgrade {
+        websocket::set_upgrade(&mut parts.headers);
+        let upgrade = PendingUpgrade { client, target };
+        *check.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+    }
     Response::from_parts(parts, Either::Left(body))
 }
 

@@ -10,6 +10,8 @@ use http::header::{
 };
 use http::{HeaderMap, Method};
 
+/// Length of a WebSocket key: 16 bytes in base64 (RFC 6455, section 4.1).
+const WEBSOCKET_KEY_LENGTH: usize = 24;
 /// Most bytes of a request head, the empty line included.
 pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Most header fields of a request.
@@ -203,6 +205,24 @@ impl ProxyRequest {
             let mut protocols = value.as_bytes().split(|byte| *byte == b',');
             protocols.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"websocket"))
         })
+    }
+
+    /// Returns whether it is a complete handshake of WebSocket with one reading (RFC 6455, section 4.2.1): another upgrade
+    /// beside it, or content, could begin a protocol that the policy does not see.
+    pub fn is_websocket_handshake(&self) -> bool {
+        let only = |name: &str| {
+            let mut values = self.fields.get_all(name).iter();
+            let value = values.next()?.to_str().ok()?;
+            values.next().is_none().then_some(value.trim())
+        };
+        let is_upgrade = |token: &str| token.trim().eq_ignore_ascii_case("upgrade");
+        self.method == Method::GET
+            && !self.is_http_10
+            && self.framing == RequestFraming::Empty
+            && only("upgrade").is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
+            && only("connection").is_some_and(|tokens| tokens.split(',').any(is_upgrade))
+            && only("sec-websocket-version") == Some("13")
+            && only("sec-websocket-key").is_some_and(|key| key.len() == WEBSOCKET_KEY_LENGTH)
     }
 
     /// Returns whether the `Host` field, where there is one, names the target.

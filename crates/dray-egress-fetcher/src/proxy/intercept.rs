@@ -3,7 +3,8 @@
 //!
 //! A tunnel carries one request, for the host and port for which it was opened: the head for the target is built from the
 //! judged URL, and after the response the tunnel closes. So nothing that a client hides behind or inside a request
-//! reaches a target. The target gets its first byte after the request was judged and recorded.
+//! reaches a target. The target gets its first byte after the request was judged and recorded. A request for WebSocket is
+//! judged likewise; once its target agrees, messages pass unread.
 
 use dray_guard::{CanonicalUrl, Code, RequestKind, RuleDecision};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,6 +19,7 @@ use super::meter::{ByteCounts, ByteLimits, TargetStream};
 use super::open::refusal_of;
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::{ForwardProxy, TunnelTerms, read_head};
+use super::websocket;
 use crate::audit::AuditedConnection;
 use crate::dial::Io;
 use crate::error::FetchPhase;
@@ -126,7 +128,10 @@ impl ForwardProxy {
         }
         // Accepted fields and a canonical URL always make a request.
         let head = target_head(&request, &opened.url, credential);
-        let head = head.map_err(|_| ProxyRefusal::Response)?;
+        let mut head = head.map_err(|_| ProxyRefusal::Response)?;
+        if request.wants_websocket() {
+            websocket::set_upgrade(&mut head.headers);
+        }
         // An event that cannot be stored stops the request before the target sees a byte of it.
         self.record_opened(audited).await?;
         let limits = self.settings().limits;
@@ -159,7 +164,7 @@ impl ForwardProxy {
         if !request.has_fitting_host(&url) {
             return Err(ProxyRefusal::HostMismatch);
         }
-        if request.wants_websocket() {
+        if request.wants_websocket() && !request.is_websocket_handshake() {
             return Err(ProxyRefusal::WebSocket);
         }
         let kind = RequestKind::Request(request.method.to_string());

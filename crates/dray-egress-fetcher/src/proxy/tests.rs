@@ -10,6 +10,7 @@ mod requests;
 mod ruled;
 mod socks;
 mod tunnels;
+mod websocket;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -26,6 +26,22 @@ struct QuestionState {
     chain: Vec<&'static str>,
 }
 
+impl QuestionState {
+    /// Asks about a host, and returns the id of the question.
+    fn ask_about(&mut self, host: &str) -> String {
+        let id = format!("egq_{:040x}", self.questions.len() + 1);
+        self.questions.push(v1::EgressQuestion {
+            id: id.clone(),
+            session: "s7".to_owned(),
+            host: host.to_owned(),
+            port: 443,
+            rule: "web/ask (a.toml:3)".to_owned(),
+            ..v1::EgressQuestion::default()
+        });
+        id
+    }
+}
+
 impl FakeQuestions {
     async fn serve(http: &HttpFixture, chain: &[&'static str], tasks: &mut JoinSet<()>) -> Self {
         let fake = Self::default();
@@ -71,18 +87,10 @@ impl FakeQuestions {
                     return Fault::new(FaultCode::Denied, "No.").detail("policy_denied");
                 }
                 _ => {
-                    let id = known.map(|one| one.id.clone()).unwrap_or_else(|| {
-                        let id = format!("egq_{:040x}", state.questions.len() + 1);
-                        state.questions.push(v1::EgressQuestion {
-                            id: id.clone(),
-                            session: "s7".to_owned(),
-                            host: host.to_owned(),
-                            port: 443,
-                            rule: "web/ask (a.toml:3)".to_owned(),
-                            ..v1::EgressQuestion::default()
-                        });
-                        id
-                    });
+                    let id = match known {
+                        Some(question) => question.id.clone(),
+                        None => state.ask_about(host),
+                    };
                     let message = format!("A person is asked. Question {id} waits for an answer.");
                     return Fault::new(FaultCode::Denied, message).detail("approval_required");
                 }

@@ -16,6 +16,8 @@ use crate::web_files::{self, FileOrigin, FileRecipient, WebFileVerdict};
 
 /// Longest time for reading the origins of one file.
 const ORIGIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Most hosts of a file in receipts and audit events.
+const MAX_SHOWN_HOSTS: usize = 8;
 
 impl DeliveryRun<'_> {
     /// Gives up every file that the rules keep from this chat. Without rules about the chat nothing is looked up.
@@ -89,12 +91,14 @@ impl DeliveryRun<'_> {
         let deadline = Deadline::after(self.context.clock.now_ms(), ORIGIN_TIMEOUT);
         let store = &self.context.store;
         let found = store.origins(recipient.tenant, sha256, Some(deadline));
-        let found = found.await.map_err(unknown_origin)?;
+        let found = found.await.map_err(|error| unknown_origin(&error))?;
         for fetch in &found.fetches {
             let origin = FileOrigin::Web(&fetch.hosts);
             web_files::judge_origin(rules, recipient, origin, &mut verdict);
             for host in &fetch.hosts {
-                if !verdict.hosts.contains(host) {
+                // All of them were judged; a file that is fetched from many hosts must not fill the record.
+                let is_shown = verdict.hosts.len() < MAX_SHOWN_HOSTS;
+                if is_shown && !verdict.hosts.contains(host) {
                     verdict.hosts.push(host.clone());
                 }
             }
@@ -110,9 +114,9 @@ impl DeliveryRun<'_> {
 
 /// A store that cannot be asked now may be asked later, also when it answers that something is missing or forbidden: an
 /// operator can repair that, and until then the file must not be sent.
-fn unknown_origin(error: RequestError) -> DeliveryError {
+fn unknown_origin(error: &RequestError) -> DeliveryError {
     tracing::warn!(
-        error = &error as &dyn std::error::Error,
+        error = error as &dyn std::error::Error,
         "the origin of a file cannot be read"
     );
     let fault = Fault::new(

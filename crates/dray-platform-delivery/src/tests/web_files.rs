@@ -237,3 +237,28 @@ async fn a_fetch_after_the_first_delivery_counts_when_it_is_sent_again() {
         .await;
     assert_eq!(states(&report), [FileState::Rejected]);
 }
+
+#[tokio::test]
+async fn a_file_from_many_hosts_is_judged_by_all_of_them_and_its_receipt_stays_small() {
+    let partner = WebFileRule {
+        name: "many".to_owned(),
+        hosts: vec!["*.many.example".to_owned()],
+        outcome: WebFileOutcome::Allow,
+        ..WebFileRule::default()
+    };
+    let fixture = fixture_with(vec![partner, rules().remove(1)]).await;
+    for number in 0..20 {
+        let host = format!("h{number}.many.example");
+        record_fetch(&fixture, OWN, &[&host]).await;
+    }
+    let report = fixture
+        .delivered(&fixture.files("d1", &[("a.csv", OWN)]).await)
+        .await;
+    assert_eq!(states(&report), [FileState::Delivered]);
+    assert_eq!(report.files[0].web.hosts.len(), 8);
+    record_fetch(&fixture, OWN, &["other.example"]).await;
+    let report = fixture
+        .delivered(&fixture.files("d2", &[("a.csv", OWN)]).await)
+        .await;
+    assert_eq!(states(&report), [FileState::Rejected]);
+}

@@ -188,7 +188,7 @@ async fn print_origins(
         print_line(&format!(
             "{}  {}  {media_type}  policy {}  rules {rules}",
             shown::rfc3339_time(*fetched_at_ms),
-            name::shown_text(&hosts.join(" -> "), 400),
+            name::shown_text(hosts.join(" -> "), 400),
             policy_digest.get(..12).unwrap_or("-"),
         ));
     }

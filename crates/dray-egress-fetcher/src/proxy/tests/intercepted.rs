@@ -33,13 +33,19 @@ max_bytes = "1KiB"
 name = "other"
 outcome = "allow"
 hosts = ["other.example.org"]
+[[role.rule]]
+name = "sockets"
+outcome = "allow"
+hosts = ["files.example.org"]
+paths = ["/sockets/**"]
+max_bytes = "1KiB"
 "#;
 
 /// A proxy with an authority of its own, and a server with TLS behind it.
-struct InterceptingProxy {
-    proxy: ProxyFixture,
+pub(super) struct InterceptingProxy {
+    pub(super) proxy: ProxyFixture,
     /// Trusted by the proxy for servers.
-    origin: Authority,
+    pub(super) origin: Authority,
     /// Trusted by clients for the proxy.
     anchor: CertificateDer<'static>,
     folder: tempfile::TempDir,
@@ -60,7 +66,7 @@ pub(in crate::proxy) fn new_authority() -> (String, CertificateDer<'static>, Str
 
 impl InterceptingProxy {
     /// With `set` beside the fields that interception needs.
-    async fn start(set: &[(&str, &str)]) -> Self {
+    pub(super) async fn start(set: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -91,7 +97,7 @@ impl InterceptingProxy {
     }
 
     /// Serves `script` with a certificate for `files.example.org`.
-    fn serve(&self, script: ResponseScript) -> ScriptedResponder {
+    pub(super) fn serve(&self, script: ResponseScript) -> ScriptedResponder {
         self.serve_as(NAME, Offer::default(), script)
     }
 
@@ -104,7 +110,7 @@ impl InterceptingProxy {
     }
 
     /// A client that trusts the authority of the proxy, inside a tunnel to `files.example.org`.
-    async fn client(&self) -> TlsStream<TcpStream> {
+    pub(super) async fn client(&self) -> TlsStream<TcpStream> {
         let (client, head) = self.proxy.tunnel(&format!("{NAME}:443")).await;
         assert_eq!(status_of(&head), 200, "{head}");
         let connector = TlsConnector::from(tls_config(Some(self.anchor.clone())));
@@ -113,7 +119,7 @@ impl InterceptingProxy {
     }
 
     /// Sends `request` inside a tunnel and returns everything that comes back.
-    async fn exchange(&self, request: &str) -> String {
+    pub(super) async fn exchange(&self, request: &str) -> String {
         let mut client = self.client().await;
         client.write_all(request.as_bytes()).await.unwrap();
         let mut response = Vec::new();
@@ -129,7 +135,7 @@ impl InterceptingProxy {
     }
 
     /// The events of one connection that was opened.
-    async fn events(&mut self) -> (v1::EgressAudit, v1::EgressAudit) {
+    pub(super) async fn events(&mut self) -> (v1::EgressAudit, v1::EgressAudit) {
         (self.proxy.event().await, self.proxy.event().await)
     }
 }
@@ -425,21 +431,6 @@ async fn curl_and_a_strict_python_trust_the_certificates_and_open_a_tunnel_for_e
     assert_eq!(String::from_utf8_lossy(&curl.stdout), "1;21;2", "{error}");
     assert_eq!(server.received_requests().len(), 4);
     assert_eq!(fixture.proxy.fake_network.dialled().len(), 4);
-}
-
-#[tokio::test]
-async fn websocket_inside_an_intercepted_tunnel_is_refused_plainly() {
-    let fixture = InterceptingProxy::start(&[]).await;
-    let server = fixture.serve(table());
-    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    let request = format!("GET /tables/a HTTP/1.1\r\nHost: {NAME}\r\n{upgrade}\r\n");
-    let response = fixture.exchange(&request).await;
-    assert_eq!(
-        (status_of(&response), code_of(&response)),
-        (501, "websocket_refused")
-    );
-    assert_eq!(server.received_requests().len(), 0);
 }
 
 #[tokio::test]

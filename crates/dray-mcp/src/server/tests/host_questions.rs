@@ -33,6 +33,16 @@ impl ClientHandler for AnsweringClient {
     }
 }
 
+fn question() -> v1::EgressQuestion {
+    v1::EgressQuestion {
+        id: QUESTION_ID.to_owned(),
+        session: "s1".to_owned(),
+        host: "a.example".to_owned(),
+        port: 443,
+        ..v1::EgressQuestion::default()
+    }
+}
+
 /// An egress-fetcher that asks about one host, and the answers that it got.
 async fn serve_questions(bus: &Bus) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>>>) {
     let answers: Arc<Mutex<Vec<EgressAnswer>>> = Arc::default();
@@ -60,15 +70,8 @@ async fn serve_questions(bus: &Bus) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>
     let mut lists = bus.respond_to(&subject, "egress-fetcher").await.unwrap();
     tasks.spawn(async move {
         while let Some(request) = lists.next().await {
-            let question = v1::EgressQuestion {
-                id: QUESTION_ID.to_owned(),
-                session: "s1".to_owned(),
-                host: "a.example".to_owned(),
-                port: 443,
-                ..v1::EgressQuestion::default()
-            };
             let reply = v1::ListEgressQuestionsReply {
-                questions: vec![question],
+                questions: vec![question()],
                 truncated: false,
             };
             request.answer(Ok(reply)).await;
