@@ -52,10 +52,11 @@ fuzz_target!(|bytes: &[u8]| {
     let [kind, piece, stream @ ..] = bytes else {
         return;
     };
-    let coding = if kind % 2 == 0 {
-        ContentCoding::Gzip
-    } else {
-        ContentCoding::Deflate
+    let coding = match kind % 4 {
+        0 => ContentCoding::Gzip,
+        1 => ContentCoding::Deflate,
+        2 => ContentCoding::Brotli,
+        _ => ContentCoding::Zstandard,
     };
     let whole = decode(coding, stream, usize::MAX >> 1, 64 * 1024);
     if whole

@@ -2,13 +2,17 @@
 //!
 //! Only `Content-Encoding` is undone, never the format of the file itself (B-6). The caller owns the buffers and the
 //! size limit; this module does no I/O. gzip is RFC 1952 with every member, checksum and length checked; deflate is
-//! the zlib form of RFC 1950.
+//! the zlib form of RFC 1950; br is RFC 7932 and zstd is RFC 8878 within the window of RFC 9659. All decoders are
+//! written in Rust.
 
+mod brotli;
 mod gzip;
+mod inflate;
+mod zstandard;
 
-use flate2::{Crc, Decompress, FlushDecompress, Status};
-
-use gzip::{GzipHeader, GzipTrailer};
+use brotli::BrotliDecoder;
+use inflate::InflateDecoder;
+use zstandard::ZstandardDecoder;
 
 /// A content coding that can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,10 @@ pub enum ContentCoding {
     Gzip,
     /// `deflate` in the zlib form; raw deflate is refused.
     Deflate,
+    /// `br`, without the large windows that RFC 7932 does not have.
+    Brotli,
+    /// `zstd`, without dictionaries.
+    Zstandard,
 }
 
 impl ContentCoding {
@@ -25,6 +33,8 @@ impl ContentCoding {
         match self {
             Self::Gzip => "gzip",
             Self::Deflate => "deflate",
+            Self::Brotli => "br",
+            Self::Zstandard => "zstd",
         }
     }
 }
@@ -50,17 +60,20 @@ pub enum DecodeError {
     /// Members without end, each of which is work.
     #[error("the compressed stream has more than {MAX_MEMBERS} members")]
     Members,
+    /// A zstd frame needs more memory than the content coding allows (RFC 9659).
+    #[error("the compressed stream needs a window of more than 8 MiB")]
+    WindowTooLarge,
 }
 
 /// Most output bytes per input byte, once [`RATIO_FREE`] bytes came out.
 const MAX_RATIO: u64 = 1000;
-/// Most gzip members of one body.
+/// Most gzip members, or zstd frames, of one body.
 const MAX_MEMBERS: u32 = 10_000;
 /// Output bytes that are allowed at any ratio (B-5).
 const RATIO_FREE: u64 = 1 << 20;
 
 /// What one call of [`BodyDecoder::step`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeProgress {
     /// Input bytes that were used up.
     pub read: usize,
@@ -71,44 +84,31 @@ pub struct DecodeProgress {
 /// A streaming decoder for one body.
 #[derive(Debug)]
 pub struct BodyDecoder {
-    state: DecoderState,
-    inflate: Decompress,
-    crc: Crc,
+    stream: StreamDecoder,
     consumed: u64,
     produced: u64,
-    members: u32,
 }
 
 #[derive(Debug)]
-enum DecoderState {
-    /// Inside the header of a gzip member.
-    Header(GzipHeader),
-    /// Inside the deflate data of a gzip member.
-    Member,
-    /// Inside the trailer of a gzip member.
-    Trailer(GzipTrailer),
-    /// After a complete gzip member; another may follow.
-    Between,
-    /// Inside a zlib stream.
-    Zlib,
-    /// After the end of a zlib stream; nothing may follow.
-    Done,
+enum StreamDecoder {
+    Inflate(InflateDecoder),
+    Brotli(BrotliDecoder),
+    Zstandard(ZstandardDecoder),
 }
 
 impl BodyDecoder {
     /// A decoder for one body with this coding.
     pub fn new(coding: ContentCoding) -> Self {
-        let (state, zlib) = match coding {
-            ContentCoding::Gzip => (DecoderState::Header(GzipHeader::default()), false),
-            ContentCoding::Deflate => (DecoderState::Zlib, true),
+        let stream = match coding {
+            ContentCoding::Gzip => StreamDecoder::Inflate(InflateDecoder::gzip()),
+            ContentCoding::Deflate => StreamDecoder::Inflate(InflateDecoder::zlib()),
+            ContentCoding::Brotli => StreamDecoder::Brotli(BrotliDecoder::default()),
+            ContentCoding::Zstandard => StreamDecoder::Zstandard(ZstandardDecoder::default()),
         };
         Self {
-            state,
-            inflate: Decompress::new(zlib),
-            crc: Crc::new(),
+            stream,
             consumed: 0,
             produced: 0,
-            members: 1,
         }
     }
 
@@ -116,10 +116,7 @@ impl BodyDecoder {
     ///
     /// When `written` is less than the output's length, all of the input was used.
     pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
-        let mut progress = DecodeProgress {
-            read: 0,
-            written: 0,
-        };
+        let mut progress = DecodeProgress::default();
         loop {
             let rest = input.get(progress.read..).unwrap_or_default();
             let unfilled = output.get_mut(progress.written..).unwrap_or_default();
@@ -136,12 +133,7 @@ impl BodyDecoder {
                 return Ok(progress);
             }
             // With input and room left, a step that does nothing would repeat forever.
-            if moved
-                == (DecodeProgress {
-                    read: 0,
-                    written: 0,
-                })
-            {
+            if moved == DecodeProgress::default() {
                 return if progress.read == input.len() {
                     Ok(progress)
                 } else {
@@ -153,79 +145,26 @@ impl BodyDecoder {
 
     /// Checks that the stream ended where it may end. An empty body is an empty file (B-9).
     pub fn finish(&self) -> Result<(), DecodeError> {
-        match self.state {
-            DecoderState::Between | DecoderState::Done => Ok(()),
-            _ if self.consumed == 0 => Ok(()),
-            DecoderState::Header(_)
-            | DecoderState::Member
-            | DecoderState::Trailer(_)
-            | DecoderState::Zlib => Err(DecodeError::Truncated),
+        let is_complete = match &self.stream {
+            StreamDecoder::Inflate(decoder) => decoder.is_complete(),
+            StreamDecoder::Brotli(decoder) => decoder.is_complete(),
+            StreamDecoder::Zstandard(decoder) => decoder.is_complete(),
+        };
+        if is_complete || self.consumed == 0 {
+            Ok(())
+        } else {
+            Err(DecodeError::Truncated)
         }
     }
 
     /// Advances within one state; the caller repeats it.
     fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
-        let used = |read| Ok(DecodeProgress { read, written: 0 });
-        match &mut self.state {
-            DecoderState::Header(header) => {
-                let (read, complete) = header.read(input)?;
-                if complete {
-                    self.state = DecoderState::Member;
-                }
-                used(read)
-            }
-            DecoderState::Member | DecoderState::Zlib => self.inflate(input, output),
-            DecoderState::Trailer(trailer) => {
-                let (read, complete) = trailer.read(input);
-                if complete {
-                    trailer.check(&self.crc)?;
-                    self.crc.reset();
-                    // Raw deflate, without zlib header: the gzip framing is read here.
-                    self.inflate.reset(false);
-                    self.state = DecoderState::Between;
-                }
-                used(read)
-            }
-            DecoderState::Between | DecoderState::Done if input.is_empty() => used(0),
-            DecoderState::Between if self.members >= MAX_MEMBERS => Err(DecodeError::Members),
-            DecoderState::Between => {
-                // Each member costs a reset of the decoder, however few bytes it has.
-                self.members += 1;
-                self.state = DecoderState::Header(GzipHeader::default());
-                self.advance(input, output)
-            }
-            DecoderState::Done => Err(DecodeError::TrailingBytes),
+        match &mut self.stream {
+            StreamDecoder::Inflate(decoder) => decoder.advance(input, output),
+            StreamDecoder::Brotli(decoder) => decoder.advance(input, output),
+            StreamDecoder::Zstandard(decoder) => decoder.advance(input, output),
         }
     }
-
-    fn inflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
-        let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
-        let status = self
-            .inflate
-            .decompress(input, output, FlushDecompress::None)
-            .map_err(|_| DecodeError::Corrupt)?;
-        let read = byte_delta(before_in, self.inflate.total_in());
-        let written = byte_delta(before_out, self.inflate.total_out());
-        // A zlib stream has a checksum of its own, which the inflater checks.
-        if matches!(self.state, DecoderState::Member) {
-            self.crc.update(output.get(..written).unwrap_or_default());
-        }
-        if status == Status::StreamEnd {
-            self.state = match self.state {
-                DecoderState::Member => DecoderState::Trailer(GzipTrailer::default()),
-                _ => DecoderState::Done,
-            };
-            // The move may have been empty; the next state must still be entered.
-            if read == 0 && written == 0 {
-                return self.advance(input, output);
-            }
-        }
-        Ok(DecodeProgress { read, written })
-    }
-}
-
-fn byte_delta(before: u64, after: u64) -> usize {
-    usize::try_from(after.saturating_sub(before)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

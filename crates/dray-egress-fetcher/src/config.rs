@@ -57,8 +57,9 @@ pub struct Config {
     pub ipv6: bool,
     /// Tries IPv6 addresses before IPv4 ones.
     pub ipv6_first: bool,
-    /// DNS servers as addresses with an optional port; absent uses the `nameserver` lines of `/etc/resolv.conf`.
-    /// No other fallback exists.
+    /// DNS servers: addresses with an optional port, or, all of them encrypted, `tls://ADDRESS#NAME` (DNS over TLS) and
+    /// `https://ADDRESS/PATH#NAME` (DNS over HTTPS), where the certificate must have the name, without one the address.
+    /// Absent uses the `nameserver` lines of `/etc/resolv.conf`. No other fallback exists.
     pub dns_servers: Option<Vec<String>>,
     /// NAT64 prefixes that are in use here (RFC 6052); addresses inside are judged by the IPv4 address they carry.
     pub nat64_prefixes: Vec<String>,

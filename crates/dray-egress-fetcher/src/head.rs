@@ -232,6 +232,8 @@ fn content_coding(headers: &HeaderMap) -> Result<Option<ContentCoding>, Code> {
         (None, _) | (Some(b"identity"), None) => Ok(None),
         (Some(b"gzip" | b"x-gzip"), None) => Ok(Some(ContentCoding::Gzip)),
         (Some(b"deflate"), None) => Ok(Some(ContentCoding::Deflate)),
+        (Some(b"br"), None) => Ok(Some(ContentCoding::Brotli)),
+        (Some(b"zstd"), None) => Ok(Some(ContentCoding::Zstandard)),
         _ => Err(Code::UnsupportedEncoding),
     }
 }

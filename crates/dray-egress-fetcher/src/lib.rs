@@ -38,7 +38,7 @@
 //! use dray_egress_fetcher::resolve::parse_servers;
 //!
 //! let servers = parse_servers(["192.0.2.53", "[2001:db8::53]:5353"]).unwrap();
-//! assert_eq!(servers[0].port(), 53);
+//! assert_eq!(servers[0].address().port(), 53);
 //!
 //! // A body that is not what its coding says is an error, never a shorter file.
 //! let mut decoder = BodyDecoder::new(ContentCoding::Gzip);

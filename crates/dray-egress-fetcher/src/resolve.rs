@@ -6,11 +6,16 @@
 use dray_guard::{CanonicalName, Code, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;
 
+mod encrypted;
 mod hickory;
+mod https;
+mod name_server;
 mod question;
 mod servers;
+mod stream;
 
 pub use hickory::HickoryResolver;
+pub use name_server::NameServer;
 pub use servers::{ServersError, name_servers, parse_servers, system_name_servers};
 
 /// Asks DNS. The product uses [`HickoryResolver`]; tests and the demo inject their own.

@@ -17,7 +17,7 @@ use crate::config::{
     CacheSettings, CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
 };
 use crate::credential::CredentialStore;
-use crate::dial::{Dialer, TcpDialer, UpstreamProxyDialer};
+use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
@@ -26,18 +26,19 @@ use crate::policy_files::PolicyWatcher;
 use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
-use crate::resolve::{HickoryResolver, NoResolver, system_name_servers};
+use crate::resolve::NoResolver;
 use crate::response_cache::{CACHE_BUCKET, CacheStore};
 use crate::staging::{StagedFile, StagingArea};
-use crate::tls::TlsClient;
 
 mod explain;
+mod network;
 mod purge;
 mod questions;
 mod surroundings;
 mod wire;
 
 pub(crate) use explain::step_name;
+use network::{network_access, tls_client};
 use surroundings::OwnAddresses;
 use wire::{explain_job, fetch_job, fetch_reply};
 
@@ -74,26 +75,7 @@ impl Service for EgressFetcher {
             };
             return Self::assemble(&config, compiled, cx, network, Vec::new()).await;
         }
-        let servers = match &compiled.servers {
-            Some(servers) => servers.clone(),
-            None => system_name_servers()
-                .map_err(|error| StartError::with_source("no DNS server is configured", error))?,
-        };
-        let resolver = HickoryResolver::new(&servers, compiled.settings.dns)
-            .map_err(|error| StartError::with_source("could not build the resolver", error))?;
-        let dialer: Arc<dyn Dialer> = match &compiled.upstream_proxy {
-            Some(settings) => {
-                let tls = tls_client(&config).await?;
-                Arc::new(UpstreamProxyDialer::new(settings.clone(), tls))
-            }
-            None => Arc::new(TcpDialer),
-        };
-        let network = NetworkAccess {
-            resolver: Arc::new(resolver),
-            dialer,
-        };
-        // The servers themselves must never be fetched from (8.4).
-        let addresses = servers.iter().map(std::net::SocketAddr::ip).collect();
+        let (network, addresses) = network_access(&config, &compiled).await?;
         Self::assemble(&config, compiled, cx, network, addresses).await
     }
 
@@ -357,18 +339,6 @@ fn credentials_of(config: &Config) -> CredentialStore {
             .filter_map(CredentialConfig::credential)
             .collect(),
     )
-}
-
-/// The client of TLS, with the configured trust anchors.
-async fn tls_client(config: &Config) -> Result<TlsClient, StartError> {
-    let bundle = match &config.ca_bundle {
-        Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
-            StartError::with_source(format!("could not read the CA bundle {file}"), error)
-        })?),
-        None => None,
-    };
-    TlsClient::new(bundle.as_deref())
-        .map_err(|error| StartError::with_source("could not set up TLS", error))
 }
 
 /// Reads the policy files and begins to watch them.

@@ -72,8 +72,15 @@ impl TlsError {
 }
 
 impl TlsClient {
-    /// Trusts the built-in web roots, and the certificates of `bundle` (PEM text) in addition.
+    /// Trusts the built-in web roots, and the certificates of `bundle` (PEM text) in addition. The protocol inside is
+    /// HTTP/1.1.
     pub fn new(bundle: Option<&str>) -> Result<Self, TlsError> {
+        // HTTP/2 would bring connection coalescing, HPACK and its attacks (T-4).
+        Self::for_protocol(bundle, b"http/1.1")
+    }
+
+    /// As [`Self::new`] for another protocol, by its name in ALPN.
+    pub(crate) fn for_protocol(bundle: Option<&str>, protocol: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore {
             roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
         };
@@ -91,8 +98,7 @@ impl TlsClient {
             .map_err(TlsError::Config)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        // HTTP/2 would bring connection coalescing, HPACK and its attacks (T-4).
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         // A resumed session would connect two fetches that may have different policies.
         config.resumption = Resumption::disabled();
         config.enable_early_data = false;

@@ -1,4 +1,5 @@
-//! A scripted DNS server on UDP and TCP: it responds as a test configures, correctly or not, and records the queries.
+//! A scripted DNS server on UDP and TCP, over TLS or over HTTPS: it responds as a test configures, correctly or not, and
+//! records the queries.
 //!
 //! It sends one response per query, without recursion or zone logic.
 
@@ -6,15 +7,21 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hickory_proto::op::{Message, MessageType, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+mod encrypted;
+
+use encrypted::EncryptedProtocol;
 
 /// The response to a question.
 #[derive(Clone, Debug)]
@@ -39,6 +46,10 @@ pub enum DnsReply {
     TruncatedThenWrong(Vec<(String, RData)>),
     /// A datagram with the wrong id and the first records, then the right one with the second records.
     SpoofedFirst(Vec<(String, RData)>, Vec<(String, RData)>),
+    /// Over UDP the first records, with the letters of the question in lower case; over TCP the second records.
+    LowerCase(Vec<(String, RData)>, Vec<(String, RData)>),
+    /// Over HTTPS this status, media type and body; over other transports no response.
+    Http(u16, &'static str, Vec<u8>),
 }
 
 /// An address record for `owner`.
@@ -61,6 +72,8 @@ pub fn alias_record(owner: &str, target: &str) -> (String, RData) {
 pub struct DnsQuestion {
     /// Name, lower-case, with its root dot.
     pub name: String,
+    /// The name as it was spelled.
+    pub spelling: String,
     /// Record type that was requested.
     pub kind: RecordType,
     /// Whether it was sent over TCP.
@@ -75,6 +88,8 @@ pub struct DnsQuestion {
 struct DnsZone {
     replies: Mutex<HashMap<(String, RecordType), DnsReply>>,
     questions: Mutex<Vec<DnsQuestion>>,
+    /// Encrypted connections so far.
+    connections: AtomicUsize,
 }
 
 /// The scripted server. Ends when it is dropped.
@@ -82,6 +97,8 @@ struct DnsZone {
 pub struct FakeDnsServer {
     address: SocketAddr,
     zone: Arc<DnsZone>,
+    /// Counts the requests to close all encrypted connections.
+    closed: watch::Sender<u64>,
     _tasks: JoinSet<()>,
 }
 
@@ -97,8 +114,54 @@ impl FakeDnsServer {
         Ok(Self {
             address,
             zone,
+            closed: watch::Sender::new(0),
             _tasks: tasks,
         })
+    }
+
+    /// Listens on one free loopback port for DNS over TLS.
+    pub async fn start_tls(acceptor: TlsAcceptor) -> io::Result<Self> {
+        Self::start_encrypted(acceptor, EncryptedProtocol::Stream).await
+    }
+
+    /// Listens on one free loopback port for DNS over HTTPS, with HTTP/2, on every path.
+    pub async fn start_https(acceptor: TlsAcceptor) -> io::Result<Self> {
+        Self::start_encrypted(acceptor, EncryptedProtocol::Http2).await
+    }
+
+    async fn start_encrypted(
+        acceptor: TlsAcceptor,
+        protocol: EncryptedProtocol,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let zone = Arc::new(DnsZone::default());
+        let closed = watch::Sender::new(0);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(encrypted::serve(
+            listener,
+            acceptor,
+            protocol,
+            Arc::clone(&zone),
+            closed.clone(),
+        ));
+        Ok(Self {
+            address,
+            zone,
+            closed,
+            _tasks: tasks,
+        })
+    }
+
+    /// Encrypted connections so far.
+    pub fn connections(&self) -> usize {
+        // No other data depends on the counter.
+        self.zone.connections.load(Ordering::Relaxed)
+    }
+
+    /// Closes all encrypted connections that exist now.
+    pub fn close_connections(&self) {
+        self.closed.send_modify(|count| *count += 1);
     }
 
     /// Address on loopback, the same port for UDP and TCP.
@@ -192,7 +255,11 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<DnsZone>) {
     }
 }
 
-async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &DnsZone) -> io::Result<()> {
+async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    from: SocketAddr,
+    zone: &DnsZone,
+) -> io::Result<()> {
     loop {
         // DNS over TCP puts the length before each message (RFC 1035, 4.2.2).
         let length = stream.read_u16().await?;
@@ -202,6 +269,7 @@ async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &DnsZone) -
             let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
             stream.write_u16(length).await?;
             stream.write_all(&answer).await?;
+            stream.flush().await?;
         }
     }
 }
@@ -224,6 +292,7 @@ impl DnsZone {
         let key = (query.name().to_lowercase().to_string(), query.query_type());
         lock_mutex(&self.questions).push(DnsQuestion {
             name: key.0.clone(),
+            spelling: query.name().to_ascii(),
             kind: key.1,
             tcp,
             from,
@@ -244,7 +313,14 @@ impl DnsReply {
     fn into_packets(self, question: &Message, query: &Query, tcp: bool) -> Vec<Vec<u8>> {
         let response = |code, records| response_message(question, query, code, records);
         let messages = match self {
-            Self::Silence => Vec::new(),
+            Self::Silence | Self::Http(..) => Vec::new(),
+            Self::LowerCase(changed, _) if !tcp => {
+                let name = query.name().to_lowercase();
+                let other = Query::query(name, query.query_type());
+                let code = ResponseCode::NoError;
+                vec![response_message(question, &other, code, changed)]
+            }
+            Self::LowerCase(_, records) => vec![response(ResponseCode::NoError, records)],
             Self::Garbage => return vec![garbage_message(question.id)],
             Self::CodeWithRecords(code, records) => vec![response(code, records)],
             Self::Code(code) => vec![response(code, Vec::new())],

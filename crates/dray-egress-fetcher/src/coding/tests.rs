@@ -7,6 +7,17 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 
 use super::*;
 
+mod brotli;
+mod zstandard;
+
+/// The bytes of a hexadecimal text.
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(content).unwrap();
@@ -88,6 +99,8 @@ fn b_4_gzip_and_zlib_are_decoded_for_every_split_of_the_input() {
 fn b_9_an_empty_body_is_an_empty_file_in_every_coding() {
     check(ContentCoding::Gzip, b"", Ok(b""));
     check(ContentCoding::Deflate, b"", Ok(b""));
+    check(ContentCoding::Brotli, b"", Ok(b""));
+    check(ContentCoding::Zstandard, b"", Ok(b""));
 }
 
 #[test]

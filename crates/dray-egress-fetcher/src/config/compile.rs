@@ -2,7 +2,7 @@
 //! together.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{
 use crate::dial::UpstreamProxySettings;
 use crate::fetch::FetchLimits;
 use crate::limits::AdmissionLimits;
-use crate::resolve::parse_servers;
+use crate::resolve::{NameServer, parse_servers};
 
 /// Longest total time that an operator may configure (egress-security 14).
 const TOTAL_CEILING: Period = Period::secs(300);
@@ -39,7 +39,7 @@ pub struct CompiledConfig {
     /// How many fetches and connections run or wait concurrently.
     pub sizes: AdmissionLimits,
     /// Configured DNS servers; `None` for those of the system's file.
-    pub servers: Option<Vec<SocketAddr>>,
+    pub servers: Option<Vec<NameServer>>,
     /// Protected host names that must be looked up.
     pub protected_hosts: Vec<String>,
     /// The file of audit events; `None` without one.
@@ -206,7 +206,7 @@ impl Config {
             .partition(is_network)
     }
 
-    fn servers(&self, checks: &mut ProblemCollector) -> Option<Vec<SocketAddr>> {
+    fn servers(&self, checks: &mut ProblemCollector) -> Option<Vec<NameServer>> {
         let items = self.dns_servers.as_ref()?;
         if items.is_empty() {
             checks.0.push(ConfigProblem::new(

@@ -182,7 +182,19 @@ fn u_9_ports_are_a_list_or_any_and_never_bad() {
 fn section_20_networks_and_servers_are_checked() {
     let config = accepts("DNS_SERVERS", "192.0.2.53, 192.0.2.54:5353");
     assert_eq!(config.compile().unwrap().servers.unwrap().len(), 2);
-    refuses("DNS_SERVERS", &["dns.example.org", "192.0.2.53,,", "[]"]);
+    let encrypted = "tls://9.9.9.9#dns.quad9.net, https://1.1.1.1/dns-query#cloudflare-dns.com";
+    let config = accepts("DNS_SERVERS", encrypted);
+    assert_eq!(config.compile().unwrap().servers.unwrap().len(), 2);
+    refuses(
+        "DNS_SERVERS",
+        &[
+            "dns.example.org",
+            "192.0.2.53,,",
+            "[]",
+            "tls://dns.quad9.net",
+            "192.0.2.53, tls://9.9.9.9#dns.quad9.net",
+        ],
+    );
     assert_eq!(
         accepts("NAT64_PREFIXES", "64:ff9b::/96")
             .nat64_prefixes

@@ -212,9 +212,18 @@ fn b_4_one_known_coding_or_none() {
         coding(&[("content-encoding", b"deflate,")]),
         Ok(Some(ContentCoding::Deflate))
     );
+    assert_eq!(
+        coding(&[("content-encoding", b"BR")]),
+        Ok(Some(ContentCoding::Brotli))
+    );
+    assert_eq!(
+        coding(&[("content-encoding", b" zstd ")]),
+        Ok(Some(ContentCoding::Zstandard))
+    );
     for wrong in [
-        "br",
-        "zstd",
+        "dcb",
+        "dcz",
+        "br, zstd",
         "compress",
         "gzip, gzip",
         "identity, gzip",

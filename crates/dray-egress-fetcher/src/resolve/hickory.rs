@@ -17,8 +17,9 @@ use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
 use hickory_resolver::proto::rr::{DNSClass, Name, RData, RecordType};
 use tokio::time::{Instant, sleep_until};
 
-use super::question::{exchange_tcp, exchange_udp};
-use super::{DnsError, Resolver};
+use super::encrypted::EncryptedServer;
+use super::question::exchange_plain;
+use super::{DnsError, NameServer, Resolver};
 
 /// Time after which one more server is asked, beside those that have not answered.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
@@ -26,10 +27,10 @@ const HEDGE_DELAY: Duration = Duration::from_millis(400);
 /// (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
 
-/// Resolves over UDP and TCP with the servers that it was given, and no others.
+/// Resolves with the servers that it was given, and no others: over UDP and TCP, TLS or HTTPS.
 #[derive(Debug)]
 pub struct HickoryResolver {
-    servers: Vec<SocketAddr>,
+    servers: Vec<ServerHandle>,
     /// Index of the server that answered last.
     preferred: AtomicUsize,
     /// Longest time for one family with its CNAME steps.
@@ -38,12 +39,36 @@ pub struct HickoryResolver {
 
 impl HickoryResolver {
     /// A resolver that asks these servers, at least one, and gives up shortly before `phase` is over.
-    pub fn new(servers: &[SocketAddr], phase: Duration) -> Result<Self, DnsError> {
+    ///
+    /// # Errors
+    ///
+    /// No server, or one that cannot be used as configured.
+    pub fn new<S: Clone + Into<NameServer>>(
+        servers: &[S],
+        phase: Duration,
+    ) -> Result<Self, DnsError> {
+        Self::with_trust(servers, phase, None)
+    }
+
+    /// As [`Self::new`], with further trust anchors (PEM text) for the certificates of encrypted servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`], and for a bundle without certificates.
+    pub fn with_trust<S: Clone + Into<NameServer>>(
+        servers: &[S],
+        phase: Duration,
+        bundle: Option<&str>,
+    ) -> Result<Self, DnsError> {
         if servers.is_empty() {
             return Err(DnsError::Failure("no DNS server is configured".to_owned()));
         }
+        let servers = servers
+            .iter()
+            .map(|server| ServerHandle::new(&server.clone().into(), bundle))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
-            servers: servers.to_vec(),
+            servers,
             preferred: AtomicUsize::new(0),
             family_timeout: phase.saturating_sub(MAX_MARGIN.min(phase / 10)),
         })
@@ -104,7 +129,7 @@ impl HickoryResolver {
                 () = sleep_until(next_at), if left > 0 => {
                     left -= 1;
                     queries.extend(waiting.next().map(async |(index, server)| {
-                        (index, ask_one(*server, name, kind).await)
+                        (index, ask_one(server, name, kind).await)
                     }));
                     next_at = Instant::now() + HEDGE_DELAY;
                 }
@@ -114,25 +139,42 @@ impl HickoryResolver {
     }
 }
 
+/// One configured server.
+#[derive(Debug)]
+enum ServerHandle {
+    Plain(SocketAddr),
+    Encrypted(Box<EncryptedServer>),
+}
+
+impl ServerHandle {
+    fn new(server: &NameServer, bundle: Option<&str>) -> Result<Self, DnsError> {
+        let encrypted = EncryptedServer::new(server, bundle)
+            .map_err(|error| DnsError::Failure(format!("{server}: {error}")))?;
+        Ok(match encrypted {
+            Some(encrypted) => Self::Encrypted(Box::new(encrypted)),
+            None => Self::Plain(server.address()),
+        })
+    }
+}
+
 /// Asks one server one question. An answer counts only when it is complete, of class IN, and for this question.
 async fn ask_one(
-    server: SocketAddr,
+    server: &ServerHandle,
     name: &Name,
     kind: RecordType,
 ) -> Result<DnsResponse, DnsError> {
     let query = Query::query(name.clone(), kind);
-    let mut response = exchange_udp(server, query.clone()).await?;
-    // All addresses have to be known, since one blocked address refuses the whole answer (D-4).
-    if response.truncation {
-        response = exchange_tcp(server, query.clone()).await?;
-    }
+    let response = match server {
+        ServerHandle::Plain(address) => exchange_plain(*address, query.clone()).await?,
+        ServerHandle::Encrypted(server) => server.exchange(query.clone()).await?,
+    };
     let failed = |what: &str| Err(DnsError::Failure(what.to_owned()));
-    // D-10. The UDP client drops such answers itself; over TCP nothing else compares the question.
+    // D-10. The UDP client drops such answers itself; over other transports nothing else compares the question.
     if response.queries.as_slice() != [query] {
         return failed("a response to another query");
     }
     if response.truncation {
-        return failed("a truncated response over TCP");
+        return failed("a truncated response over a stream");
     }
     let mut records = response.answers.iter();
     if records.any(|record| record.dns_class != DNSClass::IN) {

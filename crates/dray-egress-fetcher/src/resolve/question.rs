@@ -25,26 +25,47 @@ const MAX_UDP_SENDS: u8 = 8;
 /// Longest wait of the UDP client; the resolver has a deadline of its own, which is always earlier.
 const MAX_UDP_TIME: Duration = Duration::from_mins(5);
 
-fn dns_request(query: Query) -> DnsRequest {
+/// A request for a response of any size that the transport can carry, with the name as it is.
+pub(super) fn dns_request(query: Query) -> DnsRequest {
+    DnsRequest::from_query(query, request_options())
+}
+
+fn request_options() -> DnsRequestOptions {
     let mut options = DnsRequestOptions::default();
     options.use_edns = true;
     options.edns_payload_len = MAX_UDP_PAYLOAD_BYTES;
     options.retry_interval = REPEAT_INTERVAL;
-    DnsRequest::from_query(query, options)
+    options
 }
 
-/// Asks over UDP, from a random port each time, until an answer comes. Datagrams of other senders, with another id or
-/// for another question are dropped. It has no deadline of its own; the caller sets one.
-pub(super) async fn exchange_udp(
+/// Asks over UDP, and over TCP when the response was truncated or changed the case of the name. It has no deadline of
+/// its own; the caller sets one.
+pub(super) async fn exchange_plain(
     server: SocketAddr,
     query: Query,
 ) -> Result<DnsResponse, DnsError> {
+    match exchange_udp(server, query.clone()).await? {
+        // All addresses have to be known, since one blocked address refuses the whole answer (D-4).
+        Some(response) if !response.truncation => Ok(response),
+        Some(_) | None => exchange_tcp(server, query).await,
+    }
+}
+
+/// Asks over UDP, from a random port and with random case of the letters each time, until an answer comes. Datagrams of
+/// other senders, with another id or for another question are dropped. Returns `None` when the answer does not repeat
+/// the case: it may be forged, or of a server that changes the case.
+async fn exchange_udp(server: SocketAddr, query: Query) -> Result<Option<DnsResponse>, DnsError> {
+    let mut options = request_options();
+    // Each letter is one more bit that a forged response must guess, beside id and port ("0x20").
+    options.case_randomization = true;
+    let request = DnsRequest::from_query(query, options);
     let mut stream = UdpClientStream::builder(server, TokioRuntimeProvider::default())
         .with_timeout(Some(MAX_UDP_TIME))
         .with_max_retries(MAX_UDP_SENDS)
         .build();
-    match stream.send_message(dns_request(query)).next().await {
-        Some(Ok(response)) => Ok(response),
+    match stream.send_message(request).next().await {
+        Some(Ok(response)) => Ok(Some(response)),
+        Some(Err(NetError::QueryCaseMismatch)) => Ok(None),
         Some(Err(NetError::Timeout)) => Err(DnsError::Timeout),
         Some(Err(error)) => Err(DnsError::Failure(error.to_string())),
         None => Err(DnsError::Failure("no answer".to_owned())),
@@ -53,10 +74,7 @@ pub(super) async fn exchange_udp(
 
 /// Asks over TCP: one connection, one question. A message has at most 64 KiB. It has no deadline of its own; the
 /// caller sets one.
-pub(super) async fn exchange_tcp(
-    server: SocketAddr,
-    query: Query,
-) -> Result<DnsResponse, DnsError> {
+async fn exchange_tcp(server: SocketAddr, query: Query) -> Result<DnsResponse, DnsError> {
     let request = dns_request(query);
     let packet = request
         .to_vec()

@@ -6,6 +6,8 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 
+use super::name_server::NameServer;
+
 const DNS_PORT: u16 = 53;
 
 /// No DNS server could be found.
@@ -25,26 +27,50 @@ pub enum ServersError {
     None(String),
     /// An item of the configuration is not a server.
     #[error(
-        "`{0}` is not a DNS server; write an address, or an address with a port such as 192.0.2.1:53"
+        "`{0}` is not a DNS server; write an address, an address with a port such as 192.0.2.1:53, \
+         tls://192.0.2.1#dns.example or https://192.0.2.1/dns-query#dns.example"
     )]
     Invalid(String),
+    /// Encrypted and plain servers are configured together.
+    #[error(
+        "encrypted and plain DNS servers cannot be used together: a slow encrypted server would send names in clear text \
+         to a plain one"
+    )]
+    Mixed,
 }
 
-/// Reads `address` or `address:port` items. IPv6 addresses with a port need brackets; link-local ones need a zone, as
-/// `fe80::1%eth0`.
+/// Reads DNS servers: `address` or `address:port` for plain DNS, `tls://address#name` for DNS over TLS, and
+/// `https://address/path#name` for DNS over HTTPS. IPv6 addresses with a port need brackets; link-local ones of plain DNS
+/// need a zone, as `fe80::1%eth0`.
+///
+/// # Errors
+///
+/// An item that is not a server, or encrypted and plain servers together.
 pub fn parse_servers<'a>(
     items: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<SocketAddr>, ServersError> {
-    items
+) -> Result<Vec<NameServer>, ServersError> {
+    let servers: Vec<NameServer> = items
         .into_iter()
         .map(|item| {
             let item = item.trim();
-            parse_server_address(item)
-                .or_else(|| address_with_port(item))
-                .filter(|server| server.port() != 0)
+            parse_server(item)
+                .filter(|server| server.address().port() != 0)
                 .ok_or_else(|| ServersError::Invalid(item.to_owned()))
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    let encrypted = servers.iter().filter(|server| server.is_encrypted());
+    match encrypted.count() {
+        count if count == 0 || count == servers.len() => Ok(servers),
+        _ => Err(ServersError::Mixed),
+    }
+}
+
+fn parse_server(item: &str) -> Option<NameServer> {
+    if item.contains("://") {
+        return NameServer::parse_encrypted(item);
+    }
+    let address = parse_server_address(item).or_else(|| address_with_port(item))?;
+    Some(address.into())
 }
 
 /// An address without a port, and the port of DNS.

@@ -13,6 +13,7 @@ use hickory_resolver::proto::rr::RecordType;
 use super::*;
 
 mod bounds;
+mod encrypted;
 mod servers;
 
 const HOST_NAME: &str = "files.example.org";
@@ -193,6 +194,34 @@ async fn d_10_answers_to_other_questions_are_dropped() {
         DnsReply::TruncatedThenWrong(evil()),
     );
     check(&server, Err("failure")).await;
+}
+
+#[tokio::test]
+async fn d_10_letters_of_names_have_random_case_over_udp() {
+    let server = FakeDnsServer::start().await.unwrap();
+    server.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    for _ in 0..4 {
+        check(&server, Ok(&["8.8.8.8"])).await;
+    }
+    let questions = server.questions();
+    assert!(questions.iter().all(|question| !question.tcp));
+    let spellings: HashSet<_> = questions
+        .iter()
+        .map(|question| question.spelling.clone())
+        .collect();
+    // 15 letters have 32,768 spellings.
+    assert!(spellings.len() >= 4, "{spellings:?}");
+}
+
+#[tokio::test]
+async fn d_10_a_response_with_other_case_is_not_valid_and_tcp_decides() {
+    let server = FakeDnsServer::start().await.unwrap();
+    let evil = vec![address_record(HOST_NAME, ip("10.0.0.1"))];
+    let good = vec![address_record(HOST_NAME, ip("8.8.8.8"))];
+    server.set(HOST_NAME, RecordType::A, DnsReply::LowerCase(evil, good));
+    check(&server, Ok(&["8.8.8.8"])).await;
+    let questions = server.questions();
+    assert!(questions.iter().any(|question| question.tcp));
 }
 
 #[tokio::test]
@@ -386,6 +415,7 @@ fn d_2_servers_come_from_the_configuration_or_the_nameserver_lines() {
         "[2001:db8::1]:54",
     ])
     .unwrap();
+    let parsed: Vec<SocketAddr> = parsed.iter().map(NameServer::address).collect();
     let expected: Vec<SocketAddr> = [
         "192.0.2.1:53",
         "192.0.2.2:5353",
@@ -427,5 +457,5 @@ fn d_2_there_is_no_fallback_resolver() {
         name_servers(Path::new("/nonexistent/resolv.conf")),
         Err(ServersError::Unreadable { .. })
     ));
-    assert!(HickoryResolver::new(&[], DNS_TIMEOUT).is_err());
+    assert!(HickoryResolver::new::<NameServer>(&[], DNS_TIMEOUT).is_err());
 }

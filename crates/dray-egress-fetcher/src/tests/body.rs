@@ -140,6 +140,75 @@ async fn b_7_the_result_has_size_digest_types_and_final_url() {
     assert!(fetched.length_verified);
 }
 
+/// `content` as the reference encoders of Node 20 and zstd 1.5.4 compress it.
+const CODED_CONTENT: [(&str, &[u8]); 2] = [
+    ("br", b"\x1b\x06\x00\xf8\x25\x00\xa2\x90\xa8\x00"),
+    (
+        "zstd",
+        b"\x28\xb5\x2f\xfd\x04\x58\x39\x00\x00content\xfc\xa9\xc5\x31",
+    ),
+];
+
+#[tokio::test(start_paused = true)]
+async fn b_4_br_and_zstd_are_undone_and_named_in_the_record() {
+    for (coding, wire) in CODED_CONTENT {
+        let fixture = FetcherFixture::default();
+        let fields = [("Content-Encoding", coding)];
+        let script = ResponseScript::with_fields(&fields, wire);
+        fixture.fake_network.serve(PUBLIC_ADDRESS, script);
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.body, b"content", "{coding}");
+        let fetched = outcome.result.unwrap();
+        assert_eq!(fetched.coding, coding);
+        assert_eq!(fetched.wire_size, wire.len() as u64);
+        assert_eq!(fetched.stored.sha256, Sha256Digest::of(b"content"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_5_a_br_or_zstd_body_with_a_whole_http_length_must_be_whole_itself() {
+    for (coding, wire) in CODED_CONTENT {
+        let fields = [("Content-Encoding", coding)];
+        let cut = &wire[..wire.len() - 1];
+        let padded = [wire, b"\0"].concat();
+        for body in [cut, padded.as_slice()] {
+            let fixture = FetcherFixture::default();
+            let script = ResponseScript::with_fields(&fields, body);
+            fixture.fake_network.serve(PUBLIC_ADDRESS, script);
+            let outcome = fixture.fetch("http://files.example.org/").await;
+            assert_eq!(outcome.end(), ("decode_error", "body"), "{coding}");
+        }
+    }
+}
+
+/// A zstd frame of `blocks` blocks, each of which is one byte repeated 131,072 times.
+fn zstandard_zeros(blocks: usize) -> Vec<u8> {
+    // The first three bytes of each block are its header, least significant first: size, type 1, not the last.
+    let block = [0x02, 0x00, 0x10, 0x00];
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
+    frame.extend(block.repeat(blocks - 1));
+    frame.extend([0x03, 0x00, 0x10, 0x00]);
+    frame
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_5_the_size_limit_holds_for_what_a_zstd_body_expands_to() {
+    for (blocks, expected) in [(1, "ok"), (2, "too_large"), (4096, "decode_error")] {
+        let fixture = FetcherFixture::default();
+        let fields = [("Content-Encoding", "zstd")];
+        let script = ResponseScript::with_fields(&fields, zstandard_zeros(blocks));
+        fixture.fake_network.serve(PUBLIC_ADDRESS, script);
+        let request = crate::fetch::FetchJob {
+            // The largest limit is above what may come out at any ratio, so that the ratio ends it.
+            size_limit: if blocks == 4096 { 64 << 20 } else { 200_000 },
+            ..request("http://files.example.org/")
+        };
+        let outcome = run(&fixture.fetcher(), &request).await;
+        assert_eq!(outcome.code(), expected, "{blocks} blocks");
+        assert!(outcome.record.counts.stored <= 2 << 20);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn b_3_a_close_delimited_cleartext_body_is_flagged() {
     let outcome = check("HTTP/1.1 200 OK\r\n\r\nall of it", "ok").await;
@@ -215,15 +284,17 @@ async fn section_17_every_failure_of_a_response_has_its_code() {
     )
     .await;
     check(
-        "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: compress\r\n\r\nab",
         "unsupported_encoding",
     )
     .await;
-    check(
-        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nab",
-        "decode_error",
-    )
-    .await;
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        check(
+            format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n\r\nab"),
+            "decode_error",
+        )
+        .await;
+    }
     check("", "connection_closed").await;
     check("HTTP/1.1 204 None\r\n\r\n", "ok").await;
 }

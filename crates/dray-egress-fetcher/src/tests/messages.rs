@@ -248,7 +248,7 @@ async fn section_17_response_sentences() {
             "The transfer ended before the file was complete.",
         ),
         (
-            ResponseScript::with_fields(&[("Content-Encoding", "br")], "x"),
+            ResponseScript::with_fields(&[("Content-Encoding", "compress")], "x"),
             "unsupported_encoding",
             "It uses a content encoding that is not supported.",
         ),

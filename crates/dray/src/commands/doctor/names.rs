@@ -1,10 +1,10 @@
 //! Checks of the name servers that the fetcher uses.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use dray_egress_fetcher::resolve::{
-    DnsError, HickoryResolver, Resolver as _, ServersError, parse_servers, system_name_servers,
+    DnsError, HickoryResolver, NameServer, Resolver as _, ServersError, parse_servers,
+    system_name_servers,
 };
 use dray_guard::{CanonicalName, Judge, JudgeConfig};
 
@@ -24,7 +24,14 @@ pub(super) async fn check_name_servers(
     }
     match configured_servers(config.dns_servers.as_deref()) {
         Ok(servers) => {
-            let lookup = servers.iter().map(|server| check_server(*server, limit));
+            let bundle = match &config.ca_bundle {
+                // A file that cannot be read is a finding of the configuration; here it only means no further trust.
+                Some(file) => tokio::fs::read_to_string(file).await.ok(),
+                None => None,
+            };
+            let lookup = servers
+                .iter()
+                .map(|server| check_server(server, bundle.as_deref(), limit));
             futures_util::future::join_all(lookup).await
         }
         Err(error) => vec![Finding::problem(
@@ -35,15 +42,18 @@ pub(super) async fn check_name_servers(
     }
 }
 
-fn configured_servers(named: Option<&[String]>) -> Result<Vec<SocketAddr>, ServersError> {
+fn configured_servers(named: Option<&[String]>) -> Result<Vec<NameServer>, ServersError> {
     match named {
         Some(named) => parse_servers(named.iter().map(String::as_str)),
-        None => system_name_servers(),
+        None => Ok(system_name_servers()?
+            .into_iter()
+            .map(NameServer::from)
+            .collect()),
     }
 }
 
-async fn check_server(server: SocketAddr, limit: Duration) -> Finding {
-    match ask_server(server, limit).await {
+async fn check_server(server: &NameServer, bundle: Option<&str>, limit: Duration) -> Finding {
+    match ask_server(server, bundle, limit).await {
         // "No such name" is a valid response.
         Ok(()) | Err(DnsError::NotFound) => {
             Finding::good("name server", format!("{server} answers"))
@@ -51,7 +61,7 @@ async fn check_server(server: SocketAddr, limit: Duration) -> Finding {
         Err(DnsError::Timeout) => Finding::problem(
             "name server",
             format!("{server} did not answer within {} s", limit.as_secs()),
-            "Check the address and that UDP and TCP port 53 are open to it, or remove it from the list.",
+            "Check the address and that UDP and TCP port 53 (853 for `tls://`, TCP 443 for `https://`) are open to it, or remove it from the list.",
         ),
         Err(DnsError::Failure(reason)) => Finding::warning(
             "name server",
@@ -61,8 +71,12 @@ async fn check_server(server: SocketAddr, limit: Duration) -> Finding {
     }
 }
 
-async fn ask_server(server: SocketAddr, limit: Duration) -> Result<(), DnsError> {
-    let resolver = HickoryResolver::new(&[server], limit)?;
+async fn ask_server(
+    server: &NameServer,
+    bundle: Option<&str>,
+    limit: Duration,
+) -> Result<(), DnsError> {
+    let resolver = HickoryResolver::with_trust(std::slice::from_ref(server), limit, bundle)?;
     let failure = |reason: String| DnsError::Failure(reason);
     let name: CanonicalName = LOCAL_NAME
         .parse()
@@ -74,6 +88,8 @@ async fn ask_server(server: SocketAddr, limit: Duration) -> Result<(), DnsError>
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use tokio::net::UdpSocket;
     use tokio::task::JoinSet;
 

@@ -1,0 +1,63 @@
+//! The network of the running service: the configured resolver and dialer. Tests inject theirs instead.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dray_service::StartError;
+
+use crate::config::{CompiledConfig, Config};
+use crate::dial::{Dialer, TcpDialer, UpstreamProxyDialer};
+use crate::fetch::NetworkAccess;
+use crate::resolve::{HickoryResolver, NameServer, system_name_servers};
+use crate::tls::TlsClient;
+
+/// Resolver and dialer as configured, and the addresses of the DNS servers.
+pub(super) async fn network_access(
+    config: &Config,
+    compiled: &CompiledConfig,
+) -> Result<(NetworkAccess, Vec<IpAddr>), StartError> {
+    let servers: Vec<NameServer> = match &compiled.servers {
+        Some(servers) => servers.clone(),
+        None => system_name_servers()
+            .map_err(|error| StartError::with_source("no DNS server is configured", error))?
+            .into_iter()
+            .map(NameServer::from)
+            .collect(),
+    };
+    let bundle = read_bundle(config).await?;
+    let phase = compiled.settings.dns;
+    let resolver = HickoryResolver::with_trust(&servers, phase, bundle.as_deref())
+        .map_err(|error| StartError::with_source("could not build the resolver", error))?;
+    let dialer: Arc<dyn Dialer> = match &compiled.upstream_proxy {
+        Some(settings) => {
+            let tls = tls_client(config).await?;
+            Arc::new(UpstreamProxyDialer::new(settings.clone(), tls))
+        }
+        None => Arc::new(TcpDialer),
+    };
+    let network = NetworkAccess {
+        resolver: Arc::new(resolver),
+        dialer,
+    };
+    // The servers themselves must never be fetched from (8.4).
+    let addresses = servers.iter().map(|server| server.address().ip()).collect();
+    Ok((network, addresses))
+}
+
+/// The client of TLS, with the configured trust anchors.
+pub(super) async fn tls_client(config: &Config) -> Result<TlsClient, StartError> {
+    let bundle = read_bundle(config).await?;
+    TlsClient::new(bundle.as_deref())
+        .map_err(|error| StartError::with_source("could not set up TLS", error))
+}
+
+/// The text of the operator's trust anchors; `None` without any.
+async fn read_bundle(config: &Config) -> Result<Option<String>, StartError> {
+    let Some(file) = &config.ca_bundle else {
+        return Ok(None);
+    };
+    let bundle = tokio::fs::read_to_string(file).await.map_err(|error| {
+        StartError::with_source(format!("could not read the CA bundle {file}"), error)
+    })?;
+    Ok(Some(bundle))
+}
