@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_answer_is_resolved_as_the_platform_offers() {
+    fn a_lost_response_is_resolved_by_the_platforms_protection() {
         let window = DuplicateProtection::Resend(Duration::from_mins(2));
         let step = sending(1_000);
         assert_eq!(
