@@ -40,7 +40,11 @@ async fn compare_sizes(
         },
         || async {
             // New content each time: an object that exists already would not be written again.
-            let url = format!("{}?{}", BenchFixture::url(size), fixture.server.fresh());
+            let url = format!(
+                "{}?{}",
+                BenchFixture::url(size),
+                fixture.server.unused_query()
+            );
             fixture.fetch(url, size).await
         },
     )

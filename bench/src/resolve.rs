@@ -105,7 +105,7 @@ impl FileOrigin {
 
 async fn resolve_file(fixture: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
     // A fresh number makes a fresh result: one that is stored already would not be written again.
-    let fresh = fixture.server.fresh();
+    let fresh = fixture.server.unused_query();
     let arguments = serde_json::json!({ "n": fresh, "file": source.reference(fresh) }).to_string();
     let request = v1::ResolveRequest {
         arguments: Some(ContentSource::Inline(Bytes::from(arguments)).into()),

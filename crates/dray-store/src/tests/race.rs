@@ -58,7 +58,7 @@ async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
     for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 3);
         proxy.add(
-            FaultRule::new(S3Fault::LostAnswer, |request| {
+            FaultRule::new(S3Fault::LostResponse, |request| {
                 request.method == http::Method::PUT && request.uri.path().contains("/cas/")
             })
             .times(1),
@@ -75,7 +75,7 @@ async fn a_completion_whose_answer_was_lost_is_not_lost() {
     let (store, proxy) = fixture.behind().await;
     let bytes = noise(2 * PART_BYTES + 1, 4);
     proxy.add(
-        FaultRule::new(S3Fault::LostAnswer, |request| {
+        FaultRule::new(S3Fault::LostResponse, |request| {
             request.method == http::Method::POST
                 && request
                     .uri

@@ -112,14 +112,14 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
             .await?;
         reader.read_all(ByteSize::mib(8)).await
     };
-    proxy.add(FaultRule::new(S3Fault::CutAnswer(1 << 20), is_download).times(1));
+    proxy.add(FaultRule::new(S3Fault::CutResponse(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(
         matches!(error, ReadError::Request(RequestError::Unreachable(_))),
         "{error:?}"
     );
     proxy.clear_faults();
-    proxy.add(FaultRule::new(S3Fault::AlterAnswer(1 << 20), is_download).times(1));
+    proxy.add(FaultRule::new(S3Fault::AlterResponse(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(matches!(error, ReadError::Mismatch("digest")), "{error:?}");
     assert_eq!(read().await.unwrap().len(), 3 << 20);
