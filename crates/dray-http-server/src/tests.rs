@@ -126,7 +126,7 @@ async fn the_status_tells_a_long_body_from_one_that_broke_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_moves_may_take_longer_than_the_idle_timeout() {
+async fn a_body_that_makes_progress_may_take_longer_than_the_idle_timeout() {
     let limits = ConnectionLimits {
         body_idle_timeout: Some(Duration::from_secs(10)),
         ..ConnectionLimits::default()
@@ -177,7 +177,7 @@ async fn connections_over_the_limit_wait_until_one_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_idle_connections_and_cuts_requests_off_after_the_drain() {
+async fn a_stop_closes_idle_connections_and_ends_requests_after_the_drain() {
     let limits = ConnectionLimits {
         drain_timeout: Some(Duration::from_secs(5)),
         ..ConnectionLimits::default()

@@ -67,7 +67,7 @@ async fn ask(running: &RunningHost, url: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_in_another_language_finds_calls_and_understands_refusals() {
+async fn a_client_in_another_language_makes_calls_and_reads_faults() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings::embedded(folder.path())
         .set("limits.free_disk_percent", "0")

@@ -58,7 +58,7 @@ async fn answer(incoming: IncomingRequest, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
+async fn a_watched_responder_that_stops_responding_is_replaced_within_a_minute() {
     for alive in [0, 10, 400] {
         let mut fixture = fixture().await;
         let request = v1::FetchRequest::default();
@@ -83,7 +83,7 @@ async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watched_responder_that_lives_is_waited_for() {
+async fn a_watched_call_waits_for_a_responder_that_sends_heartbeats() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let serving = async {
@@ -98,7 +98,7 @@ async fn a_watched_responder_that_lives_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watched_call_gives_up_after_three_that_died() {
+async fn a_watched_call_fails_after_three_responders_that_stopped_responding() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let mut asked = 0;
@@ -119,7 +119,7 @@ async fn a_watched_call_gives_up_after_three_that_died() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_made_once_takes_a_fault_that_may_pass_as_the_answer() {
+async fn a_call_made_once_returns_a_transient_fault_without_a_retry() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     for code in [FaultCode::RateLimited, FaultCode::Unavailable] {
@@ -135,7 +135,7 @@ async fn a_call_made_once_takes_a_fault_that_may_pass_as_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_made_once_goes_to_another_responder_when_one_stops_or_dies() {
+async fn a_call_made_once_is_sent_to_another_responder_if_one_stops_or_fails() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let stopping = Fault::new(FaultCode::Unavailable, "Restarting.")

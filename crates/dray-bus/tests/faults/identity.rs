@@ -15,7 +15,7 @@ async fn enter(options: &NatsOptions) -> Result<Bus, ConnectError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_an_identity_and_another_is_not() {
+async fn a_client_connects_with_its_key_and_not_without_one() {
     let server = NatsServerOptions::default()
         .config(&format!(
             "authorization {{ users: [ {{ nkey: {USER_PUBLIC_KEY}, permissions: {{
@@ -48,7 +48,7 @@ fn tls_server(folder: &std::path::Path) -> NatsServer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_believed_only_with_a_known_certificate() {
+async fn a_server_is_trusted_only_with_a_known_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let server = tls_server(folder.path());
     let known = NatsOptions {

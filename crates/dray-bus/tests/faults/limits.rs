@@ -39,7 +39,7 @@ async fn fill(rig: &FaultRig) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_stream_is_busy_after_a_while_and_takes_work_again_when_there_is_room() {
+async fn a_full_stream_refuses_work_as_busy_and_accepts_it_again_when_there_is_space() {
     let rig = FaultRig::start(nats::NatsServer::start()).await;
     let shrink =
         |bytes: u64| move |topology: &mut dray_bus::Topology| topology.streams[0].max_bytes = bytes;

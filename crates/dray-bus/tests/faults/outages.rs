@@ -84,7 +84,7 @@ async fn the_probe_fails_while_the_server_is_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_is_remembered_over_a_restart_of_the_server() {
+async fn a_message_id_is_deduplicated_after_a_restart_of_the_server() {
     let mut rig = FaultRig::start(NatsServer::start()).await;
     let meta = rig.meta("op");
     let work = v1::ToolCallRequested::default();
@@ -122,7 +122,7 @@ async fn a_reader_of_events_continues_after_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_new_events_misses_none_when_the_server_forgets_it_before_the_first() {
+async fn a_reader_of_new_events_misses_none_when_the_server_loses_its_consumer_before_the_first() {
     let rig = FaultRig::start(NatsServer::start()).await;
     let event = v1::ToolCallResolved::default();
     let before = rig.bus.publish_event(&rig.meta("before"), &event).await;

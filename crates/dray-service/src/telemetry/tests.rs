@@ -146,7 +146,7 @@ fn a_line_of_text_has_trace_and_tenant_and_names_each_field_of_its_spans_once() 
 }
 
 #[test]
-fn a_value_cannot_begin_a_line_of_its_own_or_pass_for_another_field() {
+fn a_value_cannot_begin_a_new_line_or_imitate_another_field() {
     let text = logged(&TelemetrySection::default(), || {
         tracing::info!(path = "a b=c", "first\nINFO forged");
     });

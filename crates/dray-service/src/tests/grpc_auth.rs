@@ -330,7 +330,7 @@ async fn plaintext_on_the_tls_port_is_closed_without_a_response() {
 }
 
 #[tokio::test]
-async fn a_stalled_handshake_is_ended_and_holds_up_no_other_client() {
+async fn a_stalled_handshake_is_ended_and_delays_no_other_client() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[("grpc.handshake_timeout", "500ms")]).await;
     let mut stalled = Vec::new();
@@ -383,7 +383,7 @@ async fn huge_metadata_is_refused_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
-async fn changed_files_are_in_force_without_a_restart() {
+async fn changed_files_are_used_without_a_restart() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;

@@ -33,7 +33,7 @@ const STOP_STAGES: [LifecycleStage; 7] = [
 ];
 
 #[tokio::test]
-async fn stages_come_in_the_documented_order() {
+async fn stages_are_reached_in_the_documented_order() {
     let fixture = TestHost::new(&[]).await;
     assert_eq!(fixture.running.stages(), START_STAGES);
     let probe = fixture.probe.clone();
@@ -235,7 +235,7 @@ impl crate::Service for SecondService {
 }
 
 #[tokio::test]
-async fn two_systems_in_one_process_do_not_know_of_each_other() {
+async fn two_systems_in_one_process_are_independent() {
     let one = TestHost::new(&[("file-resolver.greeting", "one ")]).await;
     let two = TestHost::new(&[("file-resolver.greeting", "two ")]).await;
     assert_eq!(one.call("echo:x").await.unwrap(), "one x");

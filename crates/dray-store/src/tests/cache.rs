@@ -161,7 +161,7 @@ async fn a_claim_with_a_false_size_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_claim_with_an_invalid_slot_is_of_an_unknown_store() {
+async fn a_claim_with_an_invalid_slot_is_refused_as_of_an_unknown_store() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START).await;
     let claim = cache(&store, &tenant("acme"), "abc", "").await;

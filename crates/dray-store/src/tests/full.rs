@@ -6,7 +6,7 @@ use super::{TestStore, noise, tenant};
 use crate::{ArtifactLabel, PART_BYTES, PutError, RequestError};
 
 #[tokio::test]
-async fn a_full_directory_is_reported_and_holds_no_part_of_the_refused_object() {
+async fn a_full_directory_is_reported_and_contains_no_part_of_the_refused_object() {
     let fixture = TestStore::with_capacity(8 << 20).await;
     let acme = tenant("acme");
     let kept = fixture.put(&acme, noise(1 << 20, 1)).await;

@@ -47,7 +47,7 @@ fn copy(bytes: &Bytes, tag: Option<String>) -> LargeCopy<'static> {
 }
 
 #[tokio::test]
-async fn a_copy_in_parts_is_the_object_and_is_made_once() {
+async fn a_copy_in_parts_equals_the_object_and_is_made_once() {
     let fixture = TestStore::new().await;
     let bytes = noise((11 << 20) + 7, 1);
     let tag = put(&fixture, &bytes).await;

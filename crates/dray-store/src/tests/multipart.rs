@@ -117,7 +117,7 @@ async fn parts_of_any_sizes_in_any_order_become_the_object() {
 }
 
 #[tokio::test]
-async fn a_part_that_comes_again_replaces_the_first() {
+async fn a_part_that_is_uploaded_again_replaces_the_first() {
     let fixture = TestStore::new().await;
     let upload = TestParts::start(&fixture).await;
     let (old, new, last) = (

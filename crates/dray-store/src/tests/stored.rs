@@ -130,7 +130,7 @@ async fn a_claim_of_another_store_is_refused() {
 }
 
 #[tokio::test]
-async fn read_all_takes_no_more_than_its_limit() {
+async fn read_all_reads_no_more_than_its_limit() {
     let fixture = TestStore::new().await;
     let acme = tenant("acme");
     let claim = fixture.put(&acme, noise(1000, 1)).await;

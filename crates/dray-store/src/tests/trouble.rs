@@ -83,7 +83,7 @@ async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
 }
 
 #[tokio::test]
-async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
+async fn bytes_that_were_altered_during_the_upload_are_refused_by_the_checksum() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
     for (size, at) in [(1000, 999), (PART_BYTES + 1, 17)] {
@@ -126,7 +126,7 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
 }
 
 #[tokio::test]
-async fn nothing_outlives_the_deadline() {
+async fn every_request_ends_by_its_deadline() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
     let claim = fixture.put(&tenant("acme"), noise(1000, 1)).await;

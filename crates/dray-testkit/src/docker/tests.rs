@@ -57,7 +57,7 @@ fn an_own_engine_is_removed_completely() {
 }
 
 #[tokio::test]
-async fn a_killed_engine_leaves_no_process_either() {
+async fn a_killed_engine_leaves_no_process() {
     let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
     let directory = engine.directory.to_str().unwrap().to_owned();
@@ -122,7 +122,7 @@ fn an_engine_with_a_network_reaches_its_uplink_and_removes_its_namespace() {
 }
 
 #[test]
-fn a_small_volume_is_full_soon() {
+fn a_small_volume_refuses_content_above_its_size() {
     let engine = DockerEngine::shared();
     let volume = engine.small_volume(65_536);
     let container = engine.container(ContainerOptions {

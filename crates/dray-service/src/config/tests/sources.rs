@@ -152,7 +152,7 @@ fn files_of_a_secrets_directory_set_fields_below_variables_and_above_the_configu
 }
 
 #[test]
-fn a_secrets_directory_that_is_wrong_is_refused_without_its_content() {
+fn an_invalid_secrets_directory_is_refused_without_showing_its_content() {
     let missing = load(&with_secrets_dir("/nowhere/at/all".as_ref(), &[])).unwrap_err();
     assert!(
         missing.contains("must name a readable directory"),

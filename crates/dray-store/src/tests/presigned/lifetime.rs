@@ -63,7 +63,7 @@ async fn lifetimes_are_clamped_and_returned() {
 }
 
 #[tokio::test]
-async fn no_link_is_made_for_an_object_that_ends_soon() {
+async fn no_link_is_made_for_an_object_that_expires_soon() {
     let fixture = TestStore::new().await;
     let hour = Duration::from_hours(1);
     let error = mint(&fixture, hour, 999, None).await.unwrap_err();
@@ -77,7 +77,7 @@ async fn no_link_is_made_for_an_object_that_ends_soon() {
 }
 
 #[tokio::test]
-async fn a_link_works_until_it_ends_and_not_after() {
+async fn a_link_works_until_it_expires_and_not_after() {
     let fixture = TestStore::new().await;
     let claim = fixture.put(&tenant("acme"), "bytes").await;
     let now = fixture.clock.now_ms();
