@@ -1,4 +1,4 @@
-//! Faults on purpose, against a real nats-server: killed, paused, restarted, full, small, forbidding.
+//! Tests with a real nats-server that is killed, paused or restarted, is full, has small limits, or denies requests.
 
 #![expect(
     clippy::unwrap_used,
@@ -50,5 +50,5 @@ async fn a_server_outage_longer_than_a_lease_interrupts_no_handler() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_is_parked_without_an_attempt_while_its_calls_have_no_responder() {
-    recovery::park_while_nobody_answers(20).await;
+    recovery::park_without_responders(20).await;
 }
