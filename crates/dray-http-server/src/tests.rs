@@ -1,5 +1,5 @@
-//! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused: it
-//! advances to the next timer when all tasks wait, so no test takes the time of the timeout that it checks.
+//! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused and
+//! advances to the next timer when all tasks wait, so that no test waits for the timeout that it checks.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn read_body(request: Request) -> (StatusCode, String) {
     }
 }
 
-/// All that the server sends until it closes.
+/// All bytes that the server sends until it closes the connection.
 async fn read_all(mut client: TcpStream) -> String {
     let mut response = Vec::new();
     let read = client.read_to_end(&mut response);

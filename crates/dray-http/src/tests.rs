@@ -1,4 +1,4 @@
-//! Against a scripted server.
+//! Tests of the client with a scripted server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Health as the host and the probes of a cluster see it.
+//! Tests of health as the host and the probes of a cluster read it.
 
 use std::path::Path;
 use std::time::Duration;

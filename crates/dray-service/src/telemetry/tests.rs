@@ -1,4 +1,4 @@
-//! Telemetry from the outside: the content of the log, the metrics page and the exports to an OTLP collector.
+//! Tests of the output of telemetry: the content of the log, the metrics page and the exports to an OTLP collector.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::*;
 use crate::grpc::RawCodec;
 use crate::settings::LogFormat;
 
-/// Collects what is written to it.
+/// Collects the bytes that are written to it.
 #[derive(Clone, Default)]
 struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -79,7 +79,7 @@ fn json_lines_are_json_with_fields() {
     );
 }
 
-/// Two spans as the bus and the router make them, and a line in the inner one.
+/// Two spans as the bus and the router create them, and a line in the inner one.
 fn log_in_two_spans() {
     let outer = tracing::info_span!(
         "process",

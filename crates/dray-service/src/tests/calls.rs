@@ -236,7 +236,7 @@ async fn a_request_that_does_not_decode_is_refused_with_a_message() {
     );
 }
 
-/// Sends bytes as a fetch request and returns the fault that comes back.
+/// Sends bytes as a fetch request and returns the received fault.
 async fn raw(fixture: &TestHost, payload: &'static [u8]) -> dray_types::Fault {
     use prost::bytes::{Buf, BufMut};
     use prost::encoding::{DecodeContext, WireType};

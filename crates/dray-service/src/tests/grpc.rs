@@ -299,7 +299,7 @@ async fn reflection_shows_the_contracts() {
     );
 }
 
-/// Waits until a condition comes true.
+/// Waits until a condition is true.
 async fn wait_until(condition: impl Fn() -> bool) {
     dray_testkit::eventually("the condition", async || condition().then_some(())).await;
 }

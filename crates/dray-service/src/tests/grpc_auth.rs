@@ -15,7 +15,7 @@ use tonic::{Code, Request, Status};
 use super::service::{HandlerProbe, TestHost, host, settings};
 use crate::{ExitStatus, HostError, fault_of};
 
-/// Certificates and identities of an endpoint, in a directory of their own.
+/// Certificates and identities of an endpoint, in a temporary directory.
 struct SecuredFiles {
     authority: Authority,
     folder: tempfile::TempDir,
@@ -274,7 +274,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
             "no request was read: {status}"
         );
     }
-    // Without a certificate not even a token helps where one is required.
+    // If a certificate is required, a token alone is not accepted.
     let authorization = bearer(ACME_TOKEN);
     let refused = match connect(&fixture, files.trust()).await {
         Ok(channel) => fetch(channel, "echo:x", &[("authorization", &authorization)])

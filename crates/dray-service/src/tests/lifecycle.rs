@@ -1,4 +1,4 @@
-//! Start and stop in order, health, and two systems side by side.
+//! Tests of the order of start and stop, of health, and of two systems in one process.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -97,7 +97,7 @@ async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
     let (bus, probe) = (fixture.bus(), fixture.probe.clone());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
-        // One try: a second one would find no server.
+        // One attempt, because a second one would find no server.
         let meta = super::service::meta_for("acme", Duration::from_secs(5));
         call(&bus, &meta, "forever:").await
     });
@@ -124,7 +124,7 @@ async fn a_caller_that_goes_away_during_a_stop_ends_the_wait_for_its_handler() {
     } = fixture;
     let mut stopping = tokio::task::JoinSet::new();
     stopping.spawn(running.stop());
-    // After the drain nobody receives requests any more, but the handler still runs.
+    // After the drain no requests are received, but the handler still runs.
     dray_testkit::eventually("the drain", async || {
         let meta = super::service::meta_for("acme", Duration::from_millis(300));
         let fault = call(&bus, &meta, "echo:x").await.err()?;

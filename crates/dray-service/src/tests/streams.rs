@@ -13,10 +13,10 @@ use tonic::{Code, Request, Status, Streaming};
 use super::service::{TestHost, meta, meta_for, stdout};
 use crate::fault_of;
 
-/// More than travel without an acknowledgement.
+/// More replies than are sent without an acknowledgement.
 const MANY_REPLIES: usize = 500;
 
-/// A request for these replies, then what the fetch of the URL gives.
+/// A request for these replies, then the outcome of a fetch of the URL.
 fn request(words: impl IntoIterator<Item = String>, url: &str) -> v1::ExecSandboxStreamRequest {
     v1::ExecSandboxStreamRequest {
         command: Some(v1::ExecSandboxRequest {

@@ -1,4 +1,4 @@
-//! Trace context from caller to handler and on to whom the handler calls.
+//! Tests that the trace context is passed from callers to handlers, and to the services that they call.
 
 use dray_proto::v1;
 use dray_types::TraceContext;

@@ -1,4 +1,4 @@
-//! Work through the host: consumed while ready, finished at a stop.
+//! Tests of work in a host: it is consumed while the host is ready, and finished at a stop.
 
 use dray_bus::{Bus, EventFilter};
 use dray_proto::v1;

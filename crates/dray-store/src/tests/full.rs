@@ -16,7 +16,7 @@ async fn a_full_directory_is_reported_and_contains_no_part_of_the_refused_object
             let mut writer = fixture.store.writer(&acme, &OperationId::mint(), 1);
             writer.write(noise(size, 2)).await?;
             if size == PART_BYTES {
-                // Two of these do not fit.
+                // The directory has no space for two of these.
                 fixture.put(&acme, noise(PART_BYTES - 1, 3)).await;
             }
             writer.finish(ArtifactLabel::default()).await

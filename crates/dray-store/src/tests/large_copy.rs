@@ -1,4 +1,4 @@
-//! Copies of objects that are too large for one request, with ranges of a size that a test can move.
+//! Copies of objects that are too large for one request, with ranges of a size that a test can copy.
 
 use bytes::Bytes;
 
@@ -64,7 +64,7 @@ async fn a_copy_in_parts_equals_the_object_and_is_made_once() {
     assert_eq!(digest, dray_types::Sha256Digest::of(&bytes));
     let again = copy_in_parts(inner, &copy(&bytes, tag), None).await;
     assert!(matches!(again, Err(RequestError::Exists)), "{again:?}");
-    // Parts of the second attempt are gone.
+    // The parts of the second attempt were removed.
     assert!(
         !fixture.files().iter().any(|file| file.contains("uploads/")),
         "{:?}",

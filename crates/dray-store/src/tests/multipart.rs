@@ -1,4 +1,4 @@
-//! Uploads in parts at the embedded endpoint, in the ways of clients that are not ours.
+//! Tests of uploads in parts at the embedded endpoint, as other clients make them.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::ProvideErrorMetadata;
@@ -209,7 +209,7 @@ async fn quota_is_released_for_parts_that_are_replaced_aborted_or_left_out() {
             .await
             .unwrap();
     }
-    // The one object is left, so this fits.
+    // Only one object remains, so there is space for this.
     fixture
         .put(&super::tenant("acme"), noise(16 * MIB_BYTES, 5))
         .await;

@@ -1,4 +1,4 @@
-//! A folder that is served again, and by two.
+//! Tests of a directory that is served again after a restart, or by two processes.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Variables of other products.
+//! Tests of the variables of other products that set fields.
 
 use super::*;
 

@@ -153,7 +153,7 @@ async fn a_ticket_accepts_exactly_the_announced_bytes_once() {
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     assert_eq!(fixture.files(), Vec::<String>::new());
 
-    // And it is good for one upload.
+    // The ticket is valid for one upload.
     assert_eq!(
         upload(&fixture, &ticket, None, hello()).await.status,
         StatusCode::OK
