@@ -96,11 +96,11 @@ impl FaultSettings {
 /// A rule of the product that the simulation switches off in its own code around the decisions, to show that it notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {
-    /// The bus stores a write whatever revision it names.
+    /// The bus stores a write without checking its revision.
     IgnoreRevision,
     /// A message is acknowledged when its work begins.
     AcknowledgeFirst,
-    /// A visible request is sent again after a lost response, whatever protection the platform has.
+    /// A visible request is sent again after a lost response, regardless of the protection of the platform.
     RepeatAmbiguousSend,
     /// The record says `sending` only after the request.
     SendBeforeRecord,
