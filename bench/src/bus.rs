@@ -1,4 +1,4 @@
-//! (a) A bus call against a bare `async-nats` request and reply of the same size.
+//! (a) A bus call compared with a bare `async-nats` request and reply of the same size.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,20 +37,20 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Small calls over gRPC. A listener that holds small replies back (Nagle's algorithm against a delayed
-/// acknowledgement) takes 40 ms for each.
+/// Measures small calls over gRPC. A listener that delays small replies (Nagle's algorithm together with delayed
+/// acknowledgements) would need 40 ms for each.
 async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
     let request = resolve_request(SMALL_BYTES);
     let payload = Bytes::from(request.encode_to_vec());
     let bare = bare_client(server).await?;
-    let folder = tempfile::tempdir()?;
-    let settings = Settings::embedded(folder.path())
+    let directory = tempfile::tempdir()?;
+    let settings = Settings::embedded(directory.path())
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0");
     let running = Host::new(settings).with::<EchoService>().start().await?;
     running.ready().await;
     let address = running.addresses().grpc.context("no gRPC endpoint")?;
-    // One connection for all calls, as the bare client has.
+    // One connection for all calls, as for the bare client.
     let channel = Channel::from_shared(format!("http://{address}"))?
         .connect()
         .await?;
@@ -77,7 +77,7 @@ async fn compare_grpc(server: &NatsServer) -> anyhow::Result<BenchComparison> {
         ),
         baseline: SampleSet::new("async-nats request and reply", baseline),
         ours: SampleSet::new("dray call over gRPC", ours),
-        aim: RatioTarget::TimeAtMost(4.0),
+        target: RatioTarget::TimeAtMost(4.0),
     })
 }
 
@@ -105,11 +105,11 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
     )
     .await?;
     provisioner
-        // Readiness of the service looks at the ledger's stream, so the streams have to exist.
+        // The service is ready only when the ledger's stream exists.
         .apply_topology(&Topology::new(1, 256 << 20))
         .await?;
-    let folder = tempfile::tempdir()?;
-    let settings = Settings::embedded(folder.path())
+    let directory = tempfile::tempdir()?;
+    let settings = Settings::embedded(directory.path())
         .set("bus.mode", "nats")
         .set("bus.nats.servers", server.url())
         .set("limits.free_disk_percent", "0");
@@ -131,7 +131,7 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
         },
         || async {
             for _ in 0..CALL_COUNT {
-                // A new envelope for each call, as callers make it: creating the id is a part of what is measured.
+                // A new envelope for each call, because creating its id is a part of a call.
                 let now = Clock::system().now_ms();
                 let meta = Meta::new(
                     TenantId::default(),
@@ -151,7 +151,7 @@ async fn compare_sizes(server: &NatsServer, size: usize) -> anyhow::Result<Bench
             "dray call: envelope, deadline, admission, fault mapping",
             ours,
         ),
-        aim: RatioTarget::TimeAtMost(1.5),
+        target: RatioTarget::TimeAtMost(1.5),
     })
 }
 
@@ -169,7 +169,7 @@ fn resolve_request(size: usize) -> v1::ResolveRequest {
 
 /// A client and a responder that use only the client library.
 async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
-    // A connection of its own, as a service in another process would have.
+    // A separate connection, as a service in another process would have.
     let responder = async_nats::connect(server.url()).await?;
     let mut requests = responder
         .queue_subscribe("bench.echo", "bench".to_owned())
@@ -189,7 +189,7 @@ async fn bare_client(server: &NatsServer) -> anyhow::Result<async_nats::Client> 
     Ok(async_nats::connect(server.url()).await?)
 }
 
-/// Answers `Resolve` with the arguments it got.
+/// Responds to `Resolve` with the received arguments.
 struct EchoService;
 
 #[derive(Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]

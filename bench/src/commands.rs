@@ -1,9 +1,9 @@
-//! The commands of `dray` as processes, beside the programs that a user would run instead: time, processor time,
+//! The commands of `dray` as processes, compared with the programs that a user would run instead: time, processor time,
 //! memory.
 //!
-//! (n) `dray sandbox get` and `put` beside `docker cp`, (o) the same beside `scp`, with a new and with a shared
-//! connection, (p) the start of `dray read`. Both sides run alternately and move the same files. Processor time and
-//! memory of an engine, a server or a shared connection are not included; only the time is.
+//! (n) `dray sandbox get` and `put` compared with `docker cp`, (o) the same compared with `scp`, with a new and with a
+//! shared connection, (p) the start of `dray read`. Both sides run alternately and move the same files. Processor time
+//! and memory of an engine, a server or a shared connection are not included; only the time is.
 
 mod docker;
 mod pair;
@@ -17,10 +17,10 @@ use anyhow::Context as _;
 
 /// Sizes in bytes and rounds.
 const SIZES_AND_ROUNDS: [(u64, usize); 3] = [(1 << 10, 15), (25_000_000, 11), (250_000_000, 5)];
-/// Most memory of one command that is its own, in bytes.
+/// Most private memory of one command, in bytes.
 const MAX_PRIVATE_BYTES: u64 = 24 << 20;
 
-/// How a large file is proved, and how much longer that may take than a copy without proof.
+/// How the integrity of a large file is verified.
 #[derive(Clone, Copy, Debug)]
 enum IntegrityCheck {
     /// A digest in the sandbox.
@@ -47,7 +47,7 @@ impl IntegrityCheck {
     }
 
     /// The target for the ratio of times for a file of this size.
-    const fn aim(self, size: u64) -> f64 {
+    const fn target_ratio(self, size: u64) -> f64 {
         match self {
             // Without a digest the copy is the only work. Small files always have a digest.
             Self::State if size > 1 << 20 => 1.0,
@@ -73,13 +73,13 @@ pub(crate) fn measure_mcp(binary: Option<&Path>) -> anyhow::Result<()> {
     crate::mcp::run(&built_binary(binary)?)
 }
 
-/// The binary that is measured: the given one, or one that is built beside this program.
+/// The binary that is measured: the given one, or one that is built into the target directory of this program.
 pub(crate) fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(binary) = binary {
         return Ok(binary.to_path_buf());
     }
-    let here = std::env::current_exe()?;
-    let release = here.parent().context("no directory of this program")?;
+    let program = std::env::current_exe()?;
+    let release = program.parent().context("no directory of this program")?;
     let target = release.parent().context("no target directory")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let status = Command::new("cargo")
@@ -97,7 +97,7 @@ fn path_text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path is not UTF-8")
 }
 
-/// Waits until files that were just made are old enough to be distinguished from changed ones.
+/// Waits until new files are old enough that later changes to them can be detected.
 fn wait_until_settled() {
     // A witness of size and times is trusted only for files that have not changed for a while.
     std::thread::sleep(std::time::Duration::from_secs(3));

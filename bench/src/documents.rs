@@ -1,8 +1,9 @@
-//! (e) Documents to Markdown: time, memory and how much of the text arrives, beside `markitdown` and reference
-//! extractions.
+//! (e) Documents to Markdown: time, memory and the share of the text that is converted, compared with `markitdown` and
+//! reference extractions.
 //!
-//! The converter runs in a small program of its own (`documents`, an example of `dray-documents`), so that its peak
-//! memory is its own. `tests/documents/measure.py` compares the results, because the references are made with Python.
+//! The converter runs in a small separate program (`documents`, an example of `dray-documents`), so that its peak
+//! memory is measured alone. `tests/documents/measure.py` compares the results, because the references are made with
+//! Python.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,13 +50,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 /// The program that converts, built beside this one.
 fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
-    let here = std::env::current_exe()?;
-    let release = here
+    let program = std::env::current_exe()?;
+    let release = program
         .parent()
-        .context("this program stands in no directory")?;
+        .context("this program is in no directory")?;
     let target = release
         .parent()
-        .context("this program stands in no target directory")?;
+        .context("this program is in no target directory")?;
     let status = Command::new("cargo")
         .current_dir(root)
         .args(["build", "--release", "--package", "dray-documents"])
@@ -78,7 +79,7 @@ fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
             .args(["-m", "venv"])
             .arg(&environment)
             .status()?;
-        anyhow::ensure!(status.success(), "no virtual environment could be made");
+        anyhow::ensure!(status.success(), "no virtual environment could be created");
     }
     let installed = Command::new(&interpreter)
         .args([

@@ -21,8 +21,8 @@ async fn compare_sizes(
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<BenchComparison> {
-    let folder = tempfile::tempdir()?;
-    let target = folder.path().join("curl");
+    let directory = tempfile::tempdir()?;
+    let target = directory.path().join("curl");
     let url = format!("http://{}/{size}", fixture.server.address());
     let (baseline, ours) = side_by_side(
         rounds,
@@ -40,7 +40,11 @@ async fn compare_sizes(
         },
         || async {
             // New content each time: an object that exists already would not be written again.
-            let url = format!("{}?{}", BenchFixture::url(size), fixture.server.fresh());
+            let url = format!(
+                "{}?{}",
+                BenchFixture::url(size),
+                fixture.server.unused_query()
+            );
             fixture.fetch(url, size).await
         },
     )
@@ -49,6 +53,6 @@ async fn compare_sizes(
         name: format!("(b) fetching {size} B"),
         baseline: SampleSet::new("curl -o (includes starting curl)", baseline),
         ours: SampleSet::new("dray fetch into the store: guard, SHA-256, S3", ours),
-        aim: RatioTarget::ThroughputAtLeast(0.8),
+        target: RatioTarget::ThroughputAtLeast(0.8),
     })
 }

@@ -22,26 +22,26 @@ use futures_util::future::BoxFuture;
 /// Time for one measured operation.
 const OPERATION_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Everything that a measurement needs.
+/// The fixture of a measurement.
 pub(crate) struct BenchFixture {
     /// The running fetcher and resolver, with the embedded bus and store.
     pub(crate) running: RunningHost,
     /// A fake DIAL Core with a file of [`BenchFixture::DIAL_SIZE`] bytes.
     _dial: DialCore,
-    /// The server that files come from, for our services and for the program that they are compared with.
+    /// The server of the files, for the services and for the program that they are compared with.
     pub(crate) server: FileServer,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl BenchFixture {
-    /// The key that opens the fake server's files.
+    /// The key that may read the fake server's files.
     pub(crate) const DIAL_KEY: &str = "bench-key";
     /// Bytes of the file in the fake server.
     pub(crate) const DIAL_SIZE: usize = 10 << 20;
 
     /// Starts the services with an embedded bus and store.
     pub(crate) async fn start() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let server = FileServer::start().await?;
         let dial = DialCore::start().await?;
         dial.add_key(Self::DIAL_KEY, "bench");
@@ -53,7 +53,7 @@ impl BenchFixture {
         let network = LoopbackDialer {
             server: server.address(),
         };
-        let settings = Settings::embedded(folder.path())
+        let settings = Settings::embedded(directory.path())
             .set("limits.free_disk_percent", "0")
             .set("file-resolver.dial_url", dial.url())
             .set("egress-fetcher.enabled", "true")
@@ -80,7 +80,7 @@ impl BenchFixture {
             _dial: dial,
             running,
             server,
-            _folder: folder,
+            _directory: directory,
         })
     }
 
@@ -99,11 +99,15 @@ impl BenchFixture {
         };
         let bus = &self.running.context().bus;
         let reply = bus.call(&self.meta(), &request).await?;
-        anyhow::ensure!(reply.size == size, "{} of {size} bytes came", reply.size);
+        anyhow::ensure!(
+            reply.size == size,
+            "{} of {size} bytes were fetched",
+            reply.size
+        );
         Ok(())
     }
 
-    /// The URL under which the services know a file of this size.
+    /// The URL of a file of this size for the services.
     pub(crate) fn url(size: u64) -> String {
         format!("http://files.example.org/{size}")
     }

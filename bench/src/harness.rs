@@ -13,10 +13,10 @@ pub(crate) struct BenchComparison {
     /// The same task with Drayage.
     pub(crate) ours: SampleSet,
     /// The meaning of the ratio, and its target.
-    pub(crate) aim: RatioTarget,
+    pub(crate) target: RatioTarget,
 }
 
-/// What the ratio is compared with.
+/// Target of a ratio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RatioTarget {
     /// Our time divided by the other's, at most this.
@@ -25,7 +25,7 @@ pub(crate) enum RatioTarget {
     ThroughputAtLeast(f64),
 }
 
-/// Repeated measurements of one thing, compared by their median.
+/// Repeated measurements of one side, compared by their median.
 #[derive(Debug)]
 pub(crate) struct SampleSet {
     /// The beginning of its row.
@@ -68,14 +68,14 @@ impl BenchComparison {
             self.baseline.median().as_secs_f64(),
             self.ours.median().as_secs_f64(),
         );
-        match self.aim {
+        match self.target {
             RatioTarget::TimeAtMost(_) => ours / baseline,
             RatioTarget::ThroughputAtLeast(_) => baseline / ours,
         }
     }
 
     fn meets(&self) -> bool {
-        match self.aim {
+        match self.target {
             RatioTarget::TimeAtMost(limit) => self.ratio() <= limit,
             RatioTarget::ThroughputAtLeast(least) => self.ratio() >= least,
         }
@@ -86,18 +86,18 @@ impl fmt::Display for BenchComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
         for measured in [&self.baseline, &self.ours] {
-            let (least, longest) = measured.range();
+            let (shortest, longest) = measured.range();
             writeln!(
                 f,
                 "  {:<52} {:>11.3} ms   ({:.3} to {:.3}, {} runs)",
                 measured.label,
                 to_millis(measured.median()),
-                to_millis(least),
+                to_millis(shortest),
                 to_millis(longest),
                 measured.times.len()
             )?;
         }
-        let aim = match self.aim {
+        let result = match self.target {
             RatioTarget::TimeAtMost(limit) => {
                 format!("time ratio {:.2}, aim at most {limit}", self.ratio())
             }
@@ -107,7 +107,7 @@ impl fmt::Display for BenchComparison {
         };
         writeln!(
             f,
-            "  {aim}: {}",
+            "  {result}: {}",
             if self.meets() { "met" } else { "MISSED" }
         )
     }
@@ -117,8 +117,8 @@ fn to_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// Runs two measurements in turn, after one round of each that does not count. The order changes from round to round,
-/// so that both run under the same conditions and neither always profits from the caches of the other one.
+/// Runs two measurements alternately, after one round of each that is not measured. The order changes from round to
+/// round, so that both run under the same conditions and neither always profits from the caches of the other one.
 pub(crate) async fn side_by_side<A, B>(
     rounds: usize,
     mut baseline: impl FnMut() -> A,
@@ -128,7 +128,7 @@ where
     A: Future<Output = anyhow::Result<()>>,
     B: Future<Output = anyhow::Result<()>>,
 {
-    // Not counted: connections, caches and lazily made state come with the first round.
+    // Not measured, because the first round creates connections, caches and other lazy state.
     baseline().await?;
     ours().await?;
     let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));

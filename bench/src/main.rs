@@ -17,7 +17,7 @@
 //! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it
 //! compares with, and root for its Docker Engine.
 //!
-//! What it does not do: it fails no build. A missed aim is printed, and tests check behaviour.
+//! A missed target is printed and fails no build. Tests check behaviour.
 
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ mod orchestrator;
 mod resolve;
 mod transfer;
 
-/// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
+/// Measures; prints times, ratios and whether the target was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct BenchArgs {
     /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
@@ -87,7 +87,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
-    // This program started itself: the process of a measured child must have no other memory.
+    // The program starts itself with these arguments, so that the measured process has no other memory.
     if let Some(size) = arguments.fetch_once {
         return memory::fetch_once(size).await;
     }
@@ -104,41 +104,41 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
             BENCH_NAMES.join(", ")
         );
     }
-    let wanted = |name: &str| {
-        arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name)
+    let is_selected = |name: &str| {
+        arguments.names.is_empty() || arguments.names.iter().any(|selected| selected == name)
     };
-    if wanted("bus") {
+    if is_selected("bus") {
         bus::run().await?;
     }
-    if wanted("fetch") {
+    if is_selected("fetch") {
         fetch::run().await?;
     }
-    if wanted("resolve") {
+    if is_selected("resolve") {
         resolve::run().await?;
     }
-    if wanted("transfer") {
+    if is_selected("transfer") {
         transfer::run(&arguments.part).await?;
     }
     let binary = arguments.binary.as_deref();
-    if wanted("sandbox") {
+    if is_selected("sandbox") {
         commands::measure_sandbox_commands(binary)?;
     }
-    if wanted("start") {
+    if is_selected("start") {
         commands::measure_start(binary)?;
     }
-    if wanted("documents") {
+    if is_selected("documents") {
         documents::run()?;
     }
-    if wanted("orchestrator") {
+    if is_selected("orchestrator") {
         orchestrator::run().await?;
     }
-    if wanted("mcp") {
+    if is_selected("mcp") {
         commands::measure_mcp(binary)?;
     }
-    if wanted("console") {
+    if is_selected("console") {
         console::run(&commands::built_binary(binary)?).await?;
     }
-    if wanted("memory") {
+    if is_selected("memory") {
         memory::run().await?;
     }
     Ok(())

@@ -22,7 +22,7 @@ use crate::print_line;
 const START_COUNT: usize = 21;
 /// Number of reads that are measured.
 const READ_COUNT: usize = 200;
-/// Connections over HTTP at the same time.
+/// Concurrent connections over HTTP.
 const CONNECTION_COUNT: usize = 8;
 /// Calls of one connection.
 const CALLS_PER_CONNECTION: usize = 250;
@@ -30,7 +30,7 @@ const CALLS_PER_CONNECTION: usize = 250;
 const SMALL_FILE: &str = "note.txt";
 /// Bytes per token in estimates, as in docs/mcp-server.md.
 const BYTES_PER_TOKEN: usize = 3;
-/// The aims.
+/// Targets.
 const MAX_START_MS: f64 = 30.0;
 const MAX_READ_MS: f64 = 5.0;
 const MAX_LIST_TOKENS: usize = 3_000;
@@ -38,30 +38,30 @@ const MIN_CALLS_PER_SECOND: f64 = 1_000.0;
 
 /// Measures the server with a directory of one small file.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join(SMALL_FILE), "ten bytes\n")?;
+    let directory = tempfile::tempdir()?;
+    std::fs::write(directory.path().join(SMALL_FILE), "ten bytes\n")?;
     print_line("(q) the MCP server");
-    measure_stdio(dray, folder.path())?;
-    measure_http(dray, folder.path())?;
-    peers::run(folder.path());
+    measure_stdio(dray, directory.path())?;
+    measure_http(dray, directory.path())?;
+    peers::run(directory.path());
     Ok(())
 }
 
-fn stdio_server(dray: &Path, folder: &Path) -> anyhow::Result<StdioServer> {
-    StdioServer::start(Command::new(dray).args(["mcp", "--root"]).arg(folder))
+fn stdio_server(dray: &Path, directory: &Path) -> anyhow::Result<StdioServer> {
+    StdioServer::start(Command::new(dray).args(["mcp", "--root"]).arg(directory))
 }
 
-fn measure_stdio(dray: &Path, folder: &Path) -> anyhow::Result<()> {
+fn measure_stdio(dray: &Path, directory: &Path) -> anyhow::Result<()> {
     let mut starts = Vec::new();
     for _ in 0..START_COUNT {
-        let begun = Instant::now();
-        let mut server = stdio_server(dray, folder)?;
-        server.ask("server/discover", &with_meta(json!({})))?;
-        starts.push(begun.elapsed());
+        let start = Instant::now();
+        let mut server = stdio_server(dray, directory)?;
+        server.request("server/discover", &with_meta(json!({})))?;
+        starts.push(start.elapsed());
     }
     report_time("start to the first response", starts, MAX_START_MS);
-    let mut server = stdio_server(dray, folder)?;
-    let listed = server.ask("tools/list", &with_meta(json!({})))?;
+    let mut server = stdio_server(dray, directory)?;
+    let listed = server.request("tools/list", &with_meta(json!({})))?;
     let tokens = listed["result"]["tools"].to_string().len() / BYTES_PER_TOKEN;
     let verdict = verdict(tokens <= MAX_LIST_TOKENS);
     print_line(&format!(
@@ -71,22 +71,22 @@ fn measure_stdio(dray: &Path, folder: &Path) -> anyhow::Result<()> {
     let mut reads = Vec::new();
     let call = with_meta(json!({"name": "read", "arguments": {"path": SMALL_FILE}}));
     // Not counted: the first conversion starts a process.
-    server.ask("tools/call", &call)?;
+    server.request("tools/call", &call)?;
     for _ in 0..READ_COUNT {
-        let begun = Instant::now();
-        let result = server.ask("tools/call", &call)?;
-        reads.push(begun.elapsed());
+        let start = Instant::now();
+        let result = server.request("tools/call", &call)?;
+        reads.push(start.elapsed());
         anyhow::ensure!(result["result"]["isError"] == false, "{result}");
     }
     report_time("read of ten bytes", reads, MAX_READ_MS);
     Ok(())
 }
 
-fn report_time(name: &str, times: Vec<Duration>, aim_ms: f64) {
+fn report_time(name: &str, times: Vec<Duration>, target_ms: f64) {
     let median_ms = SampleSet::new(name, times).median().as_secs_f64() * 1_000.0;
-    let verdict = verdict(median_ms <= aim_ms);
+    let verdict = verdict(median_ms <= target_ms);
     print_line(&format!(
-        "  {name:<40} {median_ms:>9.3} ms, aim at most {aim_ms}: {verdict}"
+        "  {name:<40} {median_ms:>9.3} ms, aim at most {target_ms}: {verdict}"
     ));
 }
 
@@ -104,7 +104,7 @@ fn with_meta(mut params: Value) -> Value {
     params
 }
 
-/// A server over HTTP; it ends when it is dropped.
+/// A server over HTTP. It is killed when this is dropped.
 struct HttpServer(Child);
 
 impl Drop for HttpServer {
@@ -114,10 +114,10 @@ impl Drop for HttpServer {
     }
 }
 
-fn measure_http(dray: &Path, folder: &Path) -> anyhow::Result<()> {
+fn measure_http(dray: &Path, directory: &Path) -> anyhow::Result<()> {
     let mut process = Command::new(dray)
         .args(["mcp", "--http", "127.0.0.1:0", "--root"])
-        .arg(folder)
+        .arg(directory)
         .stderr(Stdio::piped())
         .spawn()?;
     let errors = process.stderr.take().context("no standard error")?;
@@ -127,7 +127,7 @@ fn measure_http(dray: &Path, folder: &Path) -> anyhow::Result<()> {
     errors.read_line(&mut line)?;
     let address = line.trim().trim_start_matches("MCP: http://");
     let address = address.trim_end_matches("/mcp").to_owned();
-    let begun = Instant::now();
+    let start = Instant::now();
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..CONNECTION_COUNT)
             .map(|_| scope.spawn(|| call_repeatedly(&address)))
@@ -141,7 +141,7 @@ fn measure_http(dray: &Path, folder: &Path) -> anyhow::Result<()> {
     })?;
     #[expect(clippy::cast_precision_loss, reason = "a few thousand calls")]
     let calls = (CONNECTION_COUNT * CALLS_PER_CONNECTION) as f64;
-    let rate = calls / begun.elapsed().as_secs_f64();
+    let rate = calls / start.elapsed().as_secs_f64();
     let verdict = verdict(rate >= MIN_CALLS_PER_SECOND);
     print_line(&format!(
         "  {:<40} {rate:>9.0} calls/s, aim at least {MIN_CALLS_PER_SECOND}: {verdict}",
@@ -150,7 +150,7 @@ fn measure_http(dray: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls `list` again and again on one connection.
+/// Calls `list` repeatedly on one connection.
 fn call_repeatedly(address: &str) -> anyhow::Result<()> {
     let params = with_meta(json!({"name": "list", "arguments": {}}));
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});

@@ -1,4 +1,5 @@
-//! (d) Peak memory while 1 GiB is fetched into the store. Runs in a process of its own, so that the peak is its own.
+//! (d) Peak memory while 1 GiB is fetched into the store. Runs in a separate process, so that its peak is measured
+//! alone.
 
 use anyhow::Context as _;
 use dray_types::ByteSize;
@@ -20,12 +21,12 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fetches one small file to be warm, then one of `size` bytes, and reports how far the peak rose above idle.
+/// Fetches a small file, then one of `size` bytes, and reports how far the peak memory rose above idle.
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
     let fixture = BenchFixture::start().await?;
-    // Buffers, pools and the connection to the store are made by the first fetch and do not count.
+    // Not measured, because the first fetch creates buffers, pools and the connection to the store.
     fixture.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
-    // The resident size now, and below the highest one that the kernel has seen (`proc(5)`).
+    // The current resident size. `VmHWM` below is the highest one (`proc(5)`).
     let idle = process_status("VmRSS:")?;
     fixture.fetch(BenchFixture::url(size), size).await?;
     let peak = process_status("VmHWM:")?;
@@ -59,7 +60,7 @@ pub(crate) fn process_status(field: &str) -> anyhow::Result<u64> {
     let line = text
         .lines()
         .find(|line| line.starts_with(field))
-        .context("the kernel tells no memory sizes")?;
+        .context("the kernel reports no memory sizes")?;
     let kib: u64 = line
         .split_whitespace()
         .nth(1)

@@ -1,9 +1,9 @@
 //! Chats through the orchestrator, compared with requests to the model directly.
 //!
 //! (k) the time that the orchestrator adds to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200
-//! concurrent chats, also beside a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of
-//! chats that run. The model is a scripted one and answers immediately; everything goes over loopback HTTP and, but for
-//! the relay, in one process.
+//! concurrent chats, also compared with a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait
+//! and of chats that run. The model is a scripted one and answers immediately; everything goes over loopback HTTP and,
+//! but for the relay, in one process.
 
 mod crowd;
 mod fixture;
@@ -18,7 +18,7 @@ use fixture::OrchestratorFixture;
 /// Measures memory, latency and crowds, in this order.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let fixture = OrchestratorFixture::start().await?;
-    // Memory comes first: memory that concurrent chats leave in the heap would hide what one chat takes.
+    // Memory is measured first, because memory that concurrent chats leave in the heap would hide that of one chat.
     memory::run(&fixture).await?;
     latency::run(&fixture).await?;
     crowd::run(&fixture).await?;
@@ -40,7 +40,7 @@ fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     values.get(index).copied().unwrap_or_default()
 }
 
-/// Whether an aim was met.
+/// Whether a target was met.
 const fn verdict_text(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }

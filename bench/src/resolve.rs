@@ -31,8 +31,8 @@ async fn compare_counts(
     source: FileOrigin,
     count: usize,
 ) -> anyhow::Result<BenchComparison> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("file");
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("file");
     std::fs::write(&file, vec![0x5a; usize::try_from(FILE_BYTES)?])?;
     let (baseline, ours) = side_by_side(
         ROUND_COUNT,
@@ -58,7 +58,7 @@ async fn compare_counts(
         name: format!("(c) base64 of 10 MiB {}, {count} at once", source.label()),
         baseline: SampleSet::new("read a file, SHA-256, encode, all in memory", baseline),
         ours: SampleSet::new(source.work(), ours),
-        aim: RatioTarget::TimeAtMost(2.5),
+        target: RatioTarget::TimeAtMost(2.5),
     })
 }
 
@@ -76,7 +76,7 @@ fn in_memory(file: &std::path::Path) -> anyhow::Result<()> {
 enum FileOrigin {
     /// DIAL Core: streamed straight into the result.
     Dial,
-    /// The outside web: fetched into the store first, by the one service that may.
+    /// The outside web: fetched into the store first, by the fetcher.
     Outside,
 }
 
@@ -95,18 +95,19 @@ impl FileOrigin {
         }
     }
 
-    fn reference(self, fresh: u64) -> String {
+    fn reference(self, number: u64) -> String {
         match self {
             Self::Dial => "file:base64::files/bench/file".to_owned(),
-            Self::Outside => format!("file:base64::{}?{fresh}", BenchFixture::url(FILE_BYTES)),
+            Self::Outside => format!("file:base64::{}?{number}", BenchFixture::url(FILE_BYTES)),
         }
     }
 }
 
 async fn resolve_file(fixture: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
-    // A fresh number makes a fresh result: one that is stored already would not be written again.
-    let fresh = fixture.server.fresh();
-    let arguments = serde_json::json!({ "n": fresh, "file": source.reference(fresh) }).to_string();
+    // A new number gives a new result, because a result that is stored already would not be written again.
+    let number = fixture.server.unused_query();
+    let arguments =
+        serde_json::json!({ "n": number, "file": source.reference(number) }).to_string();
     let request = v1::ResolveRequest {
         arguments: Some(ContentSource::Inline(Bytes::from(arguments)).into()),
         options: Some(v1::ResolveOptions {

@@ -20,14 +20,14 @@ use dray_testkit::sshd::{Options, Sshd};
 pub(crate) use fixture::write_random_file;
 use fixture::{IntegrityCheck, TransferFixture};
 
-/// Sizes in bytes, and rounds that count.
+/// Sizes in bytes, and measured rounds.
 const SIZES_AND_ROUNDS: [(u64, usize); 4] = [
     (1 << 10, 15),
     (25 << 20, 15),
     (100_000_000, 9),
     (1 << 30, 3),
 ];
-/// Sizes in bytes over SSH, and rounds that count.
+/// Sizes in bytes over SSH, and measured rounds.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
 /// Parts that can be measured separately.
 pub(crate) const PART_NAMES: [&str; 7] = [
@@ -36,16 +36,17 @@ pub(crate) const PART_NAMES: [&str; 7] = [
 
 /// Measures these parts, or everything when none is named.
 pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
-    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    let is_selected =
+        |part: &str| parts.is_empty() || parts.iter().any(|selected| selected == part);
     let engine = DockerEngine::start();
     let sshd = Sshd::start(&Options::default());
     for proof in [IntegrityCheck::Digest, IntegrityCheck::State] {
-        // A system for each kind of proof, as it is a setting of the service.
+        // A separate system for each kind of proof, because it is a setting of the service.
         let fixture = TransferFixture::start(&engine, &sshd, proof).await?;
-        measure_parts(&fixture, &wanted).await?;
+        measure_parts(&fixture, &is_selected).await?;
         fixture.stop().await;
     }
-    if wanted("memory") {
+    if is_selected("memory") {
         let container = engine.container(ContainerOptions::default());
         memory::run(&engine, &container).await?;
     }
@@ -55,27 +56,30 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
 /// The parts that go through one system.
 async fn measure_parts(
     fixture: &TransferFixture<'_>,
-    wanted: &dyn Fn(&str) -> bool,
+    is_selected: &dyn Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
-    for (size, rounds) in SIZES_AND_ROUNDS.into_iter().filter(|_| wanted("docker")) {
+    for (size, rounds) in SIZES_AND_ROUNDS
+        .into_iter()
+        .filter(|_| is_selected("docker"))
+    {
         docker::measure_get(fixture, size, rounds).await?;
         docker::measure_put(fixture, size, rounds).await?;
     }
-    for (size, rounds) in SSH_SIZES.into_iter().filter(|_| wanted("ssh")) {
+    for (size, rounds) in SSH_SIZES.into_iter().filter(|_| is_selected("ssh")) {
         ssh::measure_get(fixture, size, rounds).await?;
         ssh::measure_put(fixture, size, rounds).await?;
     }
-    if wanted("exec") {
+    if is_selected("exec") {
         docker::measure_exec(fixture, 25 << 20, 9).await?;
     }
-    if wanted("delivery") {
+    if is_selected("delivery") {
         delivery::run(fixture, 25 << 20, 9).await?;
     }
-    // A preview proves nothing by digests, so one system is enough.
-    if wanted("preview") && matches!(fixture.proof, IntegrityCheck::Digest) {
+    // A preview uses no digests, so it is measured with one system.
+    if is_selected("preview") && matches!(fixture.proof, IntegrityCheck::Digest) {
         preview::run(fixture).await?;
     }
-    if wanted("crowd") {
+    if is_selected("crowd") {
         crowd::run(fixture).await?;
     }
     Ok(())

@@ -38,24 +38,27 @@ fn fuzz_step(root: &Path) -> step::ProgramStep {
         .env("RUSTC_BOOTSTRAP", "1")
 }
 
-/// The wanted target, or all.
+/// The requested target, or all targets.
 fn select_targets<'names>(
     all: &'names str,
-    wanted: Option<&str>,
+    requested: Option<&str>,
 ) -> anyhow::Result<Vec<&'names str>> {
     let names: Vec<_> = all.split_whitespace().collect();
-    let Some(wanted) = wanted else {
+    let Some(requested) = requested else {
         return Ok(names);
     };
-    let chosen: Vec<_> = names
+    let selected: Vec<_> = names
         .iter()
         .copied()
-        .filter(|name| *name == wanted)
+        .filter(|name| *name == requested)
         .collect();
-    if chosen.is_empty() {
-        bail!("no fuzz target `{wanted}`; there are: {}", names.join(", "));
+    if selected.is_empty() {
+        bail!(
+            "no fuzz target `{requested}`; there are: {}",
+            names.join(", ")
+        );
     }
-    Ok(chosen)
+    Ok(selected)
 }
 
 #[cfg(test)]
@@ -75,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_target_is_answered_with_the_known_ones() {
+    fn an_unknown_target_is_refused_with_a_list_of_the_known_ones() {
         let error = select_targets("url\nhead\n", Some("hea")).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -50,33 +50,33 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     generate_pages(root, check, &root.join("target/debug/dray"))
 }
 
-/// The Rust, Python and TypeScript types of `proto/`, and what the clients share.
+/// Generates the Rust, Python and TypeScript types of `proto/`, and the shared parts of the clients.
 pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()> {
     let mut files = compile_proto(root)?;
     files.extend(python_client::client_files(root)?);
     files.extend(tool_definitions::client_files(root)?);
     let mut stale = stale_files(root, &files);
-    let folders = [
+    let directories = [
         "crates/dray-proto/src/generated",
         typescript_contracts::MODULE_DIRECTORY,
     ];
     let mut extra = Vec::new();
-    for folder in folders {
-        extra.extend(extra_files(root, &root.join(folder), &files)?);
+    for directory in directories {
+        extra.extend(extra_files(root, &root.join(directory), &files)?);
     }
     stale.extend(extra.clone());
     if check {
         return up_to_date(&stale);
     }
-    // Removes files that are no longer generated. The directories contain only generated files, so no file of a person
-    // is lost.
+    // Removes files that are no longer generated. The directories contain only generated files, so no hand-written
+    // file is lost.
     for path in extra {
         fs::remove_file(root.join(path))?;
     }
     write_all(root, &files)
 }
 
-/// The reference pages and the files of `deploy/`, as this binary writes them.
+/// Generates the reference pages and the files of `deploy/` with this binary.
 pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
     let mut files = Files::new();
     for page in GENERATED_PAGES {
@@ -132,12 +132,12 @@ fn up_to_date(stale: &[String]) -> anyhow::Result<()> {
 fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
     for (path, content) in files {
         let path = root.join(path);
-        if fs::read(&path).is_ok_and(|present| present == *content) {
-            // A new modification time would make cargo rebuild all dependents.
+        if fs::read(&path).is_ok_and(|current| current == *content) {
+            // Not written again, because a new modification time would make cargo rebuild all dependents.
             continue;
         }
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
         }
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -157,10 +157,10 @@ fn stale_files(root: &Path, files: &Files) -> Vec<String> {
 }
 
 /// Files of a directory that are not among the generated ones.
-fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
+fn extra_files(root: &Path, directory: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
     let mut extra = Vec::new();
-    if folder.exists() {
-        for entry in fs::read_dir(folder)? {
+    if directory.exists() {
+        for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             let relative = path.strip_prefix(root)?.to_string_lossy().into_owned();
             if !files.contains_key(&relative) {
@@ -210,13 +210,13 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     Ok(files)
 }
 
-/// Writes `impl Call` for the request type of every method, so that no subject is ever written by hand.
+/// Writes `impl Call` for the request type of every method, so that subjects are never written by hand.
 struct CallGenerator;
 
 #[expect(
     clippy::panic,
     clippy::expect_used,
-    reason = "the trait has no way to report a failure, and this one is for whoever edits proto/"
+    reason = "the trait cannot return an error, and only people who edit proto/ see this one"
 )]
 impl ServiceGenerator for CallGenerator {
     fn generate(&mut self, service: Service, buffer: &mut String) {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_knows_its_subject_and_its_path() {
+    fn a_generated_call_has_its_subject_and_its_path() {
         let mut written = String::new();
         CallGenerator.generate(files_service(resolve_all_method()), &mut written);
         for part in [

@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 4;
 const BEGIN_MARKER: &str = "<!-- heavy:begin";
 const END_MARKER: &str = "<!-- heavy:end -->";
 
-/// Seconds of one compiler run each, and when the last one ended.
+/// Seconds of the compiler for each package, and the time from the first start to the last end.
 #[derive(Debug, Default, PartialEq)]
 struct CompileTimings {
     /// By package name; build scripts with their package.
@@ -52,19 +52,19 @@ pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> a
     Ok(())
 }
 
-/// A first build, as a newcomer has it.
+/// Makes a build from scratch, as a new contributor does.
 fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
-    let folder = root.join("target/heavy");
-    if folder.exists() {
-        // From scratch, as for a new contributor; an incremental build would show only changed crates.
-        fs::remove_dir_all(&folder)?;
+    let directory = root.join("target/heavy");
+    if directory.exists() {
+        // Removed, because an incremental build would show only changed crates.
+        fs::remove_dir_all(&directory)?;
     }
     step::cargo_step(root)
         .args(["build", "--release", "--package", "dray", "--timings"])
         .arg("--target-dir")
-        .arg(&folder)
+        .arg(&directory)
         .run()?;
-    Ok(folder.join("cargo-timings/cargo-timing.html"))
+    Ok(directory.join("cargo-timings/cargo-timing.html"))
 }
 
 /// Reads the list of units out of cargo's report.
@@ -88,7 +88,7 @@ fn parse_timings(html: &str) -> anyhow::Result<CompileTimings> {
     Ok(timings)
 }
 
-/// The tree as text.
+/// Formats the tree as text.
 fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String {
     let parents = nearest_parents(metadata, "dray");
     let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -115,19 +115,19 @@ fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String
 fn nearest_parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, String> {
     let mut parents = BTreeMap::new();
     // Breadth first, so that the first parent that is found is the nearest.
-    let mut open: VecDeque<_> = metadata
+    let mut pending: VecDeque<_> = metadata
         .packages
         .values()
         .filter(|package| package.name == root)
         .collect();
-    while let Some(package) = open.pop_front() {
+    while let Some(package) = pending.pop_front() {
         for id in &package.normal {
             let Some(needed) = metadata.packages.get(id) else {
                 continue;
             };
             if needed.name != root && !parents.contains_key(&needed.name) {
                 parents.insert(needed.name.clone(), package.name.clone());
-                open.push_back(needed);
+                pending.push_back(needed);
             }
         }
     }
@@ -163,8 +163,8 @@ impl DependencyTree<'_> {
             .collect();
         heavy.sort_by(|a, b| b.0.total_cmp(&a.0));
         let last = heavy.len();
-        for (at, (seconds, child)) in heavy.into_iter().enumerate() {
-            let (branch, next) = if at + 1 == last {
+        for (index, (seconds, child)) in heavy.into_iter().enumerate() {
+            let (branch, next) = if index + 1 == last {
                 ("└─ ", "   ")
             } else {
                 ("├─ ", "│  ")

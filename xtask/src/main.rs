@@ -4,7 +4,7 @@
 //! of the source are in `tidy`.
 #![expect(
     clippy::print_stderr,
-    reason = "a command line speaks on its standard streams"
+    reason = "a command-line program writes to its standard streams"
 )]
 
 use std::path::{Path, PathBuf};

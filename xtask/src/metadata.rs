@@ -15,7 +15,7 @@ pub(crate) struct CargoMetadata {
     pub(crate) packages: BTreeMap<String, CargoPackage>,
 }
 
-/// One package of the graph: ours, or one from a registry.
+/// One package of the graph, of this workspace or from a registry.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct CargoPackage {
     pub(crate) name: String,
@@ -27,7 +27,7 @@ pub(crate) struct CargoPackage {
     /// Whether it is a member of this workspace.
     pub(crate) member: bool,
     /// Directory of the manifest, relative to the workspace; only for members.
-    pub(crate) folder: String,
+    pub(crate) directory: String,
     /// Names of its test binaries.
     pub(crate) tests: Vec<String>,
     /// The dependencies in its manifest.
@@ -49,7 +49,7 @@ impl CargoMetadata {
     /// Runs `cargo metadata` for the whole graph with all features.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let text = step::cargo_step(root)
-            // With all features, because a dependency of one feature counts, too.
+            // With all features, to include the dependencies of each.
             .args(["metadata", "--format-version", "1", "--all-features"])
             .output()?;
         Self::parse(&text)
@@ -85,7 +85,7 @@ impl CargoMetadata {
         self.packages.values().filter(|package| package.member)
     }
 
-    /// Names of our packages with a test binary of this name.
+    /// Names of the workspace's packages with a test binary of this name.
     pub(crate) fn with_test(&self, name: &str) -> Vec<String> {
         self.members()
             .filter(|package| package.tests.iter().any(|test| test == name))
@@ -96,19 +96,19 @@ impl CargoMetadata {
     /// Names of everything that a package is built from, itself excluded.
     pub(crate) fn normal_tree(&self, name: &str) -> BTreeSet<&str> {
         let mut visited = BTreeSet::new();
-        let mut open: Vec<&str> = self
+        let mut pending: Vec<&str> = self
             .packages
             .values()
             .filter(|package| package.name == name)
             .flat_map(|package| package.normal.iter().map(String::as_str))
             .collect();
-        while let Some(id) = open.pop() {
+        while let Some(id) = pending.pop() {
             // A package is reached by many paths; following each of them again would take exponential time.
             if !visited.insert(id) {
                 continue;
             }
             if let Some(package) = self.packages.get(id) {
-                open.extend(package.normal.iter().map(String::as_str));
+                pending.extend(package.normal.iter().map(String::as_str));
             }
         }
         visited
@@ -121,10 +121,10 @@ impl CargoMetadata {
 
 fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<CargoPackage> {
     let manifest = text_of(package, "manifest_path")?;
-    let folder = Path::new(&manifest)
+    let directory = Path::new(&manifest)
         .parent()
-        .and_then(|folder| folder.strip_prefix(root).ok())
-        .map(|folder| folder.to_string_lossy().into_owned())
+        .and_then(|directory| directory.strip_prefix(root).ok())
+        .map(|directory| directory.to_string_lossy().into_owned())
         .unwrap_or_default();
     let declared = array_at(value_at(package, "/dependencies"))
         .iter()
@@ -147,7 +147,7 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Ca
         licence: value_at(package, "/license").as_str().map(str::to_owned),
         source: value_at(package, "/source").as_str().map(str::to_owned),
         member,
-        folder,
+        directory,
         tests,
         declared,
         normal: BTreeSet::new(),
@@ -216,7 +216,7 @@ mod tests {
     }"#;
 
     #[test]
-    fn the_normal_tree_is_transitive_and_leaves_development_out() {
+    fn the_normal_tree_is_transitive_and_has_no_development_dependencies() {
         let metadata = CargoMetadata::parse(METADATA_JSON).unwrap();
         let tree: Vec<_> = metadata.normal_tree("ours").into_iter().collect();
         assert_eq!(tree, ["deep", "theirs"]);
@@ -226,7 +226,7 @@ mod tests {
     fn members_have_their_directory_and_dependencies() {
         let metadata = CargoMetadata::parse(METADATA_JSON).unwrap();
         let ours = metadata.members().next().unwrap();
-        assert_eq!(ours.folder, "crates/ours");
+        assert_eq!(ours.directory, "crates/ours");
         assert_eq!(ours.declared[1].rename.as_deref(), Some("probe"));
         assert!(ours.declared[1].dev);
         assert!(!ours.declared[0].dev);

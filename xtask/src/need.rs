@@ -251,11 +251,11 @@ pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
     }
     install_packages(&missing)?;
     // Probed again, because a program can fail although its package is installed.
-    let still = self::missing_programs(missing);
-    if !still.is_empty() {
+    let unusable = self::missing_programs(missing);
+    if !unusable.is_empty() {
         bail!(
             "installed, but still not usable:\n{}",
-            install_advice(&still)
+            install_advice(&unusable)
         );
     }
     Ok(())
@@ -302,7 +302,7 @@ fn install_advice(missing: &[&NeededProgram]) -> String {
     lines.join("\n")
 }
 
-/// Installs the Debian packages, without starting any service that they bring.
+/// Installs the Debian packages without starting their services.
 fn install_packages(missing: &[&NeededProgram]) -> anyhow::Result<()> {
     let _quiet = NoServices::declare(Path::new("/usr/sbin/policy-rc.d"))?;
     // The installation may succeed with an old package index, so a failed update is ignored.
@@ -353,7 +353,7 @@ mod tests {
         package: "dash",
         reason: "one probe of two is enough",
     };
-    const NOT_THERE: NeededProgram = NeededProgram {
+    const MISSING_PROGRAM: NeededProgram = NeededProgram {
         program: "warp",
         probes: &[&["no-such-program-here"], &["sh", "-c", "false"]],
         package: "warp-core",
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn one_successful_probe_is_enough() {
-        let needs = [PRESENT_PROGRAM, NOT_THERE];
+        let needs = [PRESENT_PROGRAM, MISSING_PROGRAM];
         let missing = missing_programs(&needs);
         assert_eq!(missing.len(), 1);
         assert_eq!(missing[0].program, "warp");
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_advice_names_program_reason_and_package() {
-        let advice = install_advice(&[&NOT_THERE]);
+        let advice = install_advice(&[&MISSING_PROGRAM]);
         assert!(advice.contains("warp "), "{advice}");
         assert!(advice.contains("speed"), "{advice}");
         assert!(
@@ -381,8 +381,8 @@ mod tests {
 
     #[test]
     fn services_cannot_start_during_the_installation() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy-rc.d");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy-rc.d");
         {
             let _quiet = NoServices::declare(&path).unwrap();
             let status = std::process::Command::new(&path).status().unwrap();
@@ -393,8 +393,8 @@ mod tests {
 
     #[test]
     fn an_existing_policy_of_the_machine_is_not_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy-rc.d");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy-rc.d");
         fs::write(&path, "theirs").unwrap();
         drop(NoServices::declare(&path).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");

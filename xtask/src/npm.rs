@@ -19,13 +19,13 @@ pub(crate) fn install_packages(
         .iter()
         .map(|(name, version)| ((*name).to_owned(), json!(version)))
         .collect();
-    let wanted = json!({"private": true, "dependencies": packages}).to_string();
+    let manifest = json!({"private": true, "dependencies": packages}).to_string();
     let modules = directory.join("node_modules");
     let stamp = directory.join("installed.json");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && modules.exists() {
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == manifest) && modules.exists() {
         return Ok(modules);
     }
-    fs::write(directory.join("package.json"), &wanted)?;
+    fs::write(directory.join("package.json"), &manifest)?;
     // Silent, because the standard output of some commands is JSON.
     step::program_step("npm")
         .args([
@@ -39,6 +39,6 @@ pub(crate) fn install_packages(
         .run()
         .context("the packages could not be installed; this needs npm and its registry")?;
     // Written last, so an interrupted installation has none.
-    fs::write(&stamp, wanted)?;
+    fs::write(&stamp, manifest)?;
     Ok(modules)
 }

@@ -1,5 +1,5 @@
-//! The synchronous Python client, made from the one for asyncio by replacing words, as `unasync` does. What differs in
-//! more than words, such as the channels of gRPC, is in modules of its own.
+//! The synchronous Python client, generated from the one for asyncio by replacing words, as `unasync` does. Code that
+//! differs in more than words, such as the channels of gRPC, is in separate modules.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -125,9 +125,9 @@ fn write_enum(
         );
     }
     text.push('\n');
-    for (at, value) in kind.value.iter().enumerate() {
+    for (number, value) in kind.value.iter().enumerate() {
         let _ = writeln!(text, "{}: {name}", value.name());
-        comments.write(text, &[5, index, 2, at], 0);
+        comments.write(text, &[5, index, 2, number], 0);
     }
 }
 
@@ -144,7 +144,7 @@ fn write_message(
     let _ = writeln!(text, "\nclass {name}(Message):");
     comments.write(text, &[4, index], 1);
     let mut parameters = String::new();
-    for (at, field) in message.field.iter().enumerate() {
+    for (number, field) in message.field.iter().enumerate() {
         let types = FieldTypes::of(field)?;
         if PYTHON_KEYWORDS.contains(&field.name()) {
             let _ = writeln!(
@@ -156,7 +156,7 @@ fn write_message(
         }
         if types.is_assignable {
             let _ = writeln!(text, "    {}: {}", field.name(), types.attribute);
-            comments.write(text, &[4, index, 2, at], 1);
+            comments.write(text, &[4, index, 2, number], 1);
         } else {
             let _ = writeln!(
                 text,
@@ -164,7 +164,7 @@ fn write_message(
                 field.name(),
                 types.attribute
             );
-            comments.write(text, &[4, index, 2, at], 2);
+            comments.write(text, &[4, index, 2, number], 2);
             text.push_str("        ...\n");
         }
         let _ = write!(
@@ -306,14 +306,14 @@ mod tests {
     use super::*;
 
     fn generated(source: &str) -> anyhow::Result<BTreeMap<String, String>> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.proto");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.proto");
         std::fs::write(
             &path,
             format!("syntax = \"proto3\";\npackage dray.v1;\n{source}"),
         )
         .unwrap();
-        let descriptors = protox::compile([&path], [folder.path()]).unwrap();
+        let descriptors = protox::compile([&path], [directory.path()]).unwrap();
         let files = client_files(&descriptors)?;
         Ok(files
             .into_iter()
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_know_both_of_their_addresses() {
+    fn methods_have_a_grpc_path_and_a_subject() {
         let files = generated(
             "message In {}\nmessage Out {}\nservice ToolCalls { rpc SubmitAll(In) returns (Out); }\n",
         )

@@ -1,4 +1,4 @@
-//! One program that a command runs: shown before it starts, its failure reported in one sentence.
+//! One program that a command runs. Its command line is shown before it starts, and its failure is one sentence.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// A program with its arguments, about to run.
+/// A program with its arguments, before it runs.
 pub(crate) struct ProgramStep {
     command: Command,
 }
@@ -39,13 +39,13 @@ impl ProgramStep {
         self
     }
 
-    /// A variable for the program alone.
+    /// Sets an environment variable only for the program.
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Variables for the program alone.
+    /// Sets environment variables only for the program.
     pub(crate) fn envs(mut self, variables: &[(String, String)]) -> Self {
         self.command
             .envs(variables.iter().map(|(name, value)| (name, value)));
@@ -53,12 +53,12 @@ impl ProgramStep {
     }
 
     /// The directory to run in.
-    pub(crate) fn inside(mut self, folder: &Path) -> Self {
-        self.command.current_dir(folder);
+    pub(crate) fn inside(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
         self
     }
 
-    /// Shows the line, runs it and fails when it failed.
+    /// Shows the command line, runs the program, and fails if the program fails.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
         let line = self.line();
         eprintln!("$ {line}");
@@ -98,9 +98,9 @@ impl ProgramStep {
             .with_context(|| format!("cannot start `{line}`"))?;
         let mut stdin = process.stdin.take().context("the program has no input")?;
         // On a separate thread, because a program that writes before it has read all input would otherwise block.
-        let writing = std::thread::spawn(move || stdin.write_all(&input));
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = process.wait_with_output()?;
-        let written = writing.join();
+        let written = writer.join();
         if !output.status.success() {
             bail!("`{line}` failed ({})", output.status);
         }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_reach_the_program_alone() {
+    fn variables_are_set_only_for_the_program() {
         let output = program_step("sh")
             .args(["-c", "printf %s \"$DRAY_STEP\""])
             .env("DRAY_STEP", "here")

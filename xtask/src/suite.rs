@@ -23,7 +23,7 @@ pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
     python_variables(root)
 }
 
-/// The environment of the Python tests, made where it is missing, as the variable that they read.
+/// Creates the environment of the Python tests if it is missing, and returns the variable with its path.
 fn python_variables(root: &Path) -> anyhow::Result<Variables> {
     let python = python::ensure_environment(root)?;
     Ok(vec![(
@@ -32,8 +32,8 @@ fn python_variables(root: &Path) -> anyhow::Result<Variables> {
     )])
 }
 
-/// All tests, then documentation examples; source rules and generated files first. A failure of one does not
-/// hide the next.
+/// Runs the source rules and the checks of generated files, then documentation examples and all tests. A failure of one
+/// does not prevent the next.
 pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Result<()> {
     need::ensure_programs(need::TEST_PROGRAMS)?;
     // Packages are downloaded while the compiler uses the processors.
@@ -55,30 +55,30 @@ fn check_and_run(
     environment: impl FnOnce() -> anyhow::Result<Variables>,
 ) -> anyhow::Result<()> {
     let mut failures = Vec::new();
-    let mut note = |what: &str, result: anyhow::Result<()>| {
+    let mut record = |what: &str, result: anyhow::Result<()>| {
         if let Err(error) = result {
             eprintln!("{what}: {error:#}");
             failures.push(format!("{what}: {error:#}"));
         }
     };
     if filter.is_empty() {
-        note("generated files", generate::generate_contracts(root, true));
-        note("source rules", tidy::run_tidy(root));
+        record("generated files", generate::generate_contracts(root, true));
+        record("source rules", tidy::run_tidy(root));
     }
-    // One graph for binaries and tests: system tests start the binary that is beside them.
+    // Binaries and tests are built together, because system tests start the binary in the same directory.
     step::cargo_step(root)
         .args(["build", "--workspace", "--bins", "--tests"])
         .run()?;
     let binary = root.join("target/debug/dray");
     if filter.is_empty() {
-        note(
+        record(
             "reference pages",
             generate::generate_pages(root, true, &binary),
         );
-        note(
+        record(
             "documentation examples",
             step::cargo_step(root)
-                // Apart from the tests: `cargo nextest` runs no documentation examples.
+                // A separate step, because `cargo nextest` runs no documentation examples.
                 .args(["test", "--quiet", "--workspace", "--doc"])
                 .run(),
         );
@@ -86,14 +86,14 @@ fn check_and_run(
     let mut variables = environment()?;
     variables.push(binary_variable(&binary));
     variables.push(("PROPTEST_RNG_SEED".to_owned(), seed.to_string()));
-    note("tests", run_all(root, &variables, filter));
+    record("tests", run_all(root, &variables, filter));
     if !failures.is_empty() {
         bail!("not everything passed:\n{}", failures.join("\n"));
     }
     Ok(())
 }
 
-/// Uses `cargo nextest` if it is installed: it runs tests of all crates side by side and ends hanging ones.
+/// Uses `cargo nextest` if it is installed: it runs tests of all crates concurrently and ends tests that hang.
 fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Result<()> {
     let nextest = step::cargo_step(root)
         .args(["nextest", "--version"])
@@ -137,7 +137,7 @@ pub(crate) fn run_soak(
         .args(["build", "--package", "dray"])
         .run()?;
     let binary = root.join("target/debug/dray");
-    run_apart(root, "soak", &binary, &variables, filter)
+    run_serially(root, "soak", &binary, &variables, filter)
 }
 
 /// The black-box suite of the release binary.
@@ -148,11 +148,11 @@ pub(crate) fn run_blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()>
         .args(["build", "--release", "--package", "dray"])
         .run()?;
     let binary = root.join("target/release/dray");
-    run_apart(root, "blackbox", &binary, &variables, filter)
+    run_serially(root, "blackbox", &binary, &variables, filter)
 }
 
 /// Runs every test binary of this name, which is behind a feature of the same name, one test at a time.
-fn run_apart(
+fn run_serially(
     root: &Path,
     name: &str,
     binary: &Path,

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-/// Names, texts and schemas, which people edit. In the Python package, because packages hold what they read.
+/// Names, texts and schemas, which people edit. In the Python package, because a package contains the files that it
+/// reads.
 const DEFINITIONS_PATH: &str = "clients/python/src/drayage/adapters/tools.json";
 /// The generated module of the TypeScript client.
 const TYPESCRIPT_MODULE: &str = "clients/typescript/src/tool_definitions.ts";
@@ -44,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused() {
+    fn definitions_that_are_not_json_are_refused() {
         assert!(typescript_module("{").is_err());
     }
 }

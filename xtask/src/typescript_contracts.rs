@@ -16,7 +16,7 @@ use crate::{npm, step};
 
 /// Directory of the generated modules.
 pub(crate) const MODULE_DIRECTORY: &str = "clients/typescript/src/v1";
-/// The plugin, and the runtime that it is made for.
+/// The plugin, and the runtime of the same version.
 const NPM_PACKAGES: [(&str, &str); 2] = [
     ("@bufbuild/protoc-gen-es", "2.13.0"),
     ("@bufbuild/protobuf", "2.13.0"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_asked_for() {
+    fn every_file_is_requested() {
         let named = prost_types::FileDescriptorProto {
             name: Some("dray/v1/a.proto".to_owned()),
             ..Default::default()

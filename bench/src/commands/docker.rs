@@ -1,4 +1,4 @@
-//! (n) `dray sandbox get` and `put` beside `docker cp`.
+//! (n) `dray sandbox get` and `put` compared with `docker cp`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,15 @@ use super::pair::{BenchPair, BenchSide, to_words};
 use super::{IntegrityCheck, SIZES_AND_ROUNDS, path_text, wait_until_settled};
 use crate::transfer::write_random_file;
 
-/// Where files lie in the container.
+/// Directory of the files in the container.
 const CONTAINER_DIRECTORY: &str = "/workspace";
 
-/// What both sides need.
+/// Fixture of both sides.
 struct DockerFixture<'a> {
     dray: &'a str,
     engine: String,
     container: Container,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// Measures all sizes and proofs.
@@ -26,7 +26,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
         dray: path_text(dray)?,
         engine: format!("unix://{}", engine.socket().display()),
         container: engine.container(ContainerOptions::default()),
-        folder: tempfile::tempdir()?,
+        directory: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {
         write_random_file(&fixture.local("in"), size)?;
@@ -38,7 +38,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
         for proof in IntegrityCheck::ALL_CHECKS {
             fixture.pair(size, rounds, proof, "get")?.run()?;
             fixture.pair(size, rounds, proof, "put")?.run()?;
-            // Both sides leave a file per round; without this the disk of the engine fills up.
+            // Both sides create a file per round, which would fill the disk of the engine.
             fixture.container.sh(&format!(
                 "rm -f {CONTAINER_DIRECTORY}/cp-* {CONTAINER_DIRECTORY}/dray-*"
             ));
@@ -49,7 +49,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
 
 impl DockerFixture<'_> {
     fn local(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn pair(
@@ -98,7 +98,7 @@ impl DockerFixture<'_> {
                 name: format!("dray sandbox {direction}"),
                 words: Box::new(ours),
             },
-            aim: proof.aim(size),
+            target: proof.target_ratio(size),
             rounds,
             prepare: Box::new(|| {}),
         })

@@ -1,4 +1,4 @@
-//! Runs two commands alternately, and prints a table of what they used.
+//! Runs two commands alternately, and prints a table of the resources that they used.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::MAX_PRIVATE_BYTES;
 use crate::harness::{BenchComparison, RatioTarget, SampleSet};
 use crate::print_line;
 
-/// Runs a command and returns what it used.
+/// Runs a command and prints the resources that it used.
 const USAGE_SCRIPT: &str = include_str!("usage.py");
 
-/// What one run used.
+/// Resources that one run used.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct ResourceUsage {
     status: i32,
@@ -29,13 +29,13 @@ pub(super) struct BenchSide<'a> {
     pub(super) words: Box<dyn Fn(usize) -> Vec<String> + 'a>,
 }
 
-/// Two commands that move the same file, and what is measured of them.
+/// Two commands that move the same file, and the settings of their measurement.
 pub(super) struct BenchPair<'a> {
     pub(super) name: String,
     pub(super) theirs: BenchSide<'a>,
     pub(super) ours: BenchSide<'a>,
     /// Highest ratio of our time to theirs.
-    pub(super) aim: f64,
+    pub(super) target: f64,
     pub(super) rounds: usize,
     /// Runs before every run of either side, and is not measured.
     pub(super) prepare: Box<dyn Fn() + 'a>,
@@ -51,12 +51,12 @@ impl BenchPair<'_> {
             if round % 2 == 1 {
                 sides.reverse();
             }
-            for (side, used) in sides {
+            for (side, usages) in sides {
                 (self.prepare)();
                 let usage = run(false, &(side.words)(round))?;
-                // The first round warms caches and does not count.
+                // The first round fills caches and is not measured.
                 if round > 0 {
-                    used.push(usage);
+                    usages.push(usage);
                 }
             }
         }
@@ -72,7 +72,7 @@ impl BenchPair<'_> {
             name: self.name.clone(),
             baseline: SampleSet::new(side_label(&self.theirs.name, theirs), wall_times(theirs)),
             ours: SampleSet::new(side_label(&self.ours.name, ours), wall_times(ours)),
-            aim: RatioTarget::TimeAtMost(self.aim),
+            target: RatioTarget::TimeAtMost(self.target),
         };
         let verdict = if private_bytes <= MAX_PRIVATE_BYTES {
             "met"
@@ -90,14 +90,14 @@ impl BenchPair<'_> {
 }
 
 /// The name of a side with its processor time and memory.
-fn side_label(name: &str, used: &[ResourceUsage]) -> String {
-    let cpu = median_of(used.iter().map(|usage| usage.cpu * 1_000.0).collect());
-    let peak = used.iter().map(|usage| usage.peak_kib >> 10).max();
+fn side_label(name: &str, usages: &[ResourceUsage]) -> String {
+    let cpu = median_of(usages.iter().map(|usage| usage.cpu * 1_000.0).collect());
+    let peak = usages.iter().map(|usage| usage.peak_kib >> 10).max();
     format!("{name} (CPU {cpu:.0} ms, {} MiB)", peak.unwrap_or_default())
 }
 
-fn wall_times(used: &[ResourceUsage]) -> Vec<Duration> {
-    let seconds = used.iter().map(|usage| usage.seconds);
+fn wall_times(usages: &[ResourceUsage]) -> Vec<Duration> {
+    let seconds = usages.iter().map(|usage| usage.seconds);
     seconds.map(Duration::from_secs_f64).collect()
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_reports_its_time_and_memory_and_fails_on_a_failing_exit() {
+    fn a_run_reports_time_and_memory_and_fails_if_its_command_fails() {
         let usage = run(false, &to_words(["sleep", "0.05"])).unwrap();
         assert!(usage.seconds >= 0.05 && usage.peak_kib > 0, "{usage:?}");
         let usage = run(true, &to_words(["sleep", "0.05"])).unwrap();

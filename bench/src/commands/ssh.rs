@@ -1,4 +1,4 @@
-//! (o) `dray sandbox get` and `put` beside `scp`, with a new connection for each and with a shared one.
+//! (o) `dray sandbox get` and `put` compared with `scp`, with a new connection for each and with a shared one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,11 +25,11 @@ impl ConnectionState {
     }
 }
 
-/// What both sides need.
+/// Fixture of both sides.
 struct SshFixture<'a> {
     dray: &'a str,
     sshd: Sshd,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// Measures all sizes, connections and proofs.
@@ -37,7 +37,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let fixture = SshFixture {
         dray: path_text(dray)?,
         sshd: Sshd::start(&Options::default()),
-        folder: tempfile::tempdir()?,
+        directory: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {
         write_random_file(&fixture.local("in"), size)?;
@@ -74,10 +74,10 @@ struct SshRow {
 
 impl SshFixture<'_> {
     fn local(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
-    /// Removes what was put.
+    /// Removes the files that were put.
     fn clear(&self) -> anyhow::Result<()> {
         for entry in std::fs::read_dir(self.sshd.home())? {
             let entry = entry?;
@@ -97,7 +97,7 @@ impl SshFixture<'_> {
         let sockets = sockets.map(|entry| entry.path());
         let sockets = sockets.filter(|path| path.extension().is_some_and(|end| end == "sock"));
         for socket in sockets.chain([self.local("scp.sock")]) {
-            let ended = Command::new("ssh")
+            let status = Command::new("ssh")
                 .args(["-F", "/dev/null", "-O", "exit", "-S"])
                 .arg(socket)
                 .arg("host")
@@ -105,7 +105,7 @@ impl SshFixture<'_> {
                 .stderr(Stdio::null())
                 .status();
             // The error is ignored: most rounds have no connection to end.
-            drop(ended);
+            drop(status);
         }
     }
 
@@ -132,7 +132,7 @@ impl SshFixture<'_> {
                 name: format!("dray sandbox {direction}"),
                 words: Box::new(self.ours(proof, get)?),
             },
-            aim: proof.aim(size),
+            target: proof.target_ratio(size),
             rounds,
             prepare: Box::new(move || {
                 if connection == ConnectionState::New {

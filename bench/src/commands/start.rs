@@ -1,18 +1,18 @@
-//! (p) The time of `dray read` for a few bytes, beside a program that prints its version: nearly all of it is the
-//! start.
+//! (p) The time of `dray read` for a few bytes, compared with `dray --version`. Nearly all of it is the start of the
+//! process.
 
 use std::path::Path;
 
 use super::pair::{BenchPair, BenchSide, to_words};
 use super::path_text;
 
-/// Rounds that count; many, because a start takes a few milliseconds only.
+/// Measured rounds. There are many, because a start takes only a few milliseconds.
 const ROUND_COUNT: usize = 21;
 
 /// Measures the start with a file of ten bytes, so that reading takes no time.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("note.txt");
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("note.txt");
     std::fs::write(&file, "ten bytes\n")?;
     let (dray, file) = (path_text(dray)?.to_owned(), path_text(&file)?.to_owned());
     let version = to_words([&dray, "--version"]);
@@ -27,7 +27,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
             name: "dray read".to_owned(),
             words: Box::new(move |_| read.clone()),
         },
-        aim: 4.0,
+        target: 4.0,
         rounds: ROUND_COUNT,
         prepare: Box::new(|| {}),
     };

@@ -13,7 +13,7 @@ use super::{BYTES_PER_TOKEN, READ_COUNT, SMALL_FILE};
 use crate::harness::SampleSet;
 use crate::print_line;
 
-/// Starts that count. Interpreters take seconds, so there are fewer starts than of our server.
+/// Number of measured starts. Interpreters take seconds, so there are fewer starts than of `dray`.
 const PEER_START_COUNT: usize = 5;
 /// Packages of Python, with their versions.
 const PYTHON_PACKAGES: [&str; 2] = ["mcp-server-fetch==2026.10.24", "markitdown-mcp==0.0.1a8"];
@@ -27,13 +27,15 @@ struct PeerServer {
     read: Option<Value>,
 }
 
-/// Measures each server with the directory of the small file. One that cannot be installed is left out.
-pub(super) fn run(folder: &Path) {
+/// Measures each server with the directory of the small file. A server that cannot be installed is left out.
+pub(super) fn run(file_directory: &Path) {
     print_line("  beside it, in the same way:");
-    let peers = python_peers(folder).into_iter().chain([node_peer(folder)]);
+    let peers = python_peers(file_directory)
+        .into_iter()
+        .chain([node_peer(file_directory)]);
     for peer in peers {
-        let measured = peer.and_then(|peer| measure(&peer));
-        if let Err(error) = measured {
+        let result = peer.and_then(|peer| measure(&peer));
+        if let Err(error) = result {
             print_line(&format!("  not measured: {error:#}"));
         }
     }
@@ -43,22 +45,22 @@ fn measure(peer: &PeerServer) -> anyhow::Result<()> {
     let [program, arguments @ ..] = peer.command.as_slice() else {
         anyhow::bail!("no command");
     };
-    let start = || StdioServer::start(Command::new(program).args(arguments));
+    let start_server = || StdioServer::start(Command::new(program).args(arguments));
     let mut starts = Vec::new();
     for _ in 0..PEER_START_COUNT {
-        let begun = Instant::now();
-        start()?.initialize()?;
-        starts.push(begun.elapsed());
+        let start = Instant::now();
+        start_server()?.initialize()?;
+        starts.push(start.elapsed());
     }
-    let mut server = start()?;
+    let mut server = start_server()?;
     server.initialize()?;
-    let listed = server.ask("tools/list", &json!({}))?;
+    let listed = server.request("tools/list", &json!({}))?;
     let tokens = listed["result"]["tools"].to_string().len() / BYTES_PER_TOKEN;
     let mut reads = Vec::new();
     for _ in 0..peer.read.as_ref().map_or(0, |_| READ_COUNT) {
-        let begun = Instant::now();
-        let result = server.ask("tools/call", peer.read.as_ref().unwrap_or(&Value::Null))?;
-        reads.push(begun.elapsed());
+        let start = Instant::now();
+        let result = server.request("tools/call", peer.read.as_ref().unwrap_or(&Value::Null))?;
+        reads.push(start.elapsed());
         anyhow::ensure!(result["result"]["isError"] != true, "{result}");
     }
     let median_ms = |name: &str, times| {
@@ -78,7 +80,7 @@ fn measure(peer: &PeerServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the packages go.
+/// The directory of the installed packages.
 fn target_directory() -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let directory = root.context("no workspace")?.join("target/bench-mcp");
@@ -86,36 +88,36 @@ fn target_directory() -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
-fn installed(command: &mut Command) -> anyhow::Result<()> {
+fn run_install(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status();
     let status = status.with_context(|| format!("cannot start {command:?}"))?;
     anyhow::ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
 }
 
-fn python_peers(folder: &Path) -> [anyhow::Result<PeerServer>; 2] {
-    let prepared = target_directory().and_then(|directory| {
+fn python_peers(file_directory: &Path) -> [anyhow::Result<PeerServer>; 2] {
+    let programs = target_directory().and_then(|directory| {
         let environment = directory.join("python");
         if !environment.join("bin/markitdown-mcp").exists() {
-            installed(
+            run_install(
                 Command::new("python3")
                     .args(["-m", "venv"])
                     .arg(&environment),
             )?;
             let mut install = Command::new(environment.join("bin/python"));
             install.args(["-m", "pip", "install", "--quiet"]);
-            installed(install.args(PYTHON_PACKAGES))?;
+            run_install(install.args(PYTHON_PACKAGES))?;
         }
         Ok(environment.join("bin"))
     });
-    let programs = match prepared {
+    let programs = match programs {
         Ok(programs) => programs,
         Err(error) => {
             let text = format!("{error:#}");
             return [(), ()].map(|()| Err(anyhow::anyhow!("{text}")));
         }
     };
-    let uri = format!("file://{}", folder.join(SMALL_FILE).display());
+    let uri = format!("file://{}", file_directory.join(SMALL_FILE).display());
     let read = json!({"name": "convert_to_markdown", "arguments": {"uri": uri}});
     [
         Ok(PeerServer {
@@ -131,7 +133,7 @@ fn python_peers(folder: &Path) -> [anyhow::Result<PeerServer>; 2] {
     ]
 }
 
-fn node_peer(folder: &Path) -> anyhow::Result<PeerServer> {
+fn node_peer(file_directory: &Path) -> anyhow::Result<PeerServer> {
     let directory = target_directory()?;
     let script = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js";
     let script = directory.join(script);
@@ -139,12 +141,12 @@ fn node_peer(folder: &Path) -> anyhow::Result<PeerServer> {
         std::fs::write(directory.join("package.json"), "{\"private\": true}")?;
         let mut install = Command::new("npm");
         install.args(["install", "--silent", "--no-audit", "--no-fund"]);
-        installed(install.arg(NPM_PACKAGE).current_dir(&directory))?;
+        run_install(install.arg(NPM_PACKAGE).current_dir(&directory))?;
     }
-    let path = folder.join(SMALL_FILE);
+    let path = file_directory.join(SMALL_FILE);
     Ok(PeerServer {
         name: "server-filesystem",
-        command: vec!["node".into(), script, folder.to_path_buf()],
+        command: vec!["node".into(), script, file_directory.to_path_buf()],
         read: Some(json!({"name": "read_text_file", "arguments": {"path": path}})),
     })
 }

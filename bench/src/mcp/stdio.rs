@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-/// The server; it ends when it is dropped.
+/// The server process. It is killed when this is dropped.
 pub(super) struct StdioServer {
     process: Child,
     input: ChildStdin,
@@ -32,13 +32,13 @@ impl StdioServer {
     }
 
     /// Sends a request and waits for its response; notifications in between are skipped.
-    pub(super) fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
+    pub(super) fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))?;
         loop {
             let mut line = String::new();
             anyhow::ensure!(
                 self.output.read_line(&mut line)? > 0,
-                "the server ended before it answered {method}"
+                "the server ended before it responded to {method}"
             );
             let message: Value = serde_json::from_str(&line)
                 .with_context(|| format!("the server wrote no message: {line}"))?;
@@ -55,7 +55,7 @@ impl StdioServer {
             "capabilities": {},
             "clientInfo": {"name": "bench", "version": "1"},
         });
-        self.ask("initialize", &params)?;
+        self.request("initialize", &params)?;
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
     }
 

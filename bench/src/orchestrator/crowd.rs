@@ -13,7 +13,7 @@ use crate::print_line;
 /// Concurrent chats, and turns of each.
 const CHATS_AND_TURNS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
 
-/// Measures every crowd at every side.
+/// Measures every number of chats on every side.
 pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let relay = match RelayProcess::start(&fixture.model.url()).await {
         Ok(relay) => Some(relay),
@@ -53,36 +53,37 @@ async fn measure_side(
     turns: usize,
 ) {
     // One uncounted round of all chats opens the connections.
-    join_all((0..chats).map(|_| fixture.ask(url, body))).await;
+    join_all((0..chats).map(|_| fixture.run_turn(url, body))).await;
     let start = Instant::now();
     let all = join_all((0..chats).map(|_| async {
         let mut timings = Vec::with_capacity(turns);
         for _ in 0..turns {
-            timings.push(fixture.ask(url, body).await);
+            timings.push(fixture.run_turn(url, body).await);
         }
         timings
     }))
     .await;
-    let took = start.elapsed();
-    // The model records requests; over thousands of turns the fake server's memory and time would be measured.
+    let elapsed = start.elapsed();
+    // The model records requests. Over thousands of turns this would change the measured memory and time.
     fixture.model.forget();
-    // Failures count apart: they are often faster than answers and would improve the percentiles.
-    let (good, bad): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(Result::is_ok);
-    let mut times: Vec<f64> = good
+    // Failures are counted separately, because they are often faster than answers and would improve the percentiles.
+    let (successes, failures): (Vec<_>, Vec<_>) =
+        all.into_iter().flatten().partition(Result::is_ok);
+    let mut times: Vec<f64> = successes
         .iter()
         .flatten()
-        .map(|took| signed_millis(took.whole))
+        .map(|timing| signed_millis(timing.whole))
         .collect();
-    let rate =
-        1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / signed_millis(took);
+    let rate = 1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX))
+        / signed_millis(elapsed);
     print_line(&format!(
         "  {chats:>3} at once  {name:<13} {rate:>8.0} turns/s, p50 {:>8.3} ms, p99 {:>8.3} ms, {} failed: {}",
         percentile_of(&mut times, 50),
         percentile_of(&mut times, 99),
-        bad.len(),
-        verdict_text(bad.is_empty())
+        failures.len(),
+        verdict_text(failures.is_empty())
     ));
-    if let Some(Err(error)) = bad.first() {
+    if let Some(Err(error)) = failures.first() {
         print_line(&format!("    failed: {error:#}"));
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct TurnTiming {
     pub(super) whole: Duration,
 }
 
-/// The orchestrator, the model and the tool, and what they need.
+/// The orchestrator, the model and the tool, with the bus and the store.
 pub(super) struct OrchestratorFixture {
     pub(super) model: RehearsalServer,
     pub(super) client: HttpClient,
@@ -36,14 +36,14 @@ pub(super) struct OrchestratorFixture {
     _orchestrator: Orchestrator,
     cx: ServiceContext,
     _s3: EmbeddedS3,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl OrchestratorFixture {
     pub(super) async fn start() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let tool = FakeServer::start((), tool_response).await?;
-        let manifests = folder.path().join("manifests");
+        let manifests = directory.path().join("manifests");
         std::fs::create_dir(&manifests)?;
         let manifest = agent_manifest(&tool.shared().url());
         std::fs::write(manifests.join("agent.json"), manifest.to_string())?;
@@ -58,7 +58,7 @@ impl OrchestratorFixture {
         config.files.sessions = false;
         let clock = Clock::system();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("bench");
-        let (s3, options) = EmbeddedS3::start(folder.path()).await?;
+        let (s3, options) = EmbeddedS3::start(directory.path()).await?;
         let store = Store::open_in_process(&s3, &options, clock.clone()).await?;
         let bus = Bus::in_process(clock.clone(), &meter);
         bus.apply_topology(&Topology::new(1, 1 << 30)).await?;
@@ -78,7 +78,7 @@ impl OrchestratorFixture {
             _orchestrator: orchestrator,
             cx,
             _s3: s3,
-            _folder: folder,
+            _directory: directory,
         })
     }
 
@@ -96,13 +96,13 @@ impl OrchestratorFixture {
         format!("{}/v1/chat/completions", self.model.url())
     }
 
-    /// The address to ask for health, as a client does that only waits.
+    /// Address of the orchestrator, for clients that use plain sockets.
     pub(super) fn address(&self) -> &str {
         self.url.trim_start_matches("http://")
     }
 
-    /// One streamed turn, to its last byte; an answer without text or without an end is a failure.
-    pub(super) async fn ask(&self, url: &str, body: &Value) -> anyhow::Result<TurnTiming> {
+    /// Runs one streamed turn to its last byte. An answer without text or without an end is a failure.
+    pub(super) async fn run_turn(&self, url: &str, body: &Value) -> anyhow::Result<TurnTiming> {
         let start = Instant::now();
         let mut answer = self.client.post(url).json(body).send(&|_| ()).await?;
         anyhow::ensure!(answer.status() == 200, "status {}", answer.status());
@@ -119,7 +119,7 @@ impl OrchestratorFixture {
         anyhow::ensure!(contains_bytes(&text, b"[DONE]"), "the answer has no end");
         anyhow::ensure!(
             !contains_bytes(&text, b"\"error\":{"),
-            "the answer tells an error"
+            "the answer contains an error"
         );
         // A call of a tool has no text; its end is the first event that a client can use.
         if contains_bytes(&text, b"tool_calls") && first.is_none() {
@@ -148,7 +148,7 @@ pub(super) fn question_body(model: &str, text: &str) -> Value {
     ]})
 }
 
-/// What the model is asked after the tool has answered.
+/// The request to the model after the result of the tool.
 pub(super) fn answered_body() -> Value {
     let call = json!({"id": "call_2_0", "type": "function",
         "function": {"name": "find", "arguments": "{\"q\":\"x\"}"}});
@@ -173,8 +173,8 @@ pub(super) fn model_script(delay_ms: u64) -> anyhow::Result<Script> {
     Ok(Script::from_json(&script.to_string())?)
 }
 
-fn contains_bytes(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|part| part == wanted)
+fn contains_bytes(text: &[u8], pattern: &[u8]) -> bool {
+    text.windows(pattern.len()).any(|part| part == pattern)
 }
 
 fn tool_response(

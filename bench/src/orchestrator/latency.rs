@@ -5,12 +5,13 @@ use super::fixture::{OrchestratorFixture, TurnTiming, answered_body, question_bo
 use super::{percentile_of, signed_millis, verdict_text};
 use crate::print_line;
 
-/// Rounds that count, and those before that do not.
+/// Measured rounds.
 const ROUND_COUNT: usize = 500;
+/// Rounds before them that are not measured.
 const WARM_UP_ROUNDS: usize = 50;
 /// Targets for the median of the added time, in milliseconds.
-const FIRST_AIM: f64 = 2.0;
-const TOOL_AIM: f64 = 3.0;
+const FIRST_TOKEN_TARGET: f64 = 2.0;
+const TOOL_TARGET: f64 = 3.0;
 
 /// Measures plain turns and turns with one call of a tool.
 pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
@@ -28,11 +29,11 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The order changes, so that neither always profits from the caches of the other one.
         let pair = if round % 2 == 0 {
-            let model = fixture.ask(&direct, &plain).await?;
-            (model, fixture.ask(&ours, &through).await?)
+            let model = fixture.run_turn(&direct, &plain).await?;
+            (model, fixture.run_turn(&ours, &through).await?)
         } else {
-            let us = fixture.ask(&ours, &through).await?;
-            (fixture.ask(&direct, &plain).await?, us)
+            let turn = fixture.run_turn(&ours, &through).await?;
+            (fixture.run_turn(&direct, &plain).await?, turn)
         };
         if round >= WARM_UP_ROUNDS {
             timings.push(pair);
@@ -42,12 +43,12 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     print_line(&format!(
         "(k) what the orchestrator adds, over {ROUND_COUNT} chats one after the other"
     ));
-    let first = |took: &TurnTiming| signed_millis(took.first);
-    let whole = |took: &TurnTiming| signed_millis(took.whole);
+    let first = |timing: &TurnTiming| signed_millis(timing.first);
+    let whole = |timing: &TurnTiming| signed_millis(timing.whole);
     let added = print_row("first token", &timings, first);
     print_line(&format!(
-        "    aim at most {FIRST_AIM} ms at p50: {}",
-        verdict_text(added <= FIRST_AIM)
+        "    aim at most {FIRST_TOKEN_TARGET} ms at p50: {}",
+        verdict_text(added <= FIRST_TOKEN_TARGET)
     ));
     print_row("whole turn", &timings, whole);
     Ok(())
@@ -67,13 +68,13 @@ fn print_row(
         .map(|(model, ours)| of(ours) - of(model))
         .collect();
     let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
-    let middle = percentile_of(&mut added, 50);
+    let median = percentile_of(&mut added, 50);
     print_line(&format!(
-        "  {name:<12} model {base:>8.3} ms, ours {through:>8.3} ms, ratio {:>5.2}; added p50 {middle:>7.3} ms, p99 {:>7.3} ms",
+        "  {name:<12} model {base:>8.3} ms, ours {through:>8.3} ms, ratio {:>5.2}; added p50 {median:>7.3} ms, p99 {:>7.3} ms",
         through / base,
         percentile_of(&mut added, 99)
     ));
-    middle
+    median
 }
 
 async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
@@ -83,24 +84,24 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The three steps of the orchestrator, one after the other, without it.
-        let calls = fixture.ask(&direct, &question).await?.whole;
+        let calls = fixture.run_turn(&direct, &question).await?.whole;
         let tool = fixture.call().await?;
-        let ends = fixture.ask(&direct, &after).await?.whole;
-        let turn = fixture.ask(&ours, &through).await?.whole;
+        let ends = fixture.run_turn(&direct, &after).await?.whole;
+        let turn = fixture.run_turn(&ours, &through).await?.whole;
         if round >= WARM_UP_ROUNDS {
             added.push(signed_millis(turn) - signed_millis(calls + tool + ends));
         }
     }
     fixture.model.forget();
-    let middle = percentile_of(&mut added, 50);
+    let median = percentile_of(&mut added, 50);
     print_line(&format!(
-        "  {:<12} beside two calls of the model and one of the tool: added p50 {middle:>7.3} ms, p99 {:>7.3} ms",
+        "  {:<12} beside two calls of the model and one of the tool: added p50 {median:>7.3} ms, p99 {:>7.3} ms",
         "tool call",
         percentile_of(&mut added, 99)
     ));
     print_line(&format!(
-        "    aim at most {TOOL_AIM} ms at p50: {}\n",
-        verdict_text(middle <= TOOL_AIM)
+        "    aim at most {TOOL_TARGET} ms at p50: {}\n",
+        verdict_text(median <= TOOL_TARGET)
     ));
     Ok(())
 }

@@ -18,11 +18,11 @@ const CLIENT_COUNT: usize = 200;
 const WARM_UP_CHATS: usize = 20;
 /// Rounds of chats. In the first ones the heap reaches its size; only the second half counts.
 const ROUND_COUNT: usize = 8;
-/// Wait of the model before each chunk, in milliseconds: a chat has twelve or so.
+/// Delay of the model before each chunk, in milliseconds. A chat has about twelve chunks.
 const CHUNK_DELAY_MS: u64 = 100;
 /// Time at which all chats of a round are in the middle.
 const MIDDLE_DELAY: Duration = Duration::from_millis(700);
-/// How much memory may grow in the second half of the rounds and still count as constant.
+/// Largest growth of memory in the second half of the rounds that counts as constant.
 const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
 /// Measures idle connections and active chats.
@@ -35,7 +35,7 @@ pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
 async fn measure_idle_clients(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     for _ in 0..WARM_UP_CHATS {
         fixture
-            .ask(&fixture.ours(), &question_body("agent", "hello"))
+            .run_turn(&fixture.ours(), &question_body("agent", "hello"))
             .await?;
     }
     fixture.model.forget();
@@ -44,21 +44,21 @@ async fn measure_idle_clients(fixture: &OrchestratorFixture) -> anyhow::Result<(
     for _ in 0..CLIENT_COUNT {
         #[expect(
             clippy::disallowed_methods,
-            reason = "the listener is ours, on loopback"
+            reason = "the listener of this process, on loopback"
         )]
         let mut client = TcpStream::connect(fixture.address()).await?;
         client
             .write_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .await?;
         let mut answer = [0; 4096];
-        // One request, so that the server has made all that it keeps for a connection.
+        // One request, so that the server has allocated everything for the connection.
         let read = client.read(&mut answer).await?;
-        anyhow::ensure!(read > 0, "a client was turned away");
+        anyhow::ensure!(read > 0, "a client was refused");
         clients.push(client);
     }
     let per = process_status("VmRSS:")?.saturating_sub(before) / CLIENT_COUNT as u64;
     print_line(&format!("  {:>8} KiB per idle connection", per >> 10));
-    // They stay open until the measurement is done.
+    // The connections stay open until here.
     drop(clients);
     Ok(())
 }
@@ -69,7 +69,7 @@ async fn measure_active_chats(fixture: &OrchestratorFixture) -> anyhow::Result<(
     let before = process_status("VmRSS:")?;
     let mut after = Vec::with_capacity(ROUND_COUNT);
     for round in 1..=ROUND_COUNT {
-        let chats = join_all((0..CLIENT_COUNT).map(|_| fixture.ask(&url, &body)));
+        let chats = join_all((0..CLIENT_COUNT).map(|_| fixture.run_turn(&url, &body)));
         let watch = async {
             tokio::time::sleep(MIDDLE_DELAY).await;
             process_status("VmRSS:")

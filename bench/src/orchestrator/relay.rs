@@ -1,4 +1,4 @@
-//! A relay in Python, as a process of its own.
+//! A relay in Python, as a separate process.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -68,8 +68,8 @@ async fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(interpreter)
 }
 
-async fn run_successfully(command: &mut Command, otherwise: &'static str) -> anyhow::Result<()> {
-    let status = command.status().await.context(otherwise)?;
-    anyhow::ensure!(status.success(), otherwise);
+async fn run_successfully(command: &mut Command, failure: &'static str) -> anyhow::Result<()> {
+    let status = command.status().await.context(failure)?;
+    anyhow::ensure!(status.success(), failure);
     Ok(())
 }

@@ -65,13 +65,17 @@ pub(super) async fn run(fixture: &TransferFixture<'_>) -> anyhow::Result<()> {
         }
     });
     let outcomes = join_all(transfers).await;
-    let took = start.elapsed();
+    let elapsed = start.elapsed();
     std::fs::remove_dir_all(&host)?;
-    print_report(fixture, outcomes, took);
+    print_report(fixture, outcomes, elapsed);
     Ok(())
 }
 
-fn print_report(fixture: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
+fn print_report(
+    fixture: &TransferFixture<'_>,
+    outcomes: Vec<anyhow::Result<()>>,
+    elapsed: Duration,
+) {
     print_line(&format!(
         "(h) {TRANSFER_COUNT} transfers of {} MiB, started together, out of and into {CONTAINER_COUNT} containers and a host, {}",
         FILE_BYTES >> 20,
@@ -86,6 +90,6 @@ fn print_report(fixture: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>
     print_line(&format!(
         "  {} failed, {mib} MiB in {:.1} s, aim 0 failed: {verdict}\n",
         failed.len(),
-        took.as_secs_f64()
+        elapsed.as_secs_f64()
     ));
 }

@@ -14,7 +14,7 @@ use crate::print_line;
 /// Milliseconds that one request for an outcome waits.
 const WAIT_MS: u64 = 20_000;
 
-/// Sends a file and waits until the platform confirmed it.
+/// Sends a file and waits until the platform has confirmed it.
 async fn send_and_confirm(
     fixture: &TransferFixture<'_>,
     path: &str,
@@ -50,8 +50,8 @@ pub(super) async fn run(
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
-    let folder = "/workspace/sent";
-    fill_directory(fixture, folder, size, rounds).await;
+    let directory = "/workspace/sent";
+    fill_directory(fixture, directory, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = fixture.local("sent");
     let (theirs_chat, ours_chat) = (fixture.telegram.chat(), fixture.telegram.chat());
@@ -65,7 +65,7 @@ pub(super) async fn run(
     let times = side_by_side(
         rounds,
         || {
-            let source = format!("{}:{folder}/{}", fixture.container.id(), theirs.next());
+            let source = format!("{}:{directory}/{}", fixture.container.id(), theirs.next());
             let (target, form, url) = (&target, &form, &url);
             async move {
                 let mut command = docker_client(fixture.engine);
@@ -78,22 +78,22 @@ pub(super) async fn run(
             }
         },
         || {
-            let path = format!("{folder}/{}", ours.next());
+            let path = format!("{directory}/{}", ours.next());
             async move { send_and_confirm(fixture, &path, ours_chat).await }
         },
     )
     .await?;
     for chat in [theirs_chat, ours_chat] {
         let messages = fixture.telegram.visible_messages(chat);
-        let whole = messages
+        let complete = messages
             .iter()
             .filter_map(|message| message.file.as_ref())
             .filter(|file| file.size == size)
             .count();
-        // Confirmed by the fake platform, and one more for the round that does not count.
-        anyhow::ensure!(whole == rounds + 1, "{whole} files are in the chat");
+        // One file for each measured round, and one for the round that is not measured.
+        anyhow::ensure!(complete == rounds + 1, "{complete} files are in the chat");
     }
-    fixture.container.sh(&format!("rm -rf {folder}"));
+    fixture.container.sh(&format!("rm -rf {directory}"));
     let name = format!(
         "(g) send_file of {size} B from a container to a fake platform, {}",
         fixture.proof.words()

@@ -16,17 +16,17 @@ impl RoundCounter {
     }
 }
 
-/// Makes a file for each round, and one for the round that does not count.
+/// Creates a file for each round, and one for the round that is not measured.
 pub(super) async fn fill_directory(
     fixture: &TransferFixture<'_>,
-    folder: &str,
+    directory: &str,
     size: u64,
     rounds: usize,
 ) {
-    fixture.container.sh(&format!("mkdir -p {folder}"));
-    // One more than counts, for the round that warms up.
+    fixture.container.sh(&format!("mkdir -p {directory}"));
+    // Inclusive, for the first round, which is not measured.
     for round in 0..=rounds {
-        let file = format!("{folder}/{round}");
+        let file = format!("{directory}/{round}");
         fixture
             .container
             .sh(&format!("head -c {size} /dev/urandom > {file}"));
@@ -34,33 +34,33 @@ pub(super) async fn fill_directory(
     TransferFixture::settle().await;
 }
 
-/// Out, against `docker cp`.
+/// Copies out of the container, compared with `docker cp`.
 pub(super) async fn measure_get(
     fixture: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", fixture.container.id());
-    let folder = "/workspace/out";
-    fill_directory(fixture, folder, size, rounds).await;
+    let directory = "/workspace/out";
+    fill_directory(fixture, directory, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = path_text(&fixture.local("docker-cp"))?;
     let times = side_by_side(
         rounds,
         || {
             let mut command = docker_client(fixture.engine);
-            let source = format!("{}:{folder}/{}", fixture.container.id(), theirs.next());
+            let source = format!("{}:{directory}/{}", fixture.container.id(), theirs.next());
             command.args(["cp", &source, &target]);
             run_command(command)
         },
         || {
-            let path = format!("{folder}/{}", ours.next());
+            let path = format!("{directory}/{}", ours.next());
             let sandbox = &sandbox;
             async move { fixture.get(sandbox, &path, size).await }
         },
     )
     .await?;
-    fixture.container.sh(&format!("rm -rf {folder}"));
+    fixture.container.sh(&format!("rm -rf {directory}"));
     let name = format!(
         "(e) get {size} B from a container, {}",
         fixture.proof.words()
@@ -69,7 +69,7 @@ pub(super) async fn measure_get(
     Ok(())
 }
 
-/// In, against `docker cp`.
+/// Copies into the container, compared with `docker cp`.
 pub(super) async fn measure_put(
     fixture: &TransferFixture<'_>,
     size: u64,
@@ -77,7 +77,7 @@ pub(super) async fn measure_put(
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", fixture.container.id());
     let source = fixture.make("docker-in", size)?;
-    // Stored before the time is measured: only the transfer into the sandbox counts.
+    // Stored before the measurement, which is only of the transfer into the sandbox.
     let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
     fixture.container.sh("mkdir -p /workspace/in");
@@ -105,21 +105,21 @@ pub(super) async fn measure_put(
     Ok(())
 }
 
-/// Out of a memory file system, which the archive calls do not see, against `docker exec cat`.
+/// Copies out of a memory file system, which the archive calls do not see, compared with `docker exec cat`.
 pub(super) async fn measure_exec(
     fixture: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", fixture.container.id());
-    let folder = "/memory/out";
-    fill_directory(fixture, folder, size, rounds).await;
+    let directory = "/memory/out";
+    fill_directory(fixture, directory, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = fixture.local("docker-exec");
     let times = side_by_side(
         rounds,
         || {
-            let path = format!("{folder}/{}", theirs.next());
+            let path = format!("{directory}/{}", theirs.next());
             let target = std::fs::File::create(&target);
             async move {
                 let mut command = docker_client(fixture.engine);
@@ -130,13 +130,13 @@ pub(super) async fn measure_exec(
             }
         },
         || {
-            let path = format!("{folder}/{}", ours.next());
+            let path = format!("{directory}/{}", ours.next());
             let sandbox = &sandbox;
             async move { fixture.get(sandbox, &path, size).await }
         },
     )
     .await?;
-    fixture.container.sh(&format!("rm -rf {folder}"));
+    fixture.container.sh(&format!("rm -rf {directory}"));
     let name = format!(
         "(e) get {size} B by a command, from memory of a container, {}",
         fixture.proof.words()

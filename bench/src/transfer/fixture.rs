@@ -23,12 +23,12 @@ use crate::harness::{BenchComparison, RatioTarget, SampleSet};
 
 /// Time for one measured operation.
 const OPERATION_TIMEOUT: Duration = Duration::from_mins(5);
-/// Bytes per write where content is made.
+/// Bytes per write to the store.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Account of the fake platform.
 const FAKE_ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
 
-/// How large files are proved.
+/// How the integrity of large files is verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum IntegrityCheck {
     /// By digests in the sandbox: the default.
@@ -38,7 +38,7 @@ pub(super) enum IntegrityCheck {
 }
 
 impl IntegrityCheck {
-    /// In names of rows.
+    /// Text for names of rows.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Digest => "proved by digests",
@@ -54,16 +54,16 @@ impl IntegrityCheck {
     }
 }
 
-/// Everything that a measurement needs.
+/// The fixture of a measurement.
 pub(super) struct TransferFixture<'a> {
     pub(super) engine: &'a DockerEngine,
     pub(super) sshd: &'a Sshd,
-    /// Where files are measured; others have containers of their own.
+    /// The container of most measurements; the others create their own.
     pub(super) container: Container,
     pub(super) telegram: FakeTelegram,
     pub(super) proof: IntegrityCheck,
     running: RunningHost,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     next: AtomicUsize,
 }
 
@@ -73,10 +73,10 @@ impl<'a> TransferFixture<'a> {
         sshd: &'a Sshd,
         proof: IntegrityCheck,
     ) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let directory = tempfile::tempdir()?;
         let telegram = FakeTelegram::start().await?;
-        let control = folder.path().join("ssh");
-        let settings = embedded_settings(folder.path(), engine)
+        let control = directory.path().join("ssh");
+        let settings = embedded_settings(directory.path(), engine)
             .set("sandbox-transfer.preview.listen", "127.0.0.1:0")
             .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
             .set("sandbox-transfer.digest_always_up_to", proof.limit())
@@ -110,7 +110,7 @@ impl<'a> TransferFixture<'a> {
             telegram,
             proof,
             running,
-            folder,
+            directory,
             next: AtomicUsize::new(0),
         })
     }
@@ -126,7 +126,7 @@ impl<'a> TransferFixture<'a> {
 
     /// A path on this host.
     pub(super) fn local(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub(super) fn bus(&self) -> &Bus {
@@ -152,28 +152,28 @@ impl<'a> TransferFixture<'a> {
         put_file(&self.running, sandbox, directory, name, claim).await
     }
 
-    /// Content that no other file has, in a file here.
+    /// Creates a local file with unique content.
     pub(super) fn make(&self, name: &str, size: u64) -> anyhow::Result<PathBuf> {
         let path = self.local(name);
         write_random_file(&path, size)?;
         Ok(path)
     }
 
-    /// Content of a file here in the store.
+    /// Stores the content of a local file.
     pub(super) async fn store(&self, path: &Path) -> anyhow::Result<v1::Claim> {
         store_file(&self.running.context().store, path).await
     }
 
-    /// Waits until what was just made counts as settled.
+    /// Waits until new files are old enough that later changes to them can be detected.
     pub(super) async fn settle() {
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
 }
 
 /// Settings of an embedded system that reaches containers.
-pub(super) fn embedded_settings(folder: &Path, engine: &DockerEngine) -> Settings {
+pub(super) fn embedded_settings(directory: &Path, engine: &DockerEngine) -> Settings {
     let endpoint = format!("unix://{}", engine.socket().display());
-    Settings::embedded(folder)
+    Settings::embedded(directory)
         .set("limits.free_disk_percent", "0")
         .set("sandbox-transfer.docker.endpoint", endpoint)
         .set(
@@ -220,11 +220,11 @@ pub(super) async fn put_file(
         ..v1::PutSandboxFileRequest::default()
     };
     let placed = call_with_retry(running, &request).await?;
-    anyhow::ensure!(!placed.existed, "the file was there already");
+    anyhow::ensure!(!placed.existed, "the file existed already");
     Ok(())
 }
 
-/// Sends a request, and again when the service is busy and names a delay.
+/// Sends a request, and repeats it after the delay that a busy service names.
 async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::Reply> {
     let meta = call_meta(running);
     loop {
@@ -233,20 +233,20 @@ async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow:
                 code: FaultCode::RateLimited,
                 retry: RetryAdvice::After(pause),
                 ..
-            // The wait counts, because a caller of a busy service waits as well.
+            // The delay is measured, because a caller of a busy service waits as well.
             })) => tokio::time::sleep(pause).await,
             other => return Ok(other?),
         }
     }
 }
 
-/// The content of a file here in a store.
+/// Stores the content of a local file.
 pub(super) async fn store_file(store: &Store, path: &Path) -> anyhow::Result<v1::Claim> {
     let mut writer = store.writer(&TenantId::default(), &OperationId::mint(), 1);
-    let mut left = tokio::fs::File::open(path).await?;
+    let mut file = tokio::fs::File::open(path).await?;
     loop {
         let mut chunk = bytes::BytesMut::with_capacity(CHUNK_BYTES);
-        if tokio::io::AsyncReadExt::read_buf(&mut left, &mut chunk).await? == 0 {
+        if tokio::io::AsyncReadExt::read_buf(&mut file, &mut chunk).await? == 0 {
             break;
         }
         writer.write(chunk.freeze()).await?;
@@ -271,20 +271,20 @@ pub(crate) fn write_random_file(path: &Path, size: u64) -> anyhow::Result<()> {
 
 pub(super) fn to_comparison(
     name: String,
-    other: &str,
+    other_program: &str,
     (baseline, ours): (Vec<Duration>, Vec<Duration>),
 ) -> BenchComparison {
     BenchComparison {
         name,
-        baseline: SampleSet::new(format!("{other} (includes starting it)"), baseline),
+        baseline: SampleSet::new(format!("{other_program} (includes starting it)"), baseline),
         ours: SampleSet::new("dray: policy, proof, SHA-256, S3 store", ours),
-        aim: RatioTarget::ThroughputAtLeast(1.0),
+        target: RatioTarget::ThroughputAtLeast(1.0),
     }
 }
 
 /// Runs a program of the other side.
 pub(super) async fn run_command(mut command: Command) -> anyhow::Result<()> {
-    // What they print is not for the report.
+    // The output of the program is not a part of the report.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let program = command.as_std().get_program().to_owned();
     let program = program.display();

@@ -16,16 +16,16 @@ use crate::memory::process_status;
 use crate::print_line;
 
 const FILE_BYTES: u64 = 1 << 30;
-/// A transfer before, so that what is made once is there.
+/// Size of a transfer before the measurement, which creates lazy state.
 const WARM_UP_BYTES: u64 = 4 << 20;
 /// Most memory of one transfer (sandbox-transfer R-12).
 const MAX_MEMORY_BYTES: u64 = 8 << 20;
 
-/// What the process has to move.
+/// The transfer that the separate process makes.
 #[derive(Serialize, Deserialize)]
 struct TransferOrder {
     put: bool,
-    folder: PathBuf,
+    directory: PathBuf,
     docker: PathBuf,
     container: String,
     endpoint: String,
@@ -33,10 +33,10 @@ struct TransferOrder {
     secret_key: String,
 }
 
-/// Measures a get and a put, each in a process of its own.
+/// Measures a get and a put, each in a separate process.
 pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let (s3, options) = EmbeddedS3::start(&folder.path().join("store")).await?;
+    let directory = tempfile::tempdir()?;
+    let (s3, options) = EmbeddedS3::start(&directory.path().join("store")).await?;
     for (name, size) in [("large", FILE_BYTES), ("small", WARM_UP_BYTES)] {
         container.sh(&format!("head -c {size} /dev/urandom > /workspace/{name}"));
     }
@@ -44,7 +44,7 @@ pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow:
     for put in [false, true] {
         let order = TransferOrder {
             put,
-            folder: folder.path().join(if put { "put" } else { "get" }),
+            directory: directory.path().join(if put { "put" } else { "get" }),
             docker: engine.socket(),
             container: container.id().to_owned(),
             endpoint: options.endpoint.clone(),
@@ -62,15 +62,15 @@ pub(super) async fn run(engine: &DockerEngine, container: &Container) -> anyhow:
     Ok(())
 }
 
-/// Moves a small file to be warm, then a large one, and reports how far the peak rose.
+/// Moves a small file, then a large one, and reports how far the peak memory rose.
 pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
     let order: TransferOrder = serde_json::from_str(order)?;
-    std::fs::create_dir_all(&order.folder)?;
+    std::fs::create_dir_all(&order.directory)?;
     let running = start_services(&order).await?;
     let sandbox = format!("docker:{}", order.container);
     let store = &running.context().store;
     let (warm, large) = if order.put {
-        let path = order.folder.join("content");
+        let path = order.directory.join("content");
         fixture::write_random_file(&path, WARM_UP_BYTES)?;
         let warm = fixture::store_file(store, &path).await?;
         fixture::write_random_file(&path, FILE_BYTES)?;
@@ -89,9 +89,9 @@ pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
     } else {
         "MISSED"
     };
-    let what = if order.put { "put into" } else { "get from" };
+    let direction = if order.put { "put into" } else { "get from" };
     print_line(&format!(
-        "(i) memory of one {what} a container of {}: {} KiB above {} KiB, aim at most {}: {verdict}",
+        "(i) memory of one {direction} a container of {}: {} KiB above {} KiB, aim at most {}: {verdict}",
         ByteSize::bytes(FILE_BYTES),
         above >> 10,
         before >> 10,
@@ -103,7 +103,7 @@ pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
 
 async fn start_services(order: &TransferOrder) -> anyhow::Result<RunningHost> {
     let docker = format!("unix://{}", order.docker.display());
-    let settings = Settings::embedded(&order.folder)
+    let settings = Settings::embedded(&order.directory)
         .set("limits.free_disk_percent", "0")
         .set("store.mode", "s3")
         .set("store.s3.endpoint", &order.endpoint)

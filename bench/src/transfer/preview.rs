@@ -12,7 +12,7 @@ use super::fixture::{TransferFixture, docker_client, path_text, run_command, san
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::print_line;
 
-/// Sizes in bytes, and rounds that count.
+/// Sizes in bytes, and measured rounds.
 const SIZES_AND_ROUNDS: [(u64, usize); 3] = [(1 << 10, 15), (25 << 20, 15), (100_000_000, 9)];
 /// Files of the rounds, in the container.
 const DIRECTORY: &str = "/workspace/preview";
@@ -69,7 +69,7 @@ async fn measure_first_byte(
         name: format!("(r) first byte of {size} B of a container on a preview"),
         baseline: SampleSet::new("docker cp of the file (includes starting it)", times.0),
         ours: SampleSet::new("dray: policy, path, first byte over HTTP", times.1),
-        aim: RatioTarget::TimeAtMost(1.5),
+        target: RatioTarget::TimeAtMost(1.5),
     };
     print_line(&comparison.to_string());
     Ok(())
@@ -89,9 +89,9 @@ async fn first_byte(host: &str, path: String, size: u64) -> anyhow::Result<()> {
     let head_bytes = loop {
         let read = tokio::time::timeout(HEAD_TIMEOUT, stream.read_buf(&mut received)).await??;
         anyhow::ensure!(read > 0, "the response ended before its body");
-        let end = received.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = received.windows(4).position(|window| window == b"\r\n\r\n");
         match end {
-            // The head alone shows nothing to a person.
+            // Waits for the first byte of the body.
             Some(end) if received.len() > end + 4 => break end,
             _ => {}
         }

@@ -24,13 +24,13 @@ pub(super) async fn measure_get(
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = ssh_sandbox(fixture)?;
-    let folder = fixture.sshd.home().join("out");
-    std::fs::create_dir_all(&folder)?;
+    let host_directory = fixture.sshd.home().join("out");
+    std::fs::create_dir_all(&host_directory)?;
     for round in 0..=rounds {
-        write_random_file(&folder.join(round.to_string()), size)?;
+        write_random_file(&host_directory.join(round.to_string()), size)?;
     }
     TransferFixture::settle().await;
-    let path = path_text(&folder)?;
+    let path = path_text(&host_directory)?;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
     let target = path_text(&fixture.local("scp"))?;
     let times = side_by_side(
@@ -46,7 +46,7 @@ pub(super) async fn measure_get(
         },
     )
     .await?;
-    std::fs::remove_dir_all(&folder)?;
+    std::fs::remove_dir_all(&host_directory)?;
     let name = format!("(f) get {size} B over SSH, {}", fixture.proof.words());
     print_line(&to_comparison(name, "scp, shared master", times).to_string());
     Ok(())
@@ -62,11 +62,11 @@ pub(super) async fn measure_put(
     let source = fixture.make("ssh-in", size)?;
     let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
-    let folder = fixture.sshd.home().join("in");
-    std::fs::create_dir_all(&folder)?;
-    // Made by this process, but written by the user that logs in.
-    std::os::unix::fs::chown(&folder, home_owner(fixture)?, None)?;
-    let directory = path_text(&folder)?;
+    let host_directory = fixture.sshd.home().join("in");
+    std::fs::create_dir_all(&host_directory)?;
+    // Created by this process, but written by the user that logs in.
+    std::os::unix::fs::chown(&host_directory, home_owner(fixture)?, None)?;
+    let directory = path_text(&host_directory)?;
     let times = side_by_side(
         rounds,
         || {
@@ -76,7 +76,7 @@ pub(super) async fn measure_put(
         || fixture.put(&sandbox, &directory, claim.clone()),
     )
     .await?;
-    std::fs::remove_dir_all(&folder)?;
+    std::fs::remove_dir_all(&host_directory)?;
     let name = format!("(f) put {size} B over SSH, {}", fixture.proof.words());
     print_line(&to_comparison(name, "scp, shared master", times).to_string());
     Ok(())

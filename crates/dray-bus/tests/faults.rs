@@ -1,4 +1,4 @@
-//! Faults on purpose, against a real nats-server: killed, paused, restarted, full, small, forbidding.
+//! Tests with a real nats-server that is killed, paused or restarted, is full, has small limits, or denies requests.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,17 +24,17 @@ async fn a_server_killed_while_work_is_published_loses_nothing_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_killed_paused_and_restarted_while_work_is_done_loses_and_doubles_nothing() {
+async fn a_server_killed_paused_and_restarted_while_work_is_done_loses_and_duplicates_nothing() {
     rounds::server_faults_during_work(3, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_stopped_under_load_lose_and_double_nothing() {
+async fn workers_stopped_under_load_lose_and_duplicate_nothing() {
     rounds::stops_under_load(5, 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_killed_under_load_lose_and_double_nothing() {
+async fn workers_killed_under_load_lose_and_duplicate_nothing() {
     rounds::kills_under_load(3, 6).await;
 }
 
@@ -44,11 +44,11 @@ async fn work_of_a_killed_worker_is_taken_over_within_a_short_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_away_for_longer_than_a_lease_interrupts_no_handler() {
+async fn a_server_outage_longer_than_a_lease_interrupts_no_handler() {
     recovery::outlive_an_outage_longer_than_the_lease().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_is_parked_without_an_attempt_while_its_calls_have_no_responder() {
-    recovery::park_while_nobody_answers(20).await;
+    recovery::park_without_responders(20).await;
 }

@@ -85,10 +85,10 @@ impl WorkHandler<v1::ToolCallRequested> for RefusingHandler {
         &self,
         delivery: WorkDelivery<v1::ToolCallRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
-        let passing =
+        let transient =
             Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(1));
         match delivery.work.tool.as_str() {
-            "passing" => Err(passing.into()),
+            "transient" => Err(transient.into()),
             _ => Err(Fault::new(FaultCode::Denied, "no").into()),
         }
     }
@@ -96,35 +96,35 @@ impl WorkHandler<v1::ToolCallRequested> for RefusingHandler {
 
 #[tokio::test]
 async fn publications_calls_and_outcomes_are_counted() {
-    let counted = MeterReader::new();
+    let metrics = MeterReader::new();
     let clock = Clock::system();
-    let bus = Bus::in_process(clock.clone(), &counted.meter());
+    let bus = Bus::in_process(clock.clone(), &metrics.meter());
     let within = Duration::from_secs(30);
     let op = meta(&clock, "op", within);
     let work = v1::ToolCallRequested::default();
 
     let late = op.clone().with_deadline(Deadline::from_unix_ms(0));
     assert!(bus.publish_work(&late, &work).await.is_err());
-    counted.check("dray_publish_total", Some(("result", "error")), 1.0);
+    metrics.check("dray_publish_total", Some(("result", "error")), 1.0);
     bus.apply_topology(&Topology::default()).await.unwrap();
     assert_eq!(bus.verify_topology(&Topology::default()).await.unwrap(), []);
-    counted.check("dray_topology_mismatch", None, 0.0);
+    metrics.check("dray_topology_mismatch", None, 0.0);
     for _ in 0..2 {
         bus.publish_work(&op, &work).await.unwrap();
     }
-    counted.check("dray_publish_total", Some(("result", "ok")), 1.0);
-    counted.check("dray_publish_total", Some(("result", "duplicate")), 1.0);
+    metrics.check("dray_publish_total", Some(("result", "ok")), 1.0);
+    metrics.check("dray_publish_total", Some(("result", "duplicate")), 1.0);
 
     let soon = meta(&clock, "op", Duration::from_millis(100));
     let call = bus.call(&soon, &v1::FetchRequest::default()).await;
     assert!(matches!(call, Err(CallError::NoResponder(_))));
-    counted.check("dray_call_total", Some(("result", "no_responder")), 1.0);
+    metrics.check("dray_call_total", Some(("result", "no_responder")), 1.0);
 
-    let passing = v1::ToolCallRequested {
-        tool: "passing".to_owned(),
+    let transient = v1::ToolCallRequested {
+        tool: "transient".to_owned(),
         ..work
     };
-    bus.publish_work(&meta(&clock, "other", within), &passing)
+    bus.publish_work(&meta(&clock, "other", within), &transient)
         .await
         .unwrap();
     let stop = CancellationToken::new();
@@ -135,24 +135,24 @@ async fn publications_calls_and_outcomes_are_counted() {
     let working = bus.work("file-resolver", settings, RefusingHandler, stop.clone());
     let ending = async {
         eventually("both operations to end", async || {
-            let ended = counted.count("dray_process_total", Some(("outcome", "failed")))
-                + counted.count("dray_process_total", Some(("outcome", "dead")));
+            let ended = metrics.count("dray_process_total", Some(("outcome", "failed")))
+                + metrics.count("dray_process_total", Some(("outcome", "dead")));
             (ended > 1.5).then_some(())
         })
         .await;
         stop.cancel();
     };
-    let (worked, ()) = tokio::join!(working, ending);
-    worked.unwrap();
-    counted.check("dray_process_total", Some(("outcome", "failed")), 1.0);
-    counted.check("dray_dead_total", Some(("code", "unavailable")), 1.0);
+    let (result, ()) = tokio::join!(working, ending);
+    result.unwrap();
+    metrics.check("dray_process_total", Some(("outcome", "failed")), 1.0);
+    metrics.check("dray_dead_total", Some(("code", "unavailable")), 1.0);
 }
 
 #[tokio::test]
 async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator() {
-    let counted = MeterReader::new();
+    let metrics = MeterReader::new();
     let clock = Clock::manual(1_700_000_000_000);
-    let bus = Bus::in_process(clock.clone(), &counted.meter());
+    let bus = Bus::in_process(clock.clone(), &metrics.meter());
     bus.apply_topology(&Topology::default()).await.unwrap();
     let mut sweeper = WorkSweeper::new(bus.clone());
     let passed = meta(&clock, "op", Duration::ZERO);
@@ -161,26 +161,26 @@ async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator(
         .unwrap();
     clock.advance(Duration::from_secs(61));
     sweeper.sweep().await.unwrap();
-    counted.check("dray_dead_oldest_seconds", None, 0.0);
+    metrics.check("dray_dead_oldest_seconds", None, 0.0);
     clock.advance(Duration::from_secs(100));
     bus.dead_letters().list(1, 10).await.unwrap();
-    counted.check("dray_dead_oldest_seconds", None, 0.0);
+    metrics.check("dray_dead_oldest_seconds", None, 0.0);
     sweeper.sweep().await.unwrap();
-    counted.check("dray_dead_oldest_seconds", None, 100.0);
+    metrics.check("dray_dead_oldest_seconds", None, 100.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_connections_are_counted() {
-    let counted = MeterReader::new();
+    let metrics = MeterReader::new();
     let mut server = NatsServer::start();
     let options = NatsOptions::at(server.url());
-    let bus = Bus::connect(&options, Clock::system(), &counted.meter())
+    let bus = Bus::connect(&options, Clock::system(), &metrics.meter())
         .await
         .unwrap();
-    counted.check("dray_bus_disconnects_total", None, 0.0);
+    metrics.check("dray_bus_disconnects_total", None, 0.0);
     server.restart();
     eventually("the loss to be counted", async || {
-        (counted.count("dray_bus_disconnects_total", None) > 0.5).then_some(())
+        (metrics.count("dray_bus_disconnects_total", None) > 0.5).then_some(())
     })
     .await;
     drop(bus);

@@ -25,19 +25,19 @@ pub fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEn
 /// [`CaseEnd::Fail`] with both values.
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "callers compare what they have just made"
+    reason = "callers compare values that they have just created"
 )]
 #[track_caller]
 pub fn expect_equal<T: PartialEq + fmt::Debug>(
     what: &str,
     actual: T,
-    wanted: T,
+    expected: T,
 ) -> Result<(), CaseEnd> {
-    if actual == wanted {
+    if actual == expected {
         return Ok(());
     }
     Err(CaseEnd::fail(format_args!(
-        "{what}: found {actual:?}, wanted {wanted:?}"
+        "{what}: found {actual:?}, expected {expected:?}"
     )))
 }
 
@@ -47,18 +47,18 @@ pub fn expect_equal<T: PartialEq + fmt::Debug>(
 ///
 /// [`CaseEnd::Fail`] with both lengths and the first different byte. The content, which may be megabytes, is left out.
 #[track_caller]
-pub fn expect_bytes(what: &str, actual: &[u8], wanted: &[u8]) -> Result<(), CaseEnd> {
-    if actual == wanted {
+pub fn expect_bytes(what: &str, actual: &[u8], expected: &[u8]) -> Result<(), CaseEnd> {
+    if actual == expected {
         return Ok(());
     }
     let equal = actual
         .iter()
-        .zip(wanted)
-        .take_while(|(actual, wanted)| actual == wanted)
+        .zip(expected)
+        .take_while(|(actual, expected)| actual == expected)
         .count();
     Err(CaseEnd::fail(format_args!(
-        "{what}: {} bytes found, {} wanted, different from byte {equal} on",
+        "{what}: {} bytes found, {} expected, different from byte {equal} on",
         actual.len(),
-        wanted.len()
+        expected.len()
     )))
 }

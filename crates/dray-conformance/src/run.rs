@@ -18,7 +18,7 @@ macro_rules! case_list {
 
 /// Runs all cases, also after one that failed, so that one report shows everything that is wrong.
 ///
-/// `run` makes the context of a case and runs it; what it does there counts as part of the case.
+/// `run` creates the context of a case and runs the case; both count as part of the case.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub async fn run_cases<C: Copy, R: Future<Output = Result<(), CaseEnd>>>(
     let mut report = ConformanceReport::default();
     let mut failures = CaseFailures::default();
     for (name, case) in cases {
-        // One at a time: cases share a sandbox or an account, and some change what others look at.
+        // One at a time: cases share a sandbox or an account, and some change what others check.
         match tokio::time::timeout(CASE_TIMEOUT, run(name, *case)).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
@@ -103,16 +103,16 @@ mod tests {
         let failures = run_cases(cases, |_, case| case("7")).await.unwrap_err();
         let names: Vec<_> = failures.0.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["finds_other_bytes", "meets_an_error", "never_ends"]);
-        let shown = format!("{failures:?}");
-        assert_eq!(shown.lines().count(), 4, "{shown}");
-        assert!(shown.contains("run.rs:"), "{shown}");
+        let failure_text = format!("{failures:?}");
+        assert_eq!(failure_text.lines().count(), 4, "{failure_text}");
+        assert!(failure_text.contains("run.rs:"), "{failure_text}");
         assert!(
-            shown.contains("1 bytes found, 2 wanted, different from byte 1 on"),
-            "{shown}"
+            failure_text.contains("1 bytes found, 2 expected, different from byte 1 on"),
+            "{failure_text}"
         );
         assert!(
-            shown.contains("unexpected error: invalid digit found in string; ParseIntError"),
-            "{shown}"
+            failure_text.contains("unexpected error: invalid digit found in string; ParseIntError"),
+            "{failure_text}"
         );
     }
 }

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use dray_platform::RateLimits;
 
-/// Buckets that are kept before those that are full again are removed.
+/// Number of buckets above which full ones are removed.
 const MAX_BUCKETS: usize = 10_000;
 
-/// Burst of a bucket: the number of seconds whose requests may leave together.
+/// Burst of a bucket: the requests of this many seconds may be sent without a wait.
 const BURST_SECONDS: u32 = 5;
 
-/// The buckets of one process. Replicas do not share them; the platform's own limit is the last word.
+/// The buckets of one process. Replicas do not share them, so the platform may still refuse a request.
 #[derive(Debug, Default)]
 pub struct RateBuckets {
     /// The time at which each bucket is full again, since the origin.
     full_at: HashMap<String, Duration>,
-    /// Unix milliseconds until which a platform accepts nothing for a chat.
+    /// Unix milliseconds until which the platform accepts no request for a chat.
     held_until_ms: HashMap<String, u64>,
 }
 
@@ -34,14 +34,14 @@ impl RateBuckets {
         now: Duration,
         now_ms: u64,
     ) -> Duration {
-        // Here and not on a timer: the maps only grow through this call and `hold`.
-        self.forget(now, now_ms);
-        let account_wait = self.take(format!("a\0{account}"), rates.account_per_minute, now);
-        let chat_wait = self.take(bucket_key(account, chat), rates.chat_per_minute, now);
+        // Called here and not on a timer, because the maps grow only in this method and in `hold`.
+        self.remove_idle(now, now_ms);
+        let account_wait = self.take_token(format!("a\0{account}"), rates.account_per_minute, now);
+        let chat_wait = self.take_token(bucket_key(account, chat), rates.chat_per_minute, now);
         account_wait.max(chat_wait)
     }
 
-    /// Records that the platform accepts nothing for this chat for so long.
+    /// Records that the platform accepts no request for this chat for `delay`.
     pub fn hold(&mut self, account: &str, chat: &str, delay: Duration, now_ms: u64) {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         let until = now_ms.saturating_add(delay);
@@ -53,27 +53,27 @@ impl RateBuckets {
         *held = (*held).max(until);
     }
 
-    /// How long the platform still accepts nothing for this chat; zero when it does.
+    /// How long the platform still accepts no request for this chat; zero if it accepts one now.
     pub fn held(&self, account: &str, chat: &str, now_ms: u64) -> Duration {
         let until = self.held_until_ms.get(&bucket_key(account, chat)).copied();
         Duration::from_millis(until.unwrap_or_default().saturating_sub(now_ms))
     }
 
-    fn take(&mut self, key: String, per_minute: u32, now: Duration) -> Duration {
+    fn take_token(&mut self, key: String, per_minute: u32, now: Duration) -> Duration {
         let per_minute = per_minute.max(1);
-        let each = Duration::from_mins(1) / per_minute;
+        let interval = Duration::from_mins(1) / per_minute;
         let burst = (per_minute * BURST_SECONDS / 60).clamp(1, 30);
         // A virtual clock for each bucket: it runs ahead by one interval for each token, and only what exceeds the
         // burst is waited for.
         let full_at = self.full_at.entry(key).or_insert(now);
         let begins = (*full_at).max(now);
-        *full_at = begins + each;
+        *full_at = begins + interval;
         begins
             .saturating_sub(now)
-            .saturating_sub(each * (burst - 1))
+            .saturating_sub(interval * (burst - 1))
     }
 
-    fn forget(&mut self, now: Duration, now_ms: u64) {
+    fn remove_idle(&mut self, now: Duration, now_ms: u64) {
         if self.full_at.len() > MAX_BUCKETS {
             self.full_at.retain(|_, full_at| *full_at > now);
         }

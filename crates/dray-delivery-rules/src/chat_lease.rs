@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The stored form of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRecord {
-    /// Name of the process that has it.
+    /// Name of the process that has the lease.
     pub holder: String,
     /// Unix milliseconds at which it ends, by the clock of its holder.
     pub until_ms: u64,
@@ -26,14 +26,14 @@ impl LeaseRecord {
         }
     }
 
-    /// As it is stored.
+    /// Encodes the lease as JSON, the stored form.
     pub fn encode(&self) -> Vec<u8> {
         // A name and a number always have a form in JSON.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// Whether a stored lease blocks no other replica: it is over, or the holder's own. An unreadable one blocks none.
+/// Whether `holder` may take a stored lease: it has ended, or `holder` already has it. An unreadable lease is free.
 pub fn is_free(stored: &[u8], holder: &str, now_ms: u64) -> bool {
     serde_json::from_slice::<LeaseRecord>(stored).map_or(true, |held| {
         // The holder renews its own lease before its end.

@@ -23,17 +23,17 @@ pub enum SendMode {
 pub enum FailureAction {
     /// Nothing of it is visible: the step is ready again, and the refusal decides.
     Refused,
-    /// It may be visible, and repeating it leads nowhere: report that the outcome is unknown.
+    /// It may be visible, and a repetition cannot succeed: report that the outcome is unknown.
     LeaveUnknown,
-    /// It may be visible: find out, after a wait.
+    /// It may be visible: determine the outcome after a wait.
     Resolve,
 }
 
-/// Decides over a visible request that failed.
+/// Decides about a visible request that failed.
 pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> FailureAction {
     match (outcome, mode) {
         (SendOutcome::NotSent, SendMode::First) => FailureAction::Refused,
-        // Refused now, and an earlier try may still be visible.
+        // Refused now, but an earlier attempt may be visible.
         (SendOutcome::NotSent, SendMode::Repeated) if !may_pass(kind) => {
             FailureAction::LeaveUnknown
         }
@@ -43,7 +43,7 @@ pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> 
     }
 }
 
-/// Whether the same request may do later.
+/// Whether the same request may succeed later.
 pub const fn may_pass(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -51,18 +51,18 @@ pub const fn may_pass(kind: ErrorKind) -> bool {
     )
 }
 
-/// Longest time from the record that says `sending` to the begin of the visible request. A worker that stood still longer
-/// does not send any more: another one may have taken over by now.
+/// Longest time from the record that says `sending` to the start of the visible request. A worker that was suspended
+/// for longer does not send, because another worker may have taken over.
 pub const MAX_SEND_START: Duration = Duration::from_secs(10);
 
-/// Time from the record that says `sending` until the platform can no longer carry the request out: its latest begin, the
-/// response timeout of 2 minutes, and 20 s for the difference of two clocks.
+/// Time from the record that says `sending` until the platform can no longer carry the request out: its latest start,
+/// the response timeout of 2 minutes, and 20 s for the difference of two clocks.
 pub const REQUEST_LIFETIME: Duration = Duration::from_secs(150);
 
-/// Whether a visible request may begin now that was recorded as `sending` at `begun_ms`, by the same clock.
-pub fn may_begin_request(begun_ms: u64, now_ms: u64) -> bool {
-    // A clock that went backwards proves nothing.
-    now_ms >= begun_ms && u128::from(now_ms - begun_ms) <= MAX_SEND_START.as_millis()
+/// Whether a visible request may begin now that was recorded as `sending` at `started_ms`, by the same clock.
+pub fn may_begin_request(started_ms: u64, now_ms: u64) -> bool {
+    // If the clock was set back, the elapsed time is unknown.
+    now_ms >= started_ms && u128::from(now_ms - started_ms) <= MAX_SEND_START.as_millis()
 }
 
 /// What follows when the platform does not find the message of a step.
@@ -76,8 +76,8 @@ pub enum NotFoundAction {
     LeaveUnknown,
 }
 
-/// Decides over a step that the platform does not find. `is_own_request` is whether this worker made its last request, so
-/// that the request is over.
+/// Decides about a step that the platform does not find. `is_own_request` is whether this worker made its last request,
+/// so that the request is over.
 pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -> NotFoundAction {
     // A step that was answered is visible in some form: another request would show it twice.
     if step.lost >= MAX_LOST_RESPONSES
@@ -98,16 +98,16 @@ pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -
 /// What to do with a delay before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitAction {
-    /// No time is left after it.
+    /// No time is left after the delay.
     GiveUp,
-    /// Another piece of work continues after it.
+    /// The delivery continues after the delay as new work.
     Park,
     /// This worker waits and then tries again.
     Wait,
 }
 
-/// Decides over the delay before a step that is ready is tried again; `left` is the time of the delivery, `tolerance` the
-/// jitter that an inline wait may add.
+/// Decides about the delay before a step that is ready is tried again; `left` is the time of the delivery, `tolerance`
+/// the jitter that an inline wait may add.
 pub fn decide_wait(delay: Duration, left: Duration, tolerance: Duration) -> WaitAction {
     if delay >= left {
         WaitAction::GiveUp
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_stood_still_after_its_record_does_not_send() {
+    fn a_worker_that_was_suspended_after_its_record_does_not_send() {
         assert!(may_begin_request(1_000, 1_000) && may_begin_request(1_000, 11_000));
         assert!(!may_begin_request(1_000, 11_001));
         assert!(!may_begin_request(1_000, 999), "the clock went back");

@@ -44,10 +44,10 @@ mod resume;
 
 pub use self::resume::{ResumeAction, decide_resume};
 
-/// Visible tries of one step, those that waits for a rate limit cost not counted (platform-delivery 10.2).
+/// Most visible attempts of one step. Waits for a rate limit are not counted (platform-delivery 10.2).
 pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
 
-/// Responses that may be lost of one step before it is not asked any more.
+/// Lost responses of one step after which its outcome is no longer looked up.
 pub const MAX_LOST_RESPONSES: u32 = 2;
 
 /// What one visible request shows.
@@ -83,14 +83,14 @@ impl StepPlan {
     }
 }
 
-/// What is kept of a step in every state.
+/// The data of a step in every state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepData {
     /// The message that the step sends.
     pub plan: StepPlan,
-    /// SHA-256 of the request, 32 bytes: the key against duplicates is made of it.
+    /// SHA-256 of the request, 32 bytes: the idempotency key is derived from it.
     pub fingerprint: Vec<u8>,
-    /// What the platform gave before anything was visible; empty for nothing.
+    /// What the platform returned before anything was visible, such as a file id; empty for nothing.
     pub prepared: String,
     /// Attempts at the visible request so far.
     pub attempts: u32,
@@ -123,7 +123,7 @@ pub struct StepConfirmation {
     pub size: u64,
     /// Route that was taken; `None` when a newer worker took one that this one does not know.
     pub route: Option<Route>,
-    /// Whether later news may correct it.
+    /// Whether a later report of the platform may correct it.
     pub provisional: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct DoneState {
     confirmed: Vec<StepConfirmation>,
 }
 
-/// The step may be visible; this cannot be found out.
+/// The step may be visible; its outcome cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownState(());
 
@@ -196,7 +196,7 @@ impl<S> StepIn<S> {
         }
     }
 
-    /// Notes why the last attempt failed.
+    /// Records why the last attempt failed.
     pub fn note_error(&mut self, kind: ErrorKind, code: &str) {
         self.data.error_kind = Some(kind);
         code.clone_into(&mut self.data.platform_code);
@@ -225,14 +225,14 @@ impl ReadyStep {
         }
     }
 
-    /// The same step with the attempts of the one whose place it takes.
+    /// The same step with the attempts of the step that it replaces.
     #[must_use]
     pub const fn with_attempts(mut self, attempts: u32) -> Self {
         self.data.attempts = attempts;
         self
     }
 
-    /// Keeps what the platform gave before anything was visible.
+    /// Stores what the platform returned before anything was visible.
     pub fn set_prepared(&mut self, prepared: String) {
         self.data.prepared = prepared;
     }
@@ -242,13 +242,13 @@ impl ReadyStep {
         self.data.attempts += 1;
     }
 
-    /// Takes an attempt back that only made the delivery wait.
+    /// Removes an attempt from the count, because it only made the delivery wait.
     pub const fn uncount_attempt(&mut self) {
         // Saturating: a record of an older version may have counted fewer.
         self.data.attempts = self.data.attempts.saturating_sub(1);
     }
 
-    /// The visible request begins.
+    /// Records that the visible request begins at `now_ms`.
     #[must_use]
     pub fn begin(mut self, now_ms: u64) -> SendingStep {
         self.data.attempts += 1;
@@ -258,7 +258,7 @@ impl ReadyStep {
         })
     }
 
-    /// It is given up.
+    /// Gives the step up.
     #[must_use]
     pub fn fail(self) -> FailedStep {
         self.into_state(FailedState(()))
@@ -306,7 +306,7 @@ impl SendingStep {
         self.into_state(ReadyState(()))
     }
 
-    /// The platform confirmed it.
+    /// Records that the platform confirmed the step.
     #[must_use]
     pub fn confirm(mut self, confirmed: Vec<StepConfirmation>) -> DoneStep {
         self.data.error_kind = None;
@@ -314,7 +314,7 @@ impl SendingStep {
         self.into_state(DoneState { confirmed })
     }
 
-    /// Whether it is visible cannot be known.
+    /// Ends the step, because its outcome cannot be determined.
     #[must_use]
     pub fn leave_unknown(self) -> UnknownStep {
         self.into_state(UnknownState(()))
@@ -335,7 +335,7 @@ impl DoneStep {
         &self.state.confirmed
     }
 
-    /// The platform takes its confirmation back: nothing is visible.
+    /// Records that the platform has withdrawn its confirmation: nothing is visible.
     #[must_use]
     pub fn deny(mut self) -> ReadyStep {
         self.data.attempts = 0;
@@ -378,7 +378,7 @@ impl Deref for DeliveryStep {
 }
 
 impl DeliveryStep {
-    /// Whether nothing happens any more.
+    /// Whether the step has ended.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Unknown(_) | Self::Failed(_))
     }

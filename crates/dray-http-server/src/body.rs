@@ -51,7 +51,7 @@ pub struct RequestBody {
 #[derive(Debug)]
 struct IdleTimer {
     timeout: Duration,
-    /// Kept from wait to wait, because a body has thousands of them.
+    /// Used again for each wait, because a body has thousands of waits.
     sleep: Option<Pin<Box<Sleep>>>,
     /// Whether the present wait has started. It starts when a reader waits: a handler that is slow to read must not
     /// cost the peer its time.

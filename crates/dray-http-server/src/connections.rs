@@ -76,7 +76,7 @@ pub enum DrainOutcome {
 }
 
 /// Serves the listener until `stop` is cancelled. Then it closes the listener and idle connections, finishes the
-/// requests at work for at most [`ConnectionLimits::drain_timeout`], and returns. An error of the service closes the
+/// running requests for at most [`ConnectionLimits::drain_timeout`], and returns. An error of the service closes the
 /// connection without a response.
 ///
 /// Dropping the future closes all connections immediately.

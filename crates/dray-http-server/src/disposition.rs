@@ -61,7 +61,7 @@ fn extended_parameter(visible: &str) -> String {
     format!("filename*=UTF-8''{encoded}")
 }
 
-/// The last component, because a path in the name would be up to the browser, without control characters.
+/// The last component of the name, without control characters. A path in the name would be left to the browser.
 fn visible_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     last.chars().filter(|letter| !letter.is_control()).collect()

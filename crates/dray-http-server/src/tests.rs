@@ -1,5 +1,5 @@
-//! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused: it
-//! advances to the next timer when all tasks wait, so no test takes the time of the timeout that it checks.
+//! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused and
+//! advances to the next timer when all tasks wait, so that no test waits for the timeout that it checks.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn read_body(request: Request) -> (StatusCode, String) {
     }
 }
 
-/// All that the server sends until it closes.
+/// All bytes that the server sends until it closes the connection.
 async fn read_all(mut client: TcpStream) -> String {
     let mut response = Vec::new();
     let read = client.read_to_end(&mut response);
@@ -126,7 +126,7 @@ async fn the_status_tells_a_long_body_from_one_that_broke_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_moves_may_take_longer_than_the_idle_timeout() {
+async fn a_body_that_makes_progress_may_take_longer_than_the_idle_timeout() {
     let limits = ConnectionLimits {
         body_idle_timeout: Some(Duration::from_secs(10)),
         ..ConnectionLimits::default()
@@ -177,7 +177,7 @@ async fn connections_over_the_limit_wait_until_one_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_idle_connections_and_cuts_requests_off_after_the_drain() {
+async fn a_stop_closes_idle_connections_and_ends_requests_after_the_drain() {
     let limits = ConnectionLimits {
         drain_timeout: Some(Duration::from_secs(5)),
         ..ConnectionLimits::default()

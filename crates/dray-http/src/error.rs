@@ -7,9 +7,9 @@ use crate::Cause;
 /// Whether the peer may have received the complete request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestProgress {
-    /// It cannot have it: no connection was made, or the body did not leave completely.
+    /// No: there was no connection, or the body was not sent completely.
     Incomplete,
-    /// It may have: all bytes were passed to the connection, and no response arrived.
+    /// Possibly: all bytes were passed to the connection, and no response arrived.
     Complete,
 }
 

@@ -1,4 +1,4 @@
-//! Streams that fail unless they have the length that was announced before.
+//! Streams that fail unless they have the announced length.
 
 use std::pin::Pin;
 
@@ -8,33 +8,33 @@ use futures_util::{Stream, StreamExt as _, stream};
 use crate::{ByteStream, Cause};
 
 /// Bytes that may fail in the middle.
-type Bodies<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
+type FallibleStream<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
 
 /// The same stream, which fails unless it has exactly `size` bytes.
 ///
-/// `wrong` makes the error from the number of received bytes. The stream fails with the chunk that exceeds `size`, or
-/// at its end if bytes are missing. It ends after an error.
+/// `length_error` builds the error from the number of received bytes. The stream fails with the chunk that exceeds
+/// `size`, or at its end if bytes are missing. It ends after an error.
 pub fn exact_length_stream<E: Send + 'static>(
     size: u64,
-    body: Bodies<E>,
-    wrong: impl Fn(u64) -> E + Send + 'static,
-) -> Bodies<E> {
-    stream::unfold(Some((body, 0_u64, wrong)), move |state| async move {
+    body: FallibleStream<E>,
+    length_error: impl Fn(u64) -> E + Send + 'static,
+) -> FallibleStream<E> {
+    stream::unfold(Some((body, 0_u64, length_error)), move |state| async move {
         // `None` after an error: the stream ends and the rest of the body is dropped.
-        let (mut body, received, wrong) = state?;
+        let (mut body, received, length_error) = state?;
         match body.next().await {
             Some(Ok(chunk)) => {
                 // The count comes from a peer.
                 let received = received.saturating_add(chunk.len() as u64);
                 if received > size {
-                    Some((Err(wrong(received)), None))
+                    Some((Err(length_error(received)), None))
                 } else {
-                    Some((Ok(chunk), Some((body, received, wrong))))
+                    Some((Ok(chunk), Some((body, received, length_error))))
                 }
             }
             Some(Err(error)) => Some((Err(error), None)),
             None if received == size => None,
-            None => Some((Err(wrong(received)), None)),
+            None => Some((Err(length_error(received)), None)),
         }
     })
     .boxed()
@@ -56,25 +56,25 @@ mod tests {
     async fn a_body_of_another_length_than_announced_fails() {
         for (size, fails) in [(2, true), (3, false), (4, true)] {
             let body = stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed();
-            let ends: Vec<_> = announced_length_stream(size, body).collect().await;
-            assert_eq!(ends.iter().any(Result::is_err), fails, "{size}");
+            let results: Vec<_> = announced_length_stream(size, body).collect().await;
+            assert_eq!(results.iter().any(Result::is_err), fails, "{size}");
         }
     }
 
     #[tokio::test]
     async fn the_error_carries_the_number_of_received_bytes() {
         for (size, counted) in [(5, 6), (7, 6), (2, 3)] {
-            let pieces = [b"abc".as_slice(), b"def"].map(|chunk| Ok(Bytes::from_static(chunk)));
-            let body = exact_length_stream(size, stream::iter(pieces).boxed(), |received| received);
-            let ends: Vec<_> = body.collect().await;
-            assert_eq!(ends.last(), Some(&Err(counted)), "{size}");
+            let chunks = [b"abc".as_slice(), b"def"].map(|chunk| Ok(Bytes::from_static(chunk)));
+            let body = exact_length_stream(size, stream::iter(chunks).boxed(), |received| received);
+            let results: Vec<_> = body.collect().await;
+            assert_eq!(results.last(), Some(&Err(counted)), "{size}");
         }
     }
 
     #[tokio::test]
     async fn the_stream_ends_after_a_failure_of_the_source() {
-        let pieces = [Err("gone"), Ok(Bytes::from_static(b"abc"))];
-        let body = exact_length_stream(3, stream::iter(pieces).boxed(), |_| "wrong");
+        let chunks = [Err("gone"), Ok(Bytes::from_static(b"abc"))];
+        let body = exact_length_stream(3, stream::iter(chunks).boxed(), |_| "wrong");
         assert_eq!(body.collect::<Vec<_>>().await, [Err("gone")]);
     }
 }

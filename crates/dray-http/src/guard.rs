@@ -12,7 +12,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::Cause;
 
-/// Decides where the connections of one client may go. Many tasks call it at the same time.
+/// Decides where the connections of one client may go. Many tasks call it concurrently.
 pub trait DestinationGuard: fmt::Debug + Send + Sync + 'static {
     /// Checks the URL of a request before a name is resolved or a connection is made. A literal address is checked only
     /// here, because it is not resolved.

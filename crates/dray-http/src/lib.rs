@@ -15,13 +15,13 @@
 //!
 //! # async fn post() -> Result<(), dray_http::HttpError> {
 //! let client = HttpClient::new(HttpTimeouts::default(), None)?;
-//! let answer = client
+//! let response = client
 //!     .post("https://chat.example.org/api/messages")
 //!     .json(&serde_json::json!({ "text": "hello" }))
 //!     .send(&|_| {})
 //!     .await?;
-//! if answer.is_success() {
-//!     println!("{}", answer.text().await?);
+//! if response.is_success() {
+//!     println!("{}", response.text().await?);
 //! }
 //! # Ok(())
 //! # }

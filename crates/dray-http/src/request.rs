@@ -1,4 +1,4 @@
-//! A request on its way out.
+//! Builds and sends a request.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,7 @@ const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// A request that is being put together. A mistake in it is reported by [`RequestBuilder::send`].
+/// A request under construction. [`RequestBuilder::send`] reports mistakes in it.
 pub struct RequestBuilder {
     client: HttpClient,
     method: Method,
@@ -40,7 +40,7 @@ pub struct RequestBuilder {
     headers: HeaderMap,
     body: Option<RequestBody>,
     response_within: Duration,
-    wrong: Option<String>,
+    mistake: Option<String>,
 }
 
 /// A body with its exact length and its content type.
@@ -62,7 +62,7 @@ impl RequestBuilder {
             headers: HeaderMap::new(),
             body: None,
             response_within,
-            wrong: None,
+            mistake: None,
         }
     }
 
@@ -77,7 +77,7 @@ impl RequestBuilder {
                 self.headers.append(name, value);
             }
             // The name alone, here and below: the value may be a secret.
-            _ => self.wrong = Some(format!("header {name}")),
+            _ => self.mistake = Some(format!("header {name}")),
         }
         self
     }
@@ -93,7 +93,7 @@ impl RequestBuilder {
                 value.set_sensitive(true);
                 self.headers.append(name, value);
             }
-            _ => self.wrong = Some(format!("header {name}")),
+            _ => self.mistake = Some(format!("header {name}")),
         }
         self
     }
@@ -106,7 +106,7 @@ impl RequestBuilder {
                 value.set_sensitive(true);
                 self.headers.insert(AUTHORIZATION, value);
             }
-            Err(_) => self.wrong = Some("authorization".to_owned()),
+            Err(_) => self.mistake = Some("authorization".to_owned()),
         }
         self
     }
@@ -139,7 +139,7 @@ impl RequestBuilder {
         match serde_json::to_vec(value) {
             Ok(bytes) => self.bytes("application/json", bytes.into()),
             Err(error) => {
-                self.wrong = Some(error.to_string());
+                self.mistake = Some(error.to_string());
                 self
             }
         }
@@ -155,7 +155,7 @@ impl RequestBuilder {
         self.bytes("application/x-www-form-urlencoded", all.join("&").into())
     }
 
-    /// Sets a body at hand, with its length.
+    /// Sets a body that is in memory.
     #[must_use]
     pub fn bytes(self, media_type: &str, bytes: Bytes) -> Self {
         let size = bytes.len() as u64;
@@ -189,7 +189,8 @@ impl RequestBuilder {
         self
     }
 
-    /// Adds the body's content type. A request has one content type, regardless of the order in which the caller set header and body.
+    /// Adds the body's content type. A request has one content type, regardless of the order in which the caller set
+    /// header and body.
     fn add_content_type(&mut self) {
         let Some(body) = &self.body else {
             return;
@@ -201,7 +202,7 @@ impl RequestBuilder {
             Ok(media_type) => {
                 self.headers.insert(CONTENT_TYPE, media_type);
             }
-            Err(_) => self.wrong = Some("header content-type".to_owned()),
+            Err(_) => self.mistake = Some("header content-type".to_owned()),
         }
     }
 
@@ -217,8 +218,8 @@ impl RequestBuilder {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<HttpResponse, HttpError> {
         self.add_content_type();
-        if let Some(wrong) = self.wrong {
-            return Err(HttpError::before(FailureKind::Request(wrong)));
+        if let Some(mistake) = self.mistake {
+            return Err(HttpError::before(FailureKind::Request(mistake)));
         }
         let url = reqwest::Url::parse(&self.url)
             .map_err(|error| HttpError::before(FailureKind::Request(error.to_string())))?;
@@ -238,7 +239,7 @@ impl RequestBuilder {
             request = request
                 // Set by hand: a wrapped stream has no known length and would be sent in chunks.
                 .header(CONTENT_LENGTH, size)
-                .body(reqwest::Body::wrap_stream(gauge.clone().watch(size, bytes)));
+                .body(reqwest::Body::wrap_stream(gauge.clone().track(size, bytes)));
         } else {
             // Without a body the head is the complete request.
             gauge.complete.store(true, Ordering::Release);
@@ -255,7 +256,7 @@ impl RequestBuilder {
                     watch.check_progress(&gauge, progress);
                     return match response {
                         Ok(response) => Ok(HttpResponse::new(response, idle)),
-                        Err(error) => Err(gauge.failed(error)),
+                        Err(error) => Err(gauge.request_error(error)),
                     };
                 }
                 () = tokio::time::sleep(PROGRESS_INTERVAL) => {
@@ -282,8 +283,8 @@ struct ProgressWatch {
     response: Duration,
     /// Bytes that were reported until now.
     reported: u64,
-    moved: Instant,
-    done: bool,
+    last_progress: Instant,
+    is_complete: bool,
 }
 
 impl ProgressWatch {
@@ -292,8 +293,8 @@ impl ProgressWatch {
             idle,
             response,
             reported: 0,
-            moved: Instant::now(),
-            done: false,
+            last_progress: Instant::now(),
+            is_complete: false,
         }
     }
 
@@ -303,33 +304,38 @@ impl ProgressWatch {
         gauge: &BodyGauge,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Option<Duration> {
-        let left = gauge.left.load(Ordering::Acquire);
-        let done = gauge.complete.load(Ordering::Acquire);
-        if left > self.reported || done != self.done {
-            if left > self.reported {
-                progress(left - self.reported);
+        let read_bytes = gauge.read_bytes.load(Ordering::Acquire);
+        let is_complete = gauge.complete.load(Ordering::Acquire);
+        if read_bytes > self.reported || is_complete != self.is_complete {
+            if read_bytes > self.reported {
+                progress(read_bytes - self.reported);
             }
-            self.reported = left;
-            self.done = done;
-            self.moved = Instant::now();
+            self.reported = read_bytes;
+            self.is_complete = is_complete;
+            self.last_progress = Instant::now();
         }
-        // Two waits: for the peer to take bytes, and for its response once it has them all.
-        let limit = if done { self.response } else { self.idle };
-        (self.moved.elapsed() > limit).then_some(limit)
+        // Two waits: until the peer accepts bytes, and for its response once all bytes are sent.
+        let limit = if is_complete {
+            self.response
+        } else {
+            self.idle
+        };
+        (self.last_progress.elapsed() > limit).then_some(limit)
     }
 }
 
 /// The state of a body while the HTTP stack reads it.
 #[derive(Default)]
 struct BodyGauge {
-    left: AtomicU64,
+    /// Bytes that the HTTP stack has read.
+    read_bytes: AtomicU64,
     complete: AtomicBool,
-    failed: Mutex<Option<Cause>>,
+    body_error: Mutex<Option<Cause>>,
 }
 
 impl BodyGauge {
     /// Counts the bytes that the stack reads, and stores a failure of the body for this crate's error.
-    fn watch(
+    fn track(
         self: Arc<Self>,
         size: u64,
         body: ByteStream,
@@ -342,13 +348,16 @@ impl BodyGauge {
             Ok(chunk) => {
                 let more = chunk.len() as u64;
                 // The stack has read it but may not have sent it yet: `Complete` means "may have received".
-                if self.left.fetch_add(more, Ordering::AcqRel) + more >= size {
+                if self.read_bytes.fetch_add(more, Ordering::AcqRel) + more >= size {
                     self.complete.store(true, Ordering::Release);
                 }
                 Ok(chunk)
             }
             Err(cause) => {
-                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+                *self
+                    .body_error
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = Some(cause);
                 // The stack gets a placeholder, because it would wrap the cause as a broken connection.
                 Err("the body failed".into())
             }
@@ -363,9 +372,9 @@ impl BodyGauge {
         }
     }
 
-    fn failed(&self, error: reqwest::Error) -> HttpError {
+    fn request_error(&self, error: reqwest::Error) -> HttpError {
         let body = self
-            .failed
+            .body_error
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();

@@ -1,4 +1,4 @@
-//! A response on its way in: its head at hand, its body read in chunks.
+//! A response, whose body is read in chunks.
 
 use std::fmt;
 use std::time::Duration;

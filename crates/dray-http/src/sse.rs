@@ -60,9 +60,9 @@ impl SseDecoder {
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
-            let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+            let stored_bytes = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
             // Before it is stored: the peer decides how long a line is.
-            if held + head.len() > self.max_event_bytes {
+            if stored_bytes + head.len() > self.max_event_bytes {
                 return Err(EventTooLong(self.max_event_bytes));
             }
             self.line.extend_from_slice(head);

@@ -1,4 +1,4 @@
-//! Against a scripted server.
+//! Tests of the client with a scripted server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -199,7 +199,7 @@ async fn a_lost_response_differs_from_a_lost_body() {
 }
 
 #[tokio::test]
-async fn a_stalled_peer_is_given_up() {
+async fn a_request_to_a_stalled_peer_fails() {
     let (_server, url) = server(ResponseScript(vec![ResponseStep::Hold])).await;
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Idle(_)), "{error:?}");
@@ -212,7 +212,7 @@ async fn a_stalled_peer_is_given_up() {
 }
 
 #[tokio::test]
-async fn the_source_of_a_body_is_blamed_for_its_failure() {
+async fn a_failure_of_the_source_of_a_body_is_reported_as_such() {
     let failing: ByteStream =
         stream::iter([Ok(Bytes::from_static(b"abc")), Err("disk".into())]).boxed();
     let (_server, url) = server(ResponseScript(vec![ResponseStep::Hold])).await;
@@ -227,7 +227,7 @@ async fn the_source_of_a_body_is_blamed_for_its_failure() {
 }
 
 #[tokio::test]
-async fn redirects_are_answers() {
+async fn redirects_are_returned_and_not_followed() {
     let (server, url) = server(ResponseScript::redirect(302, "http://127.0.0.1:1/")).await;
     let response = client().get(&url).send(&quiet).await.unwrap();
     assert_eq!(
@@ -237,7 +237,7 @@ async fn redirects_are_answers() {
 }
 
 #[tokio::test]
-async fn answers_are_bounded_and_their_waits_are_read() {
+async fn responses_have_a_size_limit_and_their_retry_delay_is_read() {
     let (_server, url) = server(ResponseScript::with_fields(
         &[("Retry-After", "1.5")],
         "x".repeat(50),
@@ -341,7 +341,7 @@ mod fake_server {
     }
 
     #[tokio::test]
-    async fn a_form_of_ours_arrives_as_it_was_sent() {
+    async fn a_form_arrives_as_it_was_sent() {
         let server = start().await;
         let (size, stream) = body(100, 10_000);
         let form = MultipartForm::new().text("text", "a\r\n--b").file(

@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::verifier::TokenError;
 
-/// By how much the clocks of two servers may differ.
+/// Accepted difference between the clocks of two servers.
 pub const CLOCK_LEEWAY: Duration = Duration::from_mins(1);
 
 const NOT_VALID: TokenError = TokenError::Invalid("the token is not valid");
 const CLAIM_MISSING: TokenError =
     TokenError::Invalid("the token lacks a claim: iss, aud, exp, sub");
 
-/// The issuer and the audiences that count.
+/// The issuer and the audiences that are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRules {
     /// The identifier of the issuer, compared with `iss` byte for byte.

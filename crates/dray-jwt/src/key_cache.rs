@@ -17,11 +17,11 @@ use crate::key_set::{KeySet, KeySetError};
 
 /// Age at which keys are fetched again.
 const REFRESH_AFTER: Duration = Duration::from_mins(10);
-/// Age at which keys no longer count.
+/// Age at which keys are no longer used.
 const MAX_AGE: Duration = Duration::from_hours(1);
 /// Shortest time between two fetches.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(30);
-/// Why a source does not have the key set; for the log.
+/// Why a source could not load the key set; for the log.
 pub type LoadCause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Where the key set of an issuer comes from.
@@ -47,7 +47,7 @@ pub(crate) enum KeyError {
 struct CachedKeys {
     keys: Arc<KeySet>,
     fetched_at_ms: Option<u64>,
-    tried_at_ms: Option<u64>,
+    attempted_at_ms: Option<u64>,
 }
 
 /// The keys, and how they are fetched.
@@ -87,7 +87,7 @@ impl KeyCache {
         algorithm: Algorithm,
     ) -> Result<DecodingKey, KeyError> {
         let state = &self.state;
-        if let Some(key) = state.known(id, algorithm) {
+        if let Some(key) = state.find_cached_key(id, algorithm) {
             // A fetch that stalls must not delay tokens whose key is known.
             if state.is_older_than(REFRESH_AFTER)
                 && let Ok(mut fetching) = self.fetching.try_lock()
@@ -99,11 +99,11 @@ impl KeyCache {
         }
         let mut fetching = self.fetching.lock().await;
         while fetching.join_next().await.is_some() {}
-        if state.known(id, algorithm).is_none() {
+        if state.find_cached_key(id, algorithm).is_none() {
             self.begin_fetch(&mut fetching);
             while fetching.join_next().await.is_some() {}
         }
-        match state.known(id, algorithm) {
+        match state.find_cached_key(id, algorithm) {
             Some(key) => Ok(key),
             None if state.is_older_than(REFRESH_AFTER) => Err(KeyError::Unavailable),
             None => Err(KeyError::Unknown),
@@ -112,7 +112,7 @@ impl KeyCache {
 
     /// Begins a fetch, unless one runs or was tried a short time before.
     fn begin_fetch(&self, fetching: &mut JoinSet<()>) {
-        if fetching.is_empty() && self.state.may_fetch() {
+        if fetching.is_empty() && self.state.record_fetch_if_due() {
             let state = self.state.clone();
             fetching.spawn(async move { state.refresh().await });
         }
@@ -128,10 +128,10 @@ impl KeyState {
     fn is_older_than(&self, age: Duration) -> bool {
         let now = self.clock.now_ms();
         let fetched = self.cached().fetched_at_ms;
-        fetched.is_none_or(|at| now.saturating_sub(at) >= millis(age))
+        fetched.is_none_or(|time| now.saturating_sub(time) >= millis(age))
     }
 
-    fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
+    fn find_cached_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
         if self.is_older_than(MAX_AGE) {
             return None;
         }
@@ -139,27 +139,28 @@ impl KeyState {
         keys.find_key(id, algorithm)
     }
 
-    /// Whether enough time passed since the last fetch began. Then this one counts as begun.
-    fn may_fetch(&self) -> bool {
+    /// Returns whether enough time has passed since the last fetch began. If so, records that a fetch begins now.
+    fn record_fetch_if_due(&self) -> bool {
         let now = self.clock.now_ms();
         let mut cached = self.cached();
-        let tried = cached.tried_at_ms;
-        let may = tried.is_none_or(|at| now.saturating_sub(at) >= millis(MIN_FETCH_INTERVAL));
-        if may {
-            cached.tried_at_ms = Some(now);
+        let is_due = cached
+            .attempted_at_ms
+            .is_none_or(|time| now.saturating_sub(time) >= millis(MIN_FETCH_INTERVAL));
+        if is_due {
+            cached.attempted_at_ms = Some(now);
         }
-        may
+        is_due
     }
 
     async fn refresh(&self) {
-        let begun = self.clock.now_ms();
+        let started_ms = self.clock.now_ms();
         let loaded = self.source.load_keys().await;
         let parsed = loaded.map_err(RefreshError::Source);
         match parsed.and_then(|text| Ok(KeySet::parse(&text)?)) {
             Ok(keys) => {
                 let mut cached = self.cached();
                 cached.keys = Arc::new(keys);
-                cached.fetched_at_ms = Some(begun);
+                cached.fetched_at_ms = Some(started_ms);
             }
             Err(error) => {
                 tracing::warn!(%error, "the keys of the authorization server are not renewed");

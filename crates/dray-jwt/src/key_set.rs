@@ -55,12 +55,12 @@ impl KeySet {
 
     /// The key for a token with this key id and algorithm.
     pub(crate) fn find_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
-        let mut fitting = self.0.iter().filter(|key| {
+        let mut matching = self.0.iter().filter(|key| {
             key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id)
         });
-        let first = fitting.next()?;
-        // Without an id, only a single fitting key is used.
-        (id.is_some() || fitting.next().is_none()).then(|| first.key.clone())
+        let first = matching.next()?;
+        // Without an id, only a single matching key is used.
+        (id.is_some() || matching.next().is_none()).then(|| first.key.clone())
     }
 }
 

@@ -36,7 +36,7 @@ struct RingVerifier {
 impl RingVerifier {
     fn new(algorithm: Algorithm, key: &DecodingKey) -> Result<Self, Error> {
         let family = algorithm.family();
-        // The algorithm is the sender's word and the key is the issuer's: they have to belong together.
+        // The sender chooses the algorithm and the issuer the key, so they have to match.
         if family == AlgorithmFamily::Hmac || family != key.family() {
             return Err(ErrorKind::InvalidAlgorithm.into());
         }

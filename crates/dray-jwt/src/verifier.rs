@@ -9,7 +9,7 @@ use crate::claims::{ClaimRules, TokenClaims};
 use crate::key_cache::{KeyCache, KeyError};
 use crate::signature::install_provider;
 
-/// Longest token that is looked at, in bytes.
+/// Longest token that is checked, in bytes.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// Longest `kid` that is looked up, in bytes.
 const MAX_KEY_ID_BYTES: usize = 512;
@@ -26,7 +26,7 @@ const ALLOWED_ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Why a token does not count. The texts hold nothing of the token.
+/// Why a token is refused. The texts contain no part of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The token is not valid.
@@ -101,7 +101,7 @@ impl TokenVerifier {
 
 /// The signature alone: the library compares times with the machine's clock, which tests cannot set.
 fn signature_validation(algorithm: Algorithm) -> Validation {
-    // One algorithm: the library wants all of them to be of the family of the key.
+    // One algorithm: the library requires that all of them belong to the family of the key.
     let mut validation = Validation::new(algorithm);
     validation.validate_exp = false;
     validation.validate_nbf = false;
@@ -201,9 +201,9 @@ mod tests {
         let (curve, rsa) = (SigningKey::generate_curve(), SigningKey::test_rsa());
         let fixture = VerifierFixture::new(&[("c", &curve), ("r", &rsa)]);
         for (key, id) in [(&curve, "c"), (&rsa, "r")] {
-            let good = token(key, id);
-            assert_eq!(fixture.verify(&good).await.unwrap(), "u");
-            let (head, signature) = good.rsplit_once('.').unwrap();
+            let signed = token(key, id);
+            assert_eq!(fixture.verify(&signed).await.unwrap(), "u");
+            let (head, signature) = signed.rsplit_once('.').unwrap();
             let (header, _) = head.split_once('.').unwrap();
             let other = json!({"iss": "https://a.example", "sub": "admin", "aud": "files",
                                "exp": START_MS / 1_000 + 600});
@@ -214,8 +214,8 @@ mod tests {
             let refused = fixture
                 .verify(&format!("{header}.{payload}.{signature}"))
                 .await;
-            let wrong = TokenError::Invalid("the signature of the token is not valid");
-            assert_eq!(refused, Err(wrong));
+            let invalid = TokenError::Invalid("the signature of the token is not valid");
+            assert_eq!(refused, Err(invalid));
         }
         // The id of one key with the algorithm of the other.
         assert!(fixture.verify(&token(&curve, "r")).await.is_err());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_waits_for_no_key_set_that_was_refused_a_moment_ago() {
+    async fn a_token_does_not_wait_for_a_key_set_that_was_just_refused() {
         let key = SigningKey::generate_curve();
         let fixture = VerifierFixture::new(&[("c", &key)]);
         *fixture.source.text.lock().unwrap() = "<html>".to_owned();

@@ -43,7 +43,7 @@ pub struct ServiceContext {
 pub struct ListenAddresses(Arc<Mutex<BTreeMap<&'static str, SocketAddr>>>);
 
 impl ListenAddresses {
-    /// Notes that a service listens on `address`, in place of an earlier one of that name.
+    /// Records that a service listens on `address`. It replaces an earlier address of the same name.
     pub fn open(&self, name: &'static str, address: SocketAddr) {
         // An insertion is atomic, so a poisoned map is still consistent.
         let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -87,10 +87,10 @@ pub fn main<S: Service>() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // `--help` and `--version` are errors for the parser, too; their text goes to standard output.
-            let asked_for = !error.use_stderr();
+            let is_requested = !error.use_stderr();
             // Help that cannot be printed has no reader.
             let _ = error.print();
-            return if asked_for {
+            return if is_requested {
                 ExitStatus::Success
             } else {
                 ExitStatus::Usage

@@ -1,4 +1,4 @@
-//! Makes the streams and consumers that services rely on, or reports how they differ.
+//! Creates the streams and consumers that services rely on, or reports how they differ.
 //!
 //! Services only verify (messaging-reliability 3.3). Applying is for the provisioning job (`dray topology apply`)
 //! and for the embedded mode, whose bus begins empty.
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dray_bus::{Bus, Topology, TopologyError, TopologyMismatch};
 
-/// The topology could not be read or made, or is not as it has to be.
+/// The topology could not be read or created, or it differs from the required one.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvisionError {
     /// The bus did not respond, or refused a change.
@@ -41,9 +41,9 @@ fn fail_on_mismatch(mismatches: Vec<TopologyMismatch>) -> Result<(), ProvisionEr
     }
 }
 
-/// Checks repeatedly until the topology is right or `timeout` has passed: at the first start of a system the
-/// provisioning job may still be at work.
-pub(crate) async fn wait_until_right(
+/// Checks repeatedly until the topology matches or `timeout` has passed: at the first start of a system the
+/// provisioning job may still be running.
+pub(crate) async fn wait_until_verified(
     bus: &Bus,
     topology: &Topology,
     timeout: Duration,

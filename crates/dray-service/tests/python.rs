@@ -1,4 +1,4 @@
-//! The gRPC endpoint with a client that is not ours: grpcio, with health and reflection.
+//! Tests of the gRPC endpoint with an independent client: grpcio, with health and reflection.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ struct MirrorConfig {}
 
 impl config::Section for MirrorConfig {}
 
-/// Answers with the URL, or refuses.
+/// Responds with the URL, or refuses.
 #[derive(Debug)]
 struct MirrorService;
 
@@ -58,7 +58,7 @@ impl Service for MirrorService {
     }
 }
 
-/// What the client prints for one URL.
+/// The output of the client for one URL.
 async fn ask(running: &RunningHost, url: &str) -> serde_json::Value {
     let address = running.addresses().grpc.unwrap().to_string();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc_client.py");
@@ -67,7 +67,7 @@ async fn ask(running: &RunningHost, url: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_in_another_language_finds_calls_and_understands_refusals() {
+async fn a_client_in_another_language_makes_calls_and_reads_faults() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings::embedded(folder.path())
         .set("limits.free_disk_percent", "0")

@@ -1,7 +1,7 @@
-//! What happens beside the workers: publishers, the sweeper of work, the reconciler of deliveries.
+//! The parts that run in addition to the workers: publishers, the sweeper of work, the reconciler of deliveries.
 //!
-//! The sweeper and the reconciler look at an operation when nothing else happens to it, and the sweeper also a minute after
-//! the deadline of work that was delivered more than once: where they could meet a worker.
+//! The sweeper and the reconciler check an operation when nothing else happens to it. The sweeper also checks work that
+//! was delivered more than once, a minute after its deadline, because it could then run concurrently with a worker.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::executor::{VirtualTime, micros};
 use crate::job::{JobError, SimulatedJob};
 use crate::operation::{OperationHold, OperationId, OperationKind, SimulatedOperation};
 use crate::platform_model::PLATFORMS;
-use crate::simulation::{BEGIN_MS, NO_REPLICA, NoResponse, Simulation};
+use crate::simulation::{NO_REPLICA, NoResponse, START_MS, Simulation};
 use crate::statistics::RequestKind;
 use crate::worker::serve_waiting;
 
@@ -24,13 +24,13 @@ const CALL_DEADLINE_MS: (u64, u64) = (60_000, 600_000);
 const DELIVERY_DEADLINE_MS: u64 = 900_000;
 /// Chats of all platforms together, for each operation per second: about one message in five seconds and chat.
 const CHATS_PER_RATE: f64 = 2.0;
-/// Between two sweeps, in microseconds.
+/// Time between two sweeps, in microseconds.
 const SWEEP_INTERVAL: VirtualTime = 30_000_000;
-/// Between two looks of the reconciler at the work of one delivery, in microseconds.
-const LOOK_INTERVAL: VirtualTime = 10_000_000;
+/// Time between two checks of one delivery by the reconciler, in microseconds.
+const RECONCILE_INTERVAL: VirtualTime = 10_000_000;
 /// Requests of the sweeper for a message whose end was published: the message, the entry, the acknowledgement.
 const SWEEPER_REQUESTS: u64 = 3;
-/// How long after its deadline a record is left to its worker (`reconciler`).
+/// Time after the deadline of a record in which only its worker may end it (`reconciler`), in milliseconds.
 const GRACE_MS: u64 = 60_000;
 
 /// Publishes all operations, one after the other.
@@ -89,7 +89,7 @@ fn publish(simulation: &Rc<Simulation>, id: OperationId) {
     }
 }
 
-/// Whether the stream can know a message again.
+/// Whether the stream can recognise a repeated message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageIdentity {
     /// `<operation>:<step>:0`.
@@ -130,11 +130,11 @@ fn store_work(
     }
 }
 
-/// Publishes the next round of a delivery when its wait is over.
+/// Publishes the next round of a delivery at its due time.
 pub(crate) fn continue_later(simulation: &Rc<Simulation>, hold: &Rc<OperationHold>, due_ms: u64) {
     // The due time is by the clock of the worker that wrote it.
-    let due = due_ms.saturating_sub(BEGIN_MS).saturating_mul(1_000);
-    // The reconciler looks every second.
+    let due = due_ms.saturating_sub(START_MS).saturating_mul(1_000);
+    // The reconciler searches for due deliveries every second.
     let at = due.max(simulation.now()) + simulation.draw(0, 1_000_000);
     let hold = Rc::clone(hold);
     simulation.call_at(
@@ -154,7 +154,7 @@ pub(crate) fn continue_later(simulation: &Rc<Simulation>, hold: &Rc<OperationHol
     );
 }
 
-/// Sweeps the work of an operation a minute after its deadline, when it still exists then.
+/// Sweeps the work of an operation a minute after its deadline, if the operation still exists then.
 pub(crate) fn sweep_later(simulation: &Rc<Simulation>, id: OperationId, round: u32) {
     let deadline_ms = simulation.with_operation(id, |operation| operation.deadline_ms);
     let at = sweep_time(simulation, deadline_ms.unwrap_or(0));
@@ -170,7 +170,7 @@ pub(crate) fn sweep_later(simulation: &Rc<Simulation>, id: OperationId, round: u
 }
 
 fn sweep_time(simulation: &Simulation, deadline_ms: u64) -> VirtualTime {
-    let stranded = deadline_ms.saturating_sub(BEGIN_MS) * 1_000 + micros(STRANDED_AFTER);
+    let stranded = deadline_ms.saturating_sub(START_MS) * 1_000 + micros(STRANDED_AFTER);
     stranded.max(simulation.now()) + simulation.draw(0, SWEEP_INTERVAL)
 }
 
@@ -191,12 +191,12 @@ async fn sweep(simulation: Rc<Simulation>, hold: Rc<OperationHold>, round: u32) 
     }
 }
 
-/// One look; `None` when the work is over, else when to look again.
+/// Checks the work once. Returns the delay before the next check; `None` if the work has ended.
 async fn sweep_once(job: &mut SimulatedJob) -> Result<Option<VirtualTime>, JobError> {
-    job.held = job.read().await?;
+    job.entry = job.read().await?;
     let now_ms = job.now_ms();
-    let patience = Deadline::after(job.deadline_ms, STRANDED_AFTER).remaining(now_ms);
-    match plan_sweep(&job.record(), 0, now_ms, patience) {
+    let time_left = Deadline::after(job.deadline_ms, STRANDED_AFTER).remaining(now_ms);
+    match plan_sweep(&job.record(), 0, now_ms, time_left) {
         SweepPlan::Forget => return Ok(None),
         SweepPlan::Wait(delay) => return Ok(Some(micros(delay))),
         SweepPlan::Report => {}
@@ -210,8 +210,8 @@ async fn sweep_once(job: &mut SimulatedJob) -> Result<Option<VirtualTime>, JobEr
     Ok(None)
 }
 
-/// Starts the sweeper or the reconciler for an operation to which nothing happens; `false` when it is over.
-pub(crate) fn rescue(simulation: &Rc<Simulation>, id: OperationId) -> bool {
+/// Starts the sweeper or the reconciler for an operation to which nothing happens; `false` if the operation has ended.
+pub(crate) fn start_recovery(simulation: &Rc<Simulation>, id: OperationId) -> bool {
     let open_round = simulation.with_operation(id, |operation| {
         let ledger = simulation.ledger.borrow();
         let is_open = |round: u32| {
@@ -228,7 +228,7 @@ pub(crate) fn rescue(simulation: &Rc<Simulation>, id: OperationId) -> bool {
             std::mem::replace(&mut operation.is_swept, true)
         });
         let deadline_ms = simulation.with_operation(id, |operation| operation.deadline_ms);
-        // The sweeper of the product finds it by its deadline, so nothing happens before.
+        // The sweeper of the product finds work by its deadline, so nothing happens before it.
         let mut at = sweep_time(simulation, deadline_ms.unwrap_or(0));
         if is_repeated == Some(true) {
             at += SWEEP_INTERVAL;
@@ -238,7 +238,7 @@ pub(crate) fn rescue(simulation: &Rc<Simulation>, id: OperationId) -> bool {
             at,
             Box::new(move |simulation| {
                 start_sweep(simulation, id, round);
-                // A closure that used only its number would not keep the operation.
+                // The hold is moved into the closure, so that the operation stays in memory until now.
                 drop(hold);
             }),
         );
@@ -257,21 +257,23 @@ pub(crate) fn rescue(simulation: &Rc<Simulation>, id: OperationId) -> bool {
 
 /// Gives a delivery another round, or ends it (`dray-platform-delivery`, `reconciler`).
 async fn reconcile(simulation: Rc<Simulation>, hold: Rc<OperationHold>) {
-    simulation.sleep(simulation.draw(0, LOOK_INTERVAL)).await;
+    simulation
+        .sleep(simulation.draw(0, RECONCILE_INTERVAL))
+        .await;
     let id = hold.id;
     let read = simulation
         .request(NO_REPLICA, RequestKind::RecordRead, move |simulation| {
             let record = simulation.records.borrow().get(&id);
-            let round = record.as_ref().map_or(0, |held| held.value.rounds);
+            let round = record.as_ref().map_or(0, |entry| entry.value.rounds);
             let entry = simulation.ledger.borrow().get(&(id, round));
             (record, entry.map(|entry| entry.value.terminal()))
         })
         .await;
-    let Ok((Some(held), terminal)) = read else {
-        // An operation without events is looked at again.
+    let Ok((Some(entry), terminal)) = read else {
+        // An operation to which nothing happens is checked again.
         return;
     };
-    let mut record = (*held.value).clone();
+    let mut record = (*entry.value).clone();
     if record.finished {
         return;
     }
@@ -282,7 +284,7 @@ async fn reconcile(simulation: Rc<Simulation>, hold: Rc<OperationHold>) {
             continue_later(&simulation, &hold, record.due_at_ms);
             return;
         }
-        // The work ended, and the delivery did not: another round.
+        // The work ended and the delivery did not, so it gets another round.
         Some(TerminalState::Done) if !is_late => {
             record.rounds += 1;
             record.due_at_ms = record.due_at_ms.max(simulation.true_ms());
@@ -295,7 +297,7 @@ async fn reconcile(simulation: Rc<Simulation>, hold: Rc<OperationHold>) {
     }
     let due_ms = record.due_at_ms;
     let is_waiting = !record.finished;
-    let written = write_record(&simulation, &hold, record, held.revision).await;
+    let written = write_record(&simulation, &hold, record, entry.revision).await;
     if written == Ok(true) && is_waiting {
         continue_later(&simulation, &hold, due_ms);
     }

@@ -1,7 +1,8 @@
 //! The bus: one stream of work with a durable consumer for each queue, and buckets with compare-and-set.
 //!
-//! As nats-server 2.9 does it: deduplication by message id, redelivery after `ack_wait`, `max_ack_pending` for all replicas
-//! of a queue together, at most 512 waiting pulls for each consumer, revisions that count all writes of a bucket.
+//! It behaves like nats-server 2.9: deduplication by message id, redelivery after `ack_wait`, `max_ack_pending` for all
+//! replicas of a queue together, at most 512 waiting pulls for each consumer, and revisions that count all writes of a
+//! bucket.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
@@ -17,8 +18,9 @@ pub(crate) const ACK_WAIT: VirtualTime = 6_000_000;
 pub(crate) const MAX_ACK_PENDING: usize = 8_192;
 /// Default of the server for the pulls that may wait at a consumer.
 const MAX_WAITING_PULLS: usize = 512;
-/// How long a confirmed acknowledgement can be lost with the server (messaging-reliability F-2b), in microseconds.
-const UNSAVED_ACKS: VirtualTime = 100_000;
+/// Time until the server writes a confirmed acknowledgement to its disk (messaging-reliability F-2b), in microseconds.
+/// A crash before that loses the acknowledgement.
+const ACK_SAVE_DELAY: VirtualTime = 100_000;
 
 /// Sequence of a message in the stream.
 pub(crate) type MessageId = u64;
@@ -29,13 +31,13 @@ pub(crate) struct WorkMessage {
     pub(crate) round: u32,
     pub(crate) delivered: u64,
     queue: usize,
-    /// When it is handed out again; `None` before the first time.
-    again_at: Option<VirtualTime>,
-    /// Still with a worker.
-    is_out: bool,
+    /// Time of the next delivery; `None` before the first one.
+    redeliver_at: Option<VirtualTime>,
+    /// Whether a worker has the message.
+    is_with_worker: bool,
 }
 
-/// A message as a worker gets it.
+/// A message that was delivered to a worker.
 pub(crate) struct PulledWork {
     pub(crate) message: MessageId,
     pub(crate) hold: Rc<OperationHold>,
@@ -54,17 +56,17 @@ pub(crate) struct WaitingPull {
 /// What a worker reports about a message that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkAck {
-    /// The work is over: it is never delivered again.
+    /// The work has ended and is never delivered again.
     Final,
-    /// Again after so many microseconds.
+    /// To deliver again after this many microseconds.
     Again(VirtualTime),
-    /// The work continues: the time until a redelivery starts again.
+    /// The work continues, so the time until a redelivery is restarted.
     Progress,
 }
 
 #[derive(Default)]
 struct WorkQueue {
-    fresh: VecDeque<MessageId>,
+    new_messages: VecDeque<MessageId>,
     /// Messages that are handed out or returned, by the time of their redelivery.
     due: BTreeSet<(VirtualTime, MessageId)>,
     waiting: VecDeque<WaitingPull>,
@@ -81,7 +83,7 @@ pub(crate) struct WorkStream {
     unsaved: VecDeque<(VirtualTime, MessageId, WorkMessage)>,
     /// Pulls that were refused because too many waited.
     pub(crate) refused_pulls: u64,
-    /// Times at which a queue could not hand out because of `max_ack_pending`.
+    /// Pulls that got no message because their queue was at `max_ack_pending`.
     pub(crate) full_queues: u64,
     pub(crate) redeliveries: u64,
 }
@@ -102,19 +104,24 @@ impl WorkStream {
             round,
             delivered: 0,
             queue,
-            again_at: None,
-            is_out: false,
+            redeliver_at: None,
+            is_with_worker: false,
         };
         self.messages.insert(self.last, message);
         if let Some(queue) = self.queues.get_mut(queue) {
-            queue.fresh.push_back(self.last);
+            queue.new_messages.push_back(self.last);
         }
     }
 
     /// Up to `count` messages that may be handed out now.
-    pub(crate) fn pull(&mut self, at: usize, count: usize, now: VirtualTime) -> Vec<PulledWork> {
+    pub(crate) fn pull(
+        &mut self,
+        queue_index: usize,
+        count: usize,
+        now: VirtualTime,
+    ) -> Vec<PulledWork> {
         let mut pulled = Vec::new();
-        let Some(queue) = self.queues.get_mut(at) else {
+        let Some(queue) = self.queues.get_mut(queue_index) else {
             return pulled;
         };
         while pulled.len() < count {
@@ -125,9 +132,9 @@ impl WorkStream {
                 due.1
             // Returned messages count as well, as on the server.
             } else if queue.due.len() >= MAX_ACK_PENDING {
-                self.full_queues += u64::from(!queue.fresh.is_empty());
+                self.full_queues += u64::from(!queue.new_messages.is_empty());
                 break;
-            } else if let Some(id) = queue.fresh.pop_front() {
+            } else if let Some(id) = queue.new_messages.pop_front() {
                 id
             } else {
                 break;
@@ -136,8 +143,8 @@ impl WorkStream {
                 continue;
             };
             message.delivered += 1;
-            message.is_out = true;
-            message.again_at = Some(now + ACK_WAIT);
+            message.is_with_worker = true;
+            message.redeliver_at = Some(now + ACK_WAIT);
             queue.due.insert((now + ACK_WAIT, id));
             queue.max_pending = queue.max_pending.max(queue.due.len());
             pulled.push(PulledWork {
@@ -150,16 +157,16 @@ impl WorkStream {
         pulled
     }
 
-    /// Puts a pull at the end of those that wait; `None` when too many do.
+    /// Adds a pull to the end of the waiting ones; `None` if too many wait.
     pub(crate) fn wait(
         &mut self,
-        at: usize,
+        queue_index: usize,
         replica: u32,
         task: TaskId,
         now: VirtualTime,
         until: VirtualTime,
     ) -> Option<u64> {
-        let queue = self.queues.get_mut(at)?;
+        let queue = self.queues.get_mut(queue_index)?;
         queue.waiting.retain(|pull| pull.until > now);
         if queue.waiting.len() >= MAX_WAITING_PULLS {
             self.refused_pulls += 1;
@@ -175,16 +182,16 @@ impl WorkStream {
         Some(self.pulls)
     }
 
-    /// The next waiting pull that has a message now, with the message.
+    /// Removes the first waiting pull for which a message is available, and returns it with the message.
     pub(crate) fn next_served(
         &mut self,
-        at: usize,
+        queue_index: usize,
         now: VirtualTime,
     ) -> Option<(WaitingPull, PulledWork)> {
         loop {
-            let queue = self.queues.get_mut(at)?;
+            let queue = self.queues.get_mut(queue_index)?;
             let is_available = queue.due.first().is_some_and(|(due, _)| *due <= now)
-                || (!queue.fresh.is_empty() && queue.due.len() < MAX_ACK_PENDING);
+                || (!queue.new_messages.is_empty() && queue.due.len() < MAX_ACK_PENDING);
             if !is_available {
                 return None;
             }
@@ -192,19 +199,20 @@ impl WorkStream {
             if pull.until <= now {
                 continue;
             }
-            let message = self.pull(at, 1, now).pop()?;
+            let message = self.pull(queue_index, 1, now).pop()?;
             return Some((pull, message));
         }
     }
 
-    /// Applies an acknowledgement. A message that is dropped by it is returned, so that the caller drops it outside.
+    /// Applies an acknowledgement. Messages that it removes are returned, so that the caller drops them after the
+    /// borrow of the stream has ended.
     pub(crate) fn acknowledge(
         &mut self,
         id: MessageId,
         ack: WorkAck,
         now: VirtualTime,
     ) -> Vec<WorkMessage> {
-        let mut dropped = self.forget_unsaved(now);
+        let mut dropped = self.take_saved(now);
         let Some(message) = self.messages.get_mut(&id) else {
             return dropped;
         };
@@ -212,36 +220,36 @@ impl WorkStream {
             return dropped;
         };
         // A heartbeat after the return of a message must not change its delay.
-        if ack == WorkAck::Progress && !message.is_out {
+        if ack == WorkAck::Progress && !message.is_with_worker {
             return dropped;
         }
-        if let Some(again_at) = message.again_at.take() {
-            queue.due.remove(&(again_at, id));
+        if let Some(redeliver_at) = message.redeliver_at.take() {
+            queue.due.remove(&(redeliver_at, id));
         }
-        let again_at = match ack {
+        let redeliver_at = match ack {
             WorkAck::Final => {
                 if let Some(message) = self.messages.remove(&id) {
                     self.unsaved.push_back((now, id, message));
                 }
-                dropped.extend(self.forget_unsaved(now));
+                dropped.extend(self.take_saved(now));
                 return dropped;
             }
             WorkAck::Again(delay) => {
-                message.is_out = false;
+                message.is_with_worker = false;
                 now + delay
             }
             WorkAck::Progress => now + ACK_WAIT,
         };
-        message.again_at = Some(again_at);
-        queue.due.insert((again_at, id));
+        message.redeliver_at = Some(redeliver_at);
+        queue.due.insert((redeliver_at, id));
         dropped
     }
 
-    /// Acknowledgements that are on the server's disk by now.
-    pub(crate) fn forget_unsaved(&mut self, now: VirtualTime) -> Vec<WorkMessage> {
+    /// Returns the messages whose acknowledgement is on the server's disk now. They can no longer be delivered again.
+    pub(crate) fn take_saved(&mut self, now: VirtualTime) -> Vec<WorkMessage> {
         let mut dropped = Vec::new();
-        while let Some((at, _, _)) = self.unsaved.front() {
-            if at + UNSAVED_ACKS > now {
+        while let Some((acknowledged_at, _, _)) = self.unsaved.front() {
+            if acknowledged_at + ACK_SAVE_DELAY > now {
                 break;
             }
             dropped.extend(self.unsaved.pop_front().map(|(_, _, message)| message));
@@ -249,23 +257,23 @@ impl WorkStream {
         dropped
     }
 
-    /// The server dies: acknowledgements of the last 100 ms are lost with it, and waiting pulls too.
+    /// The server crashes. It loses the acknowledgements of the last 100 ms and all waiting pulls.
     pub(crate) fn crash(&mut self, now: VirtualTime) {
         for (_, id, mut message) in std::mem::take(&mut self.unsaved) {
-            message.again_at = Some(now);
-            message.is_out = false;
+            message.redeliver_at = Some(now);
+            message.is_with_worker = false;
             if let Some(queue) = self.queues.get_mut(message.queue) {
                 queue.due.insert((now, id));
             }
             self.messages.insert(id, message);
         }
-        // Pulls are kept in the server's memory alone.
+        // The server keeps pulls only in memory.
         for queue in &mut self.queues {
             queue.waiting.clear();
         }
     }
 
-    /// Most messages that one queue had handed out together.
+    /// Most concurrent messages that one queue had handed out.
     pub(crate) fn max_pending(&self) -> usize {
         let queues = self.queues.iter();
         queues.map(|queue| queue.max_pending).max().unwrap_or(0)
@@ -287,11 +295,11 @@ pub(crate) struct KeyBucket<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> KeyBucket<K, V> {
-    pub(crate) fn new(broken: Option<BrokenRule>) -> Self {
+    pub(crate) fn new(broken_rule: Option<BrokenRule>) -> Self {
         Self {
             entries: HashMap::new(),
             revision: 0,
-            ignores_revisions: broken == Some(BrokenRule::IgnoreRevision),
+            ignores_revisions: broken_rule == Some(BrokenRule::IgnoreRevision),
         }
     }
 
@@ -305,8 +313,8 @@ impl<K: Eq + Hash, V: Clone> KeyBucket<K, V> {
 
     /// Writes over revision `expected` (0: no entry); `None` when the entry has another revision.
     pub(crate) fn put(&mut self, key: K, value: V, expected: u64) -> Option<u64> {
-        let found = self.entries.get(&key).map_or(0, |entry| entry.revision);
-        if found != expected && !self.ignores_revisions {
+        let current = self.entries.get(&key).map_or(0, |entry| entry.revision);
+        if current != expected && !self.ignores_revisions {
             return None;
         }
         self.revision += 1;

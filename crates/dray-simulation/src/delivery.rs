@@ -28,25 +28,27 @@ use crate::statistics::RequestKind;
 
 /// How long the right to send to a chat lasts without a renewal (`deliver::turns`).
 const CHAT_LEASE: Duration = Duration::from_secs(15);
-/// How long a delivery waits for another replica before it is put back (`deliver::turns`).
+/// Longest wait of a delivery for the lease of another replica (`deliver::turns`), in microseconds.
 const MAX_LEASE_WAIT: u64 = 20_000_000;
-/// When it is tried again then (`deliver`).
-const LEASE_RETRY: Duration = Duration::from_secs(5);
+/// Delay before a delivery that got no lease is tried again (`deliver`).
+const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Bound of the delay before the first repetition (`deliver::pace`).
 const RETRY_UNIT: Duration = Duration::from_secs(1);
-/// The part of the deadline that is kept for the report (`deliver::run`).
+/// The part of the deadline that is reserved for the report (`deliver::run`).
 const REPORT_MARGIN: Duration = Duration::from_secs(5);
-/// Tries of one write of a record, and the delay between them (`records`).
+/// Most attempts of one write of a record (`records`).
 const MAX_WRITE_ATTEMPTS: u32 = 3;
-const WRITE_RETRY: u64 = 200_000;
-/// How long a platform that can be asked is watched for the message (`dray-platform-slack`, `share_wait`).
+/// Delay between two of them, in microseconds.
+const WRITE_RETRY_DELAY: u64 = 200_000;
+/// How long a platform that can be queried is watched for the message (`dray-platform-slack`, `share_wait`), in
+/// microseconds.
 const RECONCILE_WATCH: u64 = 30_000_000;
-/// Time between two questions to the platform, in microseconds.
+/// Time between two queries to the platform, in microseconds.
 const RECONCILE_POLL: u64 = 2_000_000;
-/// Requests for the place of a delivery in its chat: taken, held, looked at, released.
+/// Requests for the place of a delivery in its chat: to take, hold, check and release it.
 const ORDER_REQUESTS: u64 = 7;
 
-/// The part of a delivery's record that decides.
+/// The part of a delivery's record that decisions depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SimulatedRecord {
     pub(crate) step: DeliveryStep,
@@ -77,7 +79,7 @@ enum StepFlow {
     Park(u64),
 }
 
-/// Does one round of a delivery.
+/// Runs one round of a delivery.
 pub(crate) async fn deliver(context: &HandlerContext, platform: usize, chat: u32) -> HandlerResult {
     let Some(model) = PLATFORMS.get(platform) else {
         return HandlerResult::Failed(Fault::internal());
@@ -85,7 +87,7 @@ pub(crate) async fn deliver(context: &HandlerContext, platform: usize, chat: u32
     match deliver_round(context, model, chat).await {
         Ok(Some(true)) => HandlerResult::Failed(not_delivered()),
         Ok(_) => HandlerResult::Completed,
-        // The fault of a record that another worker changed, retried as every fault of a delivery is.
+        // Another worker changed the record. The fault is retried, as every fault of a delivery.
         Err(DeliveryError::Moved) => {
             HandlerResult::Failed(Fault::internal().retry_after(Duration::from_secs(5)))
         }
@@ -101,7 +103,7 @@ fn not_delivered() -> Fault {
     Fault::new(FaultCode::Unavailable, "not delivered").detail("not_delivered")
 }
 
-/// `Some(true)` when the delivery ended without anything that may be visible; `None` when it waits.
+/// Returns `Some(true)` if the delivery ended and nothing of it can be visible, and `None` if it waits.
 async fn deliver_round(
     context: &HandlerContext,
     model: &'static PlatformModel,
@@ -111,8 +113,8 @@ async fn deliver_round(
     if run.record.finished {
         return Ok(Some(run.is_refused()));
     }
-    let is_ours = context.round == run.record.rounds;
-    if !is_ours || run.record.due_at_ms > context.now_ms() {
+    let is_current_round = context.round == run.record.rounds;
+    if !is_current_round || run.record.due_at_ms > context.now_ms() {
         return Ok(None);
     }
     context
@@ -120,16 +122,16 @@ async fn deliver_round(
         .count(RequestKind::ChatOrder, ORDER_REQUESTS);
     context.simulation.count(RequestKind::IndexRead, 2);
     let Some(lease) = run.take_lease().await? else {
-        let due = context.now_ms() + millis(LEASE_RETRY);
+        let due = context.now_ms() + millis(LEASE_RETRY_DELAY);
         run.park(due).await?;
         return Ok(None);
     };
-    let ended = run.go().await;
+    let ended = run.run_to_end().await;
     run.release_lease(lease).await;
     ended
 }
 
-/// A delivery in hand.
+/// One round of a delivery.
 struct DeliveryRun<'a> {
     context: &'a HandlerContext,
     model: &'static PlatformModel,
@@ -188,7 +190,7 @@ impl<'a> DeliveryRun<'a> {
         matches!(self.record.step, DeliveryStep::Failed(_))
     }
 
-    /// Writes the record as it is. Only afterwards may anything follow from it.
+    /// Writes the record. Nothing that depends on it may happen before.
     async fn save(&mut self) -> Result<(), DeliveryError> {
         self.record.writer = self.writer;
         let value = Rc::new(self.record.clone());
@@ -196,9 +198,9 @@ impl<'a> DeliveryRun<'a> {
         // Every replica reads every change of a record into its index (`index`).
         let replicas = u64::from(self.simulation().options.replicas);
         self.simulation().count(RequestKind::IndexRead, replicas);
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let value = Rc::clone(&value);
             let stored = Rc::clone(&value);
             let written = self
@@ -215,7 +217,7 @@ impl<'a> DeliveryRun<'a> {
                     return Ok(());
                 }
                 // The first write may have been stored although its response was lost.
-                Ok(None) if tries > 1 => {
+                Ok(None) if attempts > 1 => {
                     let found = self
                         .simulation()
                         .request(
@@ -229,26 +231,26 @@ impl<'a> DeliveryRun<'a> {
                     return Ok(());
                 }
                 Ok(None) => return Err(DeliveryError::Moved),
-                Err(NoResponse) if tries < MAX_WRITE_ATTEMPTS => {
-                    self.simulation().sleep(WRITE_RETRY).await;
+                Err(NoResponse) if attempts < MAX_WRITE_ATTEMPTS => {
+                    self.simulation().sleep(WRITE_RETRY_DELAY).await;
                 }
                 Err(NoResponse) => return Err(DeliveryError::Unreachable),
             }
         }
     }
 
-    /// As [`Self::save`], for the response of a platform: retried while the bus is away, until the deadline.
+    /// As [`Self::save`], for the response of a platform: retried while the bus cannot be reached, until the deadline.
     async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
-        let mut was_away = false;
+        let mut was_unreachable = false;
         loop {
             match self.save().await {
                 Err(DeliveryError::Unreachable) => {
-                    was_away = true;
+                    was_unreachable = true;
                     if !self.pause(RETRY_UNIT).await {
                         return Err(DeliveryError::Unreachable);
                     }
                 }
-                Err(DeliveryError::Moved) if was_away => {
+                Err(DeliveryError::Moved) if was_unreachable => {
                     let id = self.context.hold.id;
                     let found = self
                         .simulation()
@@ -271,13 +273,13 @@ impl<'a> DeliveryRun<'a> {
         &self.context.simulation
     }
 
-    fn broken(&self, rule: BrokenRule) -> bool {
+    fn is_broken(&self, rule: BrokenRule) -> bool {
         self.simulation().options.broken_rule == Some(rule)
     }
 
-    /// The right to send to the chat; `None` when another replica has it for too long.
+    /// Waits for the lease of the chat and returns its revision; `None` if another replica keeps it for too long.
     async fn take_lease(&self) -> Result<Option<u64>, DeliveryError> {
-        let begun = self.simulation().now();
+        let started = self.simulation().now();
         let holder = format!("replica {}", self.context.replica);
         let mut delay = 10_000;
         loop {
@@ -292,16 +294,16 @@ impl<'a> DeliveryRun<'a> {
             };
             if let Some(expected) = expected {
                 let value = Rc::new(LeaseRecord::lasting(&holder, now_ms, CHAT_LEASE).encode());
-                let taken = self
+                let revision = self
                     .lease_request(move |simulation| {
                         simulation.leases.borrow_mut().put(chat, value, expected)
                     })
                     .await?;
-                if taken.is_some() {
-                    return Ok(taken);
+                if revision.is_some() {
+                    return Ok(revision);
                 }
             }
-            if self.simulation().now() - begun >= MAX_LEASE_WAIT {
+            if self.simulation().now() - started >= MAX_LEASE_WAIT {
                 return Ok(None);
             }
             self.simulation().sleep(delay).await;
@@ -336,7 +338,9 @@ impl<'a> DeliveryRun<'a> {
             .await
     }
 
-    async fn go(&mut self) -> Result<Option<bool>, DeliveryError> {
+    /// Attempts the visible request until the delivery ends, or parks the delivery. The result is that of
+    /// [`deliver_round`].
+    async fn run_to_end(&mut self) -> Result<Option<bool>, DeliveryError> {
         if self.record.due_at_ms != 0 {
             self.record.due_at_ms = 0;
             self.save().await?;
@@ -380,7 +384,7 @@ impl<'a> DeliveryRun<'a> {
             .earlier(REPORT_MARGIN)
     }
 
-    /// Waits; `false` when that would take longer than there is time.
+    /// Waits; returns `false` immediately if less time than that is left.
     async fn pause(&self, delay: Duration) -> bool {
         if delay >= self.limit().remaining(self.context.now_ms()) && !delay.is_zero() {
             return false;
@@ -389,8 +393,8 @@ impl<'a> DeliveryRun<'a> {
         true
     }
 
-    fn backoff(&self, tries: u32) -> Duration {
-        let bound = RETRY_UNIT * (1 << tries.saturating_sub(1).min(5));
+    fn backoff(&self, attempts: u32) -> Duration {
+        let bound = RETRY_UNIT * (1 << attempts.saturating_sub(1).min(5));
         Duration::from_micros(self.simulation().draw(0, micros(bound)))
     }
 
@@ -400,19 +404,19 @@ impl<'a> DeliveryRun<'a> {
         step.count_lost();
         self.record.step = step.clone().into();
         let mut action = decide_resume(&step, self.model.protection, self.context.now_ms());
-        if self.broken(BrokenRule::RepeatAmbiguousSend) && step.attempts < MAX_VISIBLE_ATTEMPTS {
+        if self.is_broken(BrokenRule::RepeatAmbiguousSend) && step.attempts < MAX_VISIBLE_ATTEMPTS {
             action = ResumeAction::Send;
         }
         match action {
             ResumeAction::Send => {
-                if let Some(flow) = self.wait_for_pace().await {
+                if let Some(flow) = self.wait_for_rate_limit().await {
                     return Ok(flow);
                 }
                 self.send(step.begin_again(), SendMode::Repeated).await
             }
             ResumeAction::GiveUp => self.leave_unknown(step).await,
             ResumeAction::Reconcile => {
-                if self.ask_platform().await {
+                if self.query_platform().await {
                     self.context.note("the platform found the message", 0);
                     self.record.step = step.confirm(Vec::new()).into();
                     self.save_firmly().await?;
@@ -445,8 +449,8 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// Whether the platform shows the message, within the time in which it is watched.
-    async fn ask_platform(&self) -> bool {
+    /// Whether the platform shows the message within [`RECONCILE_WATCH`].
+    async fn query_platform(&self) -> bool {
         let until = self.simulation().now() + RECONCILE_WATCH;
         loop {
             let visible = self
@@ -455,7 +459,7 @@ impl<'a> DeliveryRun<'a> {
             if visible.unwrap_or(0) > 0 {
                 return true;
             }
-            // Not before the platform was asked once more at the end of the time.
+            // Checked after the query, so that the last query happens at the end of the time.
             if self.simulation().now() >= until {
                 return false;
             }

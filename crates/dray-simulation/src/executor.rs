@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Microseconds since the begin of the run.
+/// Microseconds since the start of the run.
 pub(crate) type VirtualTime = u64;
 
 /// A future that runs in virtual time.
 pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A task; a slot is used again with the next generation.
+/// Identifies a task. A slot is reused with the next generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskId {
     slot: u32,
@@ -89,7 +89,7 @@ impl<C> VirtualExecutor<C> {
         self.now.get()
     }
 
-    /// Events handled so far, about.
+    /// Number of scheduled events.
     pub(crate) fn scheduled(&self) -> u64 {
         self.sequence.get()
     }
@@ -178,7 +178,7 @@ impl<C> VirtualExecutor<C> {
                 killed.push((u32::try_from(index).unwrap_or(u32::MAX), slot.future.take()));
             }
         }
-        // Outside the borrow: a request on its way may schedule its arrival when it is dropped.
+        // After the borrow: a request that was sent may schedule its arrival when it is dropped.
         for (index, future) in killed {
             self.release(index);
             drop(future);

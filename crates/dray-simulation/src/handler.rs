@@ -1,4 +1,4 @@
-//! What a handler does: a tool call takes its time and succeeds or fails; a delivery is in `delivery`.
+//! The handlers of operations. A tool call takes some time and succeeds or fails; deliveries are in `delivery`.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::operation::{OperationHold, OperationKind};
 use crate::simulation::Simulation;
 use crate::statistics::RequestKind;
 
-/// Mean time of a tool call, beside a fixed part.
-const MEAN_CALL: Duration = Duration::from_millis(300);
+/// Mean time of a tool call in addition to the shortest time.
+const MEAN_CALL_TIME: Duration = Duration::from_millis(300);
 /// Shortest time of a tool call, in microseconds.
-const SHORTEST_CALL: u64 = 20_000;
+const MIN_CALL_TIME: u64 = 20_000;
 /// Share of the calls that take about ten times as long.
 const SLOW_SHARE: f64 = 0.02;
 /// Share of the calls whose result goes through the object store.
@@ -22,7 +22,7 @@ const STORED_SHARE: f64 = 0.4;
 /// Requests of `dray-store` to store content of one part: one conditional PUT (`commit::put_known`).
 pub(crate) const STORE_WRITES: u64 = 1;
 
-/// What came of a handler.
+/// Outcome of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum HandlerResult {
     Completed,
@@ -30,7 +30,7 @@ pub(crate) enum HandlerResult {
     Panicked,
 }
 
-/// What a handler knows of its delivery.
+/// Data about a delivery for its handler.
 pub(crate) struct HandlerContext {
     pub(crate) simulation: Rc<Simulation>,
     pub(crate) replica: u32,
@@ -87,12 +87,12 @@ pub(crate) async fn run_handler(context: HandlerContext) -> HandlerResult {
 async fn call_tool(context: &HandlerContext) -> HandlerResult {
     let simulation = &context.simulation;
     let mean = if simulation.chance(SLOW_SHARE) {
-        MEAN_CALL * 10
+        MEAN_CALL_TIME * 10
     } else {
-        MEAN_CALL
+        MEAN_CALL_TIME
     };
-    let takes = SHORTEST_CALL + simulation.draw_exponential(mean);
-    simulation.sleep(takes).await;
+    let duration = MIN_CALL_TIME + simulation.draw_exponential(mean);
+    simulation.sleep(duration).await;
     // After the time of the call: a failure takes as long as a success.
     if simulation.chance(simulation.options.faults.failing_handler) {
         return draw_failure(simulation);
@@ -111,9 +111,9 @@ fn draw_failure(simulation: &Simulation) -> HandlerResult {
             .retry_after(Duration::from_secs(1))
     };
     match simulation.draw(0, 10) {
-        // The web server resets connections: an attempt.
+        // The web server resets connections; this counts as an attempt.
         0..=4 => HandlerResult::Failed(unavailable("connect_failed")),
-        // A service is away: not an attempt.
+        // A service cannot be reached; this does not count as an attempt.
         5..=7 => HandlerResult::Failed(unavailable("no_responder")),
         8 => HandlerResult::Failed(Fault::new(FaultCode::Denied, "refused")),
         _ => HandlerResult::Panicked,

@@ -1,7 +1,7 @@
 //! One delivery of a message: claim, work, end, report, acknowledge (modelled after `dray-bus`, `work::process`,
 //! `work::job` and `work::supervise`).
 //!
-//! Every decision is the product's: what an entry allows, the next entry, what follows a failure or a lost lease.
+//! Every decision is made by the product: what an entry allows, the next entry, what follows a failure or a lost lease.
 
 mod entry;
 mod supervise;
@@ -30,10 +30,10 @@ use crate::statistics::RequestKind;
 
 /// Most reads of an entry that changes concurrently (`work::process`).
 const MAX_LEDGER_READS: u32 = 5;
-/// Tries of one write whose outcome stays unknown (`ledger`).
+/// Most attempts of one write whose outcome stays unknown (`ledger`).
 const MAX_WRITE_ATTEMPTS: u32 = 3;
-/// Between two tries, at most, in microseconds.
-const WRITE_RETRY: VirtualTime = 200_000;
+/// Longest time between two of them, in microseconds.
+const MAX_WRITE_RETRY_DELAY: VirtualTime = 200_000;
 
 /// Why a job cannot continue now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +52,17 @@ impl From<NoResponse> for JobError {
 
 /// An entry as it was read or written last.
 #[derive(Clone)]
-pub(crate) struct HeldEntry {
+pub(crate) struct KnownEntry {
     pub(crate) record: Rc<LedgerRecord>,
     revision: u64,
 }
 
-/// One delivery in hand.
+/// One delivery of a message.
 pub(crate) struct SimulatedJob {
     pub(crate) simulation: Rc<Simulation>,
     pub(crate) replica: u32,
     pub(crate) work: PulledWork,
-    pub(crate) held: Option<HeldEntry>,
+    pub(crate) entry: Option<KnownEntry>,
     pub(crate) deadline_ms: u64,
     owner: String,
     suffix: String,
@@ -72,7 +72,7 @@ pub(crate) struct SimulatedJob {
 pub(crate) async fn process_delivery(simulation: &Rc<Simulation>, replica: u32, work: PulledWork) {
     let id = work.hold.id;
     simulation.note(id, replica, "got the message, delivery", work.delivered);
-    // The sweeper looks only at work that was delivered again; to schedule it for each would double the events.
+    // The sweeper checks only work that was delivered again: a sweep for each message would double the events.
     if work.delivered == 2 {
         sweep_later(simulation, id, work.round);
     }
@@ -82,7 +82,7 @@ pub(crate) async fn process_delivery(simulation: &Rc<Simulation>, replica: u32, 
     let mut job = SimulatedJob {
         simulation: Rc::clone(simulation),
         replica,
-        held: None,
+        entry: None,
         deadline_ms: deadline_ms.unwrap_or(0),
         // As in `dray-bus`: two claims of one process differ by the suffix.
         owner: format!("r{replica}{suffix}"),
@@ -100,7 +100,7 @@ pub(crate) async fn process_delivery(simulation: &Rc<Simulation>, replica: u32, 
 }
 
 impl SimulatedJob {
-    /// The sweeper's view of a piece of work; it acknowledges nothing.
+    /// A job of the sweeper. It acknowledges nothing.
     pub(crate) fn for_sweeper(
         simulation: &Rc<Simulation>,
         hold: Rc<OperationHold>,
@@ -110,7 +110,7 @@ impl SimulatedJob {
         Self {
             simulation: Rc::clone(simulation),
             replica: NO_REPLICA,
-            held: None,
+            entry: None,
             deadline_ms: deadline_ms.unwrap_or(0),
             owner: String::new(),
             suffix: "/sweeper".to_owned(),
@@ -137,15 +137,15 @@ impl SimulatedJob {
     }
 
     pub(crate) fn record(&self) -> LedgerRecord {
-        self.held
+        self.entry
             .as_ref()
-            .map(|held| (*held.record).clone())
+            .map(|entry| (*entry.record).clone())
             .unwrap_or_default()
     }
 
     async fn deliver(&mut self) -> Result<(), JobError> {
         for _ in 0..MAX_LEDGER_READS {
-            self.held = self.read().await?;
+            self.entry = self.read().await?;
             match self.try_claim().await {
                 // Another worker wrote between the read and the claim; the entry is read again.
                 Err(JobError::Moved) => {}
@@ -157,7 +157,7 @@ impl SimulatedJob {
 
     async fn try_claim(&mut self) -> Result<(), JobError> {
         let settings = settings();
-        let claimant = ClaimRequest {
+        let request = ClaimRequest {
             owner: &self.owner,
             now_ms: self.now_ms(),
             lease: settings.lease,
@@ -165,9 +165,9 @@ impl SimulatedJob {
             redrives: 0,
             grace: self.simulation.lease_grace(self.replica, settings.lease),
         };
-        let is_expired = Deadline::from_unix_ms(self.deadline_ms).has_passed(claimant.now_ms);
-        let found = self.held.as_ref().map(|held| &*held.record);
-        match plan_delivery(decide_claim(found, &claimant), is_expired) {
+        let is_expired = Deadline::from_unix_ms(self.deadline_ms).has_passed(request.now_ms);
+        let found = self.entry.as_ref().map(|entry| &*entry.record);
+        match plan_delivery(decide_claim(found, &request), is_expired) {
             DeliveryPlan::Work(record) => {
                 let epoch = record.epoch;
                 self.write(*record).await?;
@@ -195,8 +195,9 @@ impl SimulatedJob {
         }
     }
 
-    /// Two workers of one epoch would have the same claim. An earlier epoch may begin after a later one, when its worker
-    /// stood still between its claim and the response: its end is refused.
+    /// Records that an epoch begins. Two workers of one epoch would have the same claim, which is a problem. An earlier
+    /// epoch may begin after a later one, if its worker was paused between its claim and the response; its end is
+    /// refused.
     fn begin_epoch(&self, epoch: u64) {
         let round = self.work.round;
         let now = self.simulation.now();
@@ -225,7 +226,7 @@ impl SimulatedJob {
                 self.end(TerminalState::Done, None).await.map(|()| true)
             }
             HandlerEnd::Finished(HandlerResult::Failed(fault)) => self.fail(&fault).await,
-            HandlerEnd::Finished(HandlerResult::Panicked) => self.panicked().await,
+            HandlerEnd::Finished(HandlerResult::Panicked) => self.end_after_panic().await,
             HandlerEnd::Expired => self.end(TerminalState::Expired, None).await.map(|()| true),
             HandlerEnd::LeaseLost => Err(JobError::Moved),
         };
@@ -266,7 +267,7 @@ impl SimulatedJob {
         }
     }
 
-    async fn panicked(&mut self) -> Result<bool, JobError> {
+    async fn end_after_panic(&mut self) -> Result<bool, JobError> {
         let record = self.record();
         if is_last_panic(&record, settings().attempts) {
             return self.dead_letter().await.map(|()| true);
@@ -293,7 +294,7 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// Publishes the dead letter, then records that end.
+    /// Publishes the dead letter, then records this end.
     pub(crate) async fn dead_letter(&mut self) -> Result<(), JobError> {
         self.simulation
             .request(self.replica, RequestKind::Publish, |_| ())
@@ -307,7 +308,7 @@ impl SimulatedJob {
         terminal: TerminalState,
         fault: Option<&Fault>,
     ) -> Result<(), JobError> {
-        // The event's bytes stand for its terminal state: what is published later is what was recorded.
+        // The payload is the terminal state, so that the event that is published later is the recorded one.
         let event = RecordedEvent {
             payload: vec![u8::try_from(terminal as i32).unwrap_or(0)],
             ..RecordedEvent::default()
@@ -333,7 +334,7 @@ impl SimulatedJob {
             self.publish_event(terminal).await?;
         }
         match self.write(reported_record(&record)).await {
-            // Another worker reports the same; the event's fixed id makes that one event.
+            // Another worker reports the same. The event has a fixed id, so readers count it once.
             Ok(()) | Err(JobError::Moved) => Ok(()),
             Err(error) => Err(error),
         }
@@ -390,7 +391,7 @@ impl SimulatedJob {
     }
 }
 
-/// A message that is acknowledged for ever must have an end in the ledger: nothing else brings it back.
+/// Checks that a message with a final acknowledgement has an end in the ledger, because it is never delivered again.
 fn check_acknowledged(simulation: &Simulation, key: WorkKey) {
     let has_end = simulation
         .ledger
@@ -407,7 +408,7 @@ pub(crate) fn settings() -> SettingsInUse {
     SettingsInUse::default()
 }
 
-/// The part of [`WorkSettings`] that decides.
+/// The settings of [`WorkSettings`] that the model uses.
 #[derive(Clone, Copy)]
 pub(crate) struct SettingsInUse {
     pub(crate) lease: Duration,

@@ -13,8 +13,8 @@
 //! `dray-bus` (`work::process`, `work::job`, `work::supervise`, `ledger`) and `dray-platform-delivery` (`deliver`,
 //! `records`, `reconciler`) step by step. A delivery has one visible request. One tenant has all operations.
 //!
-//! What it does not do: it measures no code, and it cannot find a fault in the I/O between the decisions; the fault tests
-//! of `dray-bus` and `cargo xtask soak` do that with the real code.
+//! **Not covered**: it does not measure code, and it cannot find faults in the I/O between the decisions. The fault
+//! tests of `dray-bus` and `cargo xtask soak` do that with the real code.
 //!
 //! ```
 //! use dray_simulation::{SimulationOptions, simulate};
@@ -52,7 +52,7 @@ pub use statistics::{DurationSummary, RequestKind};
 
 use crate::simulation::{NO_REPLICA, Simulation};
 
-/// Runs until every operation is over, and returns what was found. Equal options give equal reports.
+/// Runs until every operation has ended, and returns the results. Equal options give equal reports.
 pub fn simulate(options: SimulationOptions) -> SimulationReport {
     let simulation = Simulation::new(options);
     replica::start_replicas(&simulation);

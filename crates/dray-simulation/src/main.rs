@@ -1,7 +1,7 @@
 //! The command line of the simulation; `cargo xtask simulate` runs it in a release build.
 #![expect(
     clippy::print_stdout,
-    reason = "a command line speaks on its standard streams"
+    reason = "a command-line program writes to its standard streams"
 )]
 
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ struct SimulationArgs {
     /// Share of deliveries among the operations.
     #[arg(long, default_value_t = 0.3)]
     deliveries: f64,
-    /// Let nothing fail: what the load is when all is well.
+    /// Disable all faults, to measure the load without failures.
     #[arg(long)]
     no_faults: bool,
     /// Print the report as JSON.

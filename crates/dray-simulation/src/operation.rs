@@ -1,4 +1,4 @@
-//! What really happened to each operation, beside what the system reports, and the comparison of both.
+//! Records what really happened to each operation, and compares it with what the system reports.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -62,7 +62,7 @@ impl Drop for OperationHold {
     }
 }
 
-/// The events of one piece of work, by their message ids.
+/// What really happened in one round of an operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundTruth {
     /// Whether the bus has accepted its message.
@@ -71,11 +71,11 @@ pub(crate) struct RoundTruth {
     pub(crate) events: Vec<TerminalState>,
     /// Epochs that began to work.
     pub(crate) epochs: Vec<u64>,
-    /// Handlers that did the work to its end.
+    /// Number of handlers that completed the work.
     pub(crate) completed: u32,
 }
 
-/// One operation, as far as it is not over.
+/// One operation that has not ended.
 pub(crate) struct SimulatedOperation {
     pub(crate) kind: OperationKind,
     pub(crate) chat: u32,
@@ -94,11 +94,11 @@ pub(crate) struct SimulatedOperation {
     problems: Vec<OperationProblem>,
 }
 
-/// What must never happen.
+/// A violation of the product's guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationProblem {
-    /// Accepted, and without an end; or out of the queue before its end was recorded.
+    /// An accepted operation has no end, or its message left the queue before its end was recorded.
     Lost,
     /// The effect happened twice, or two ends were reported.
     Duplicated,
@@ -106,7 +106,7 @@ pub enum OperationProblem {
     FalselyReported,
 }
 
-/// Lines of a trace that are kept.
+/// Most lines of a trace; later ones are dropped.
 const MAX_TRACE_STEPS: usize = 400;
 
 impl SimulatedOperation {
@@ -171,7 +171,7 @@ pub struct FailedOperation {
     pub trace: Vec<String>,
 }
 
-/// What the buckets say of an operation that is over.
+/// What the buckets report about an operation that has ended.
 pub(crate) struct ReportedState<'a> {
     /// Ledger state and end of each round.
     pub(crate) rounds: Vec<(u32, LedgerState, TerminalState)>,
@@ -240,17 +240,17 @@ pub(crate) fn check_operation(
     problems
 }
 
-/// A trace as people read it.
+/// Returns the lines of a trace for people.
 pub(crate) fn describe_trace(operation: &SimulatedOperation) -> Vec<String> {
     operation
         .trace
         .iter()
         .map(|step| {
             let at = Duration::from_micros(step.at).as_secs_f64();
-            let step_name = step
+            let source = step
                 .replica
                 .map_or_else(|| "-".to_owned(), |replica| format!("replica {replica}"));
-            format!("{at:>12.6} s  {step_name:<13} {} {}", step.what, step.value)
+            format!("{at:>12.6} s  {source:<13} {} {}", step.what, step.value)
         })
         .collect()
 }

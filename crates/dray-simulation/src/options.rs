@@ -1,4 +1,4 @@
-//! What a run does: its size, its faults, and the rule that it breaks on purpose.
+//! Settings of a run: its size, its faults, and the rule that it breaks on purpose.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Default for FaultSettings {
             pause_every: Duration::from_mins(5),
             outage_every: Duration::from_mins(5),
             clock_skew: Duration::from_secs(5),
-            // Higher than on any real network, or a million operations would meet too few.
+            // Higher than on any real network, so that a million operations meet enough of them.
             lost_request: 0.000_5,
             republished: 0.05,
             platform_fault: 0.01,
@@ -77,7 +77,7 @@ impl Default for FaultSettings {
 }
 
 impl FaultSettings {
-    /// A system in which nothing fails: what it costs when all is well.
+    /// Settings under which nothing fails, to measure the load without failures.
     pub const fn none() -> Self {
         Self {
             kill_every: Duration::ZERO,
@@ -96,11 +96,11 @@ impl FaultSettings {
 /// A rule of the product that the simulation switches off in its own code around the decisions, to show that it notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {
-    /// The bus stores a write whatever revision it names.
+    /// The bus stores a write without checking its revision.
     IgnoreRevision,
     /// A message is acknowledged when its work begins.
     AcknowledgeFirst,
-    /// A visible request is sent again after a lost response, whatever the platform offers.
+    /// A visible request is sent again after a lost response, regardless of the protection of the platform.
     RepeatAmbiguousSend,
     /// The record says `sending` only after the request.
     SendBeforeRecord,

@@ -1,5 +1,5 @@
-//! Chat platforms: they confirm, refuse, ask to wait, lose responses, stall, and make one message of two requests with one
-//! key where they offer it.
+//! Chat platforms. They confirm, refuse, require a delay, lose responses and stall. Some make one message of two
+//! requests with the same key.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use rand::Rng;
 
 use crate::executor::VirtualTime;
 
-/// One platform, by what it offers against duplicates.
+/// A platform with one kind of protection against duplicates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlatformModel {
     pub(crate) name: &'static str,
     pub(crate) protection: DuplicateProtection,
-    /// How long the platform makes one message of two requests with one key.
+    /// How long the platform makes one message of two requests with the same key.
     pub(crate) dedup_window: Duration,
 }
 
-/// The four kinds of the product's platforms. Their account has no rate of its own here: with one account for a whole
-/// cluster that rate would be the only limit that a run shows.
+/// The four kinds of the product's platforms. Their accounts have no rate limit here: with one account for the whole
+/// cluster, that limit would hide all others.
 pub(crate) const PLATFORMS: [PlatformModel; 4] = [
     PlatformModel {
         name: "without protection",
@@ -128,7 +128,7 @@ pub(crate) fn draw_fate(random: &mut impl Rng, fault: f64) -> RequestFate {
             latency,
             PlatformFailure::new(ErrorKind::Forbidden, SendOutcome::NotSent),
         ),
-        // It stalls, and confirms in the end.
+        // The platform stalls, and confirms in the end.
         6 => {
             let stall = random.random_range(2_000_000..100_000_000);
             RequestFate {
@@ -137,7 +137,7 @@ pub(crate) fn draw_fate(random: &mut impl Rng, fault: f64) -> RequestFate {
                 failure: None,
             }
         }
-        // It stalls longer than the client waits; what it has then, it carries out late or never.
+        // The platform stalls longer than the client waits, and carries the request out late or never.
         _ => {
             let shown = random
                 .random_bool(0.5)

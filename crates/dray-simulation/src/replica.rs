@@ -7,7 +7,7 @@ use crate::executor::VirtualTime;
 use crate::simulation::{NO_REPLICA, Simulation, queue_count};
 use crate::worker;
 
-/// Seconds of a fault, at least and at most.
+/// Shortest and longest duration of each fault, in seconds.
 const KILLED_SECONDS: (u64, u64) = (1, 15);
 const PARTITION_SECONDS: (u64, u64) = (1, 60);
 const PAUSE_SECONDS: (u64, u64) = (1, 60);
@@ -45,19 +45,19 @@ fn start_workers(simulation: &Rc<Simulation>, replica: u32) {
     }
 }
 
-/// Repeats a fault with this mean time between two.
+/// Repeats a fault. `interval` is the mean time between two of them; zero means never.
 fn start_fault(
     simulation: &Rc<Simulation>,
-    every: Duration,
+    interval: Duration,
     fault: impl Fn(&Rc<Simulation>) + 'static,
 ) {
-    if every.is_zero() {
+    if interval.is_zero() {
         return;
     }
     let weak = Rc::downgrade(simulation);
     simulation.spawn(NO_REPLICA, async move {
         while let Some(simulation) = weak.upgrade() {
-            let wait = simulation.draw_exponential(every);
+            let wait = simulation.draw_exponential(interval);
             simulation.sleep(wait).await;
             // After the last publication, the rest ends without new faults.
             if simulation.published.get() >= simulation.options.operations {
@@ -79,7 +79,7 @@ fn kill(simulation: &Rc<Simulation>, replica: u32) {
     simulation.with_replica(replica, |state| {
         state.is_dead = true;
         state.paused_until = 0;
-        // Its limits and its connection start again with the next process.
+        // The next process starts with new rate limits and a new connection.
         state.buckets = dray_delivery_rules::buckets::RateBuckets::default();
         state.is_lost = false;
         state.restored_at = None;
@@ -92,7 +92,7 @@ fn kill(simulation: &Rc<Simulation>, replica: u32) {
         Box::new(move |simulation| {
             let is_dead =
                 simulation.with_replica(replica, |state| std::mem::take(&mut state.is_dead));
-            // A second kill in the meantime has scheduled a start of its own.
+            // If the replica was killed again meanwhile, that kill has scheduled another start.
             if is_dead == Some(true) {
                 start_workers(simulation, replica);
             }
@@ -100,7 +100,7 @@ fn kill(simulation: &Rc<Simulation>, replica: u32) {
     );
 }
 
-/// Cuts a replica off from the bus: both directions or one, noticed by its client or not.
+/// Disconnects a replica from the bus, in one direction or both. Its client notices it or not.
 fn partition(simulation: &Rc<Simulation>, replica: u32) {
     simulation.count_fault("partitions of a replica");
     let until = simulation.now() + draw_seconds(simulation, PARTITION_SECONDS);
@@ -111,12 +111,12 @@ fn partition(simulation: &Rc<Simulation>, replica: u32) {
         1 => {
             simulation.with_replica(replica, |state| state.responses_lost_until = until);
         }
-        2 => cut_off(simulation, replica, until, false),
-        _ => cut_off(simulation, replica, until, true),
+        2 => disconnect(simulation, replica, until, false),
+        _ => disconnect(simulation, replica, until, true),
     }
 }
 
-fn cut_off(simulation: &Rc<Simulation>, replica: u32, until: VirtualTime, is_noticed: bool) {
+fn disconnect(simulation: &Rc<Simulation>, replica: u32, until: VirtualTime, is_noticed: bool) {
     let is_alive = simulation.with_replica(replica, |state| {
         state.requests_lost_until = until;
         state.responses_lost_until = until;
@@ -138,15 +138,15 @@ fn cut_off(simulation: &Rc<Simulation>, replica: u32, until: VirtualTime, is_not
     }
 }
 
-/// The server dies and comes back. Clients reconnect one after the other.
+/// The server crashes and starts again. Clients reconnect one after the other.
 fn outage(simulation: &Rc<Simulation>) {
     simulation.count_fault("restarts of the bus");
     let now = simulation.now();
     simulation.stream.borrow_mut().crash(now);
-    // All replicas lose the server together, and come back within the reconnect delay of each other.
+    // All replicas lose their connection at the same time, and reconnect within the longest reconnect delay.
     let back = now + draw_seconds(simulation, OUTAGE_SECONDS);
     for replica in 0..simulation.options.replicas {
         let until = back + simulation.draw(0, MAX_RECONNECT);
-        cut_off(simulation, replica, until, true);
+        disconnect(simulation, replica, until, true);
     }
 }

@@ -40,20 +40,20 @@ impl ProblemCounts {
     }
 }
 
-/// What a run showed.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SimulationReport {
     /// The seed that repeats it.
     pub seed: u64,
     /// Operations that were published.
     pub operations: u64,
-    /// Operations that are over.
+    /// Operations that have ended.
     pub settled: u64,
     /// Number of worker processes.
     pub replicas: u32,
     /// Operations per second of virtual time.
     pub rate: f64,
-    /// Virtual time from the begin to the last end.
+    /// Virtual time from the start to the last end of an operation.
     pub virtual_seconds: f64,
     /// Accepted operations without an end, and messages that left the queue before their end was recorded.
     pub lost: u64,
@@ -61,9 +61,9 @@ pub struct SimulationReport {
     pub duplicated: u64,
     /// Reports that do not agree with what happened.
     pub falsely_reported: u64,
-    /// From the publication to the first claim.
+    /// Time from the publication to the first claim.
     pub queue_time: DurationSummary,
-    /// From the publication until nothing happens any more.
+    /// Time from the publication until nothing happens any more.
     pub end_time: DurationSummary,
     /// Requests for each operation, by kind.
     pub requests_per_operation: BTreeMap<&'static str, f64>,
@@ -73,17 +73,17 @@ pub struct SimulationReport {
     pub store_requests_per_second: f64,
     /// Number of operations by how they ended.
     pub ends: BTreeMap<&'static str, u64>,
-    /// What was made to fail, and what the sweeper found.
+    /// Number of injected faults, and of operations that the sweeper ended.
     pub faults: BTreeMap<&'static str, u64>,
     /// Messages that were handed out again.
     pub redeliveries: u64,
-    /// Most messages that one queue had handed out together.
+    /// Most concurrent messages that one queue had handed out.
     pub max_ack_pending: usize,
-    /// Pulls that found messages and the queue at its limit of unacknowledged ones.
+    /// Pulls that got no message because their queue was at its limit of unacknowledged messages.
     pub full_queue_pulls: u64,
     /// Pulls that were refused because too many waited at one consumer.
     pub refused_pulls: u64,
-    /// Most operations that were in memory together.
+    /// Most operations that were in memory at the same time.
     pub max_live: usize,
     /// Events of the simulation.
     pub events: u64,
@@ -104,8 +104,8 @@ impl SimulationReport {
         let publishing = float(options.operations) / options.rate;
         let sum = |is_store: bool| {
             let kinds = RequestKind::ALL.iter().zip(counts.iter());
-            let chosen = kinds.filter(|(kind, _)| kind.is_store() == is_store);
-            float(chosen.map(|(_, count)| *count).sum()) / publishing
+            let counted = kinds.filter(|(kind, _)| kind.is_store() == is_store);
+            float(counted.map(|(_, count)| *count).sum()) / publishing
         };
         let kinds = RequestKind::ALL.iter().zip(counts.iter());
         let index_reads = counts

@@ -24,18 +24,19 @@ use crate::platform_model::PLATFORMS;
 use crate::report::ProblemCounts;
 use crate::statistics::{DurationHistogram, RequestKind};
 
-/// Unix milliseconds at which a run begins.
-pub(crate) const BEGIN_MS: u64 = 1_700_000_000_000;
-/// Owner of tasks that no fault of a replica touches.
+/// Start of a run, in Unix milliseconds.
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
+/// Owner of tasks that no fault of a replica affects.
 pub(crate) const NO_REPLICA: u32 = u32::MAX;
-/// Longest wait for a response of the bus (messaging-reliability A-15).
+/// Longest wait for a response of the bus (messaging-reliability A-15), in microseconds.
 const BUS_TIMEOUT: VirtualTime = 5_000_000;
-/// Time after the last publication at which every operation must be over, in microseconds: twice the longest deadline.
-const LONGEST_END: VirtualTime = 2_000_000_000;
+/// Time after the last publication until which every operation must have ended, in microseconds: twice the longest
+/// deadline.
+const MAX_END_DELAY: VirtualTime = 2_000_000_000;
 /// Latest arrival of a delayed request, in microseconds after its timeout (messaging-reliability A-6).
-const LATE_BY: VirtualTime = 20_000_000;
+const MAX_ARRIVAL_DELAY: VirtualTime = 20_000_000;
 
-/// The ledger key of a piece of work.
+/// The ledger key of one round of work.
 pub(crate) type WorkKey = (OperationId, u32);
 
 /// A callback at a time.
@@ -53,7 +54,7 @@ pub(crate) struct ReplicaState {
     pub(crate) requests_lost_until: VirtualTime,
     /// Responses do not reach the replica until then.
     pub(crate) responses_lost_until: VirtualTime,
-    /// The process stands still until then.
+    /// The process is paused until then.
     pub(crate) paused_until: VirtualTime,
     /// Whether the client knows that its connection is lost.
     pub(crate) is_lost: bool,
@@ -79,7 +80,7 @@ pub(crate) struct Simulation {
     pub(crate) operations: RefCell<HashMap<OperationId, SimulatedOperation>>,
     /// Operations to which nothing happens any more.
     pub(crate) idle: RefCell<Vec<OperationId>>,
-    /// Messages that came to waiting pulls, by the number of the pull.
+    /// Messages that were handed to waiting pulls, by the number of the pull.
     pub(crate) served: RefCell<HashMap<u64, crate::bus_model::PulledWork>>,
     pub(crate) published: Cell<u64>,
     pub(crate) settled: Cell<u64>,
@@ -95,7 +96,7 @@ pub(crate) struct Simulation {
 
 impl Simulation {
     pub(crate) fn new(options: SimulationOptions) -> Rc<Self> {
-        let broken = options.broken_rule;
+        let broken_rule = options.broken_rule;
         let mut random = SmallRng::seed_from_u64(options.seed);
         let skew = i64::try_from(options.faults.clock_skew.as_millis()).unwrap_or(0);
         let replicas = (0..options.replicas).map(|_| ReplicaState {
@@ -109,8 +110,8 @@ impl Simulation {
             executor: VirtualExecutor::new(),
             random: RefCell::new(random),
             stream: RefCell::new(WorkStream::new(queue_count())),
-            ledger: RefCell::new(KeyBucket::new(broken)),
-            records: RefCell::new(KeyBucket::new(broken)),
+            ledger: RefCell::new(KeyBucket::new(broken_rule)),
+            records: RefCell::new(KeyBucket::new(broken_rule)),
             leases: RefCell::new(KeyBucket::new(None)),
             replicas,
             operations: RefCell::default(),
@@ -130,7 +131,7 @@ impl Simulation {
         })
     }
 
-    /// Runs until every operation is over.
+    /// Runs until every operation has ended.
     pub(crate) fn run(self: &Rc<Self>) {
         let mut limit = VirtualTime::MAX;
         while self.settled.get() < self.options.operations {
@@ -138,7 +139,7 @@ impl Simulation {
                 break;
             };
             if self.published.get() == self.options.operations && limit == VirtualTime::MAX {
-                limit = self.now() + LONGEST_END;
+                limit = self.now() + MAX_END_DELAY;
             }
             // A run that cannot end must still report what it found.
             if self.now() > limit {
@@ -153,7 +154,7 @@ impl Simulation {
         self.fail_unsettled();
     }
 
-    /// What has no end long after its deadline is lost.
+    /// Reports operations that have no end long after their deadline as lost.
     fn fail_unsettled(&self) {
         for (id, operation) in self.operations.borrow().iter() {
             self.problems
@@ -175,7 +176,7 @@ impl Simulation {
             .borrow()
             .get(owner as usize)
             .map_or(0, |replica| replica.paused_until);
-        // A process that stands still handles its events when it continues, in the same order.
+        // A paused process handles its events when it continues, in the same order.
         if paused_until > self.executor.now() {
             self.executor.schedule(paused_until, TimedEvent::Wake(task));
         } else {
@@ -183,7 +184,7 @@ impl Simulation {
         }
     }
 
-    /// Checks and forgets operations to which nothing happens any more.
+    /// Checks and removes operations to which nothing happens any more.
     fn settle(self: &Rc<Self>) {
         loop {
             let Some(id) = self.idle.borrow_mut().pop() else {
@@ -193,14 +194,14 @@ impl Simulation {
                 let operations = self.operations.borrow();
                 operations.get(&id).is_some_and(SimulatedOperation::is_idle)
             };
-            // Work without an end is for the sweeper and the reconciler, as in the product.
-            if is_idle && !crate::background::rescue(self, id) {
-                self.forget(id);
+            // Work without an end is handled by the sweeper and the reconciler, as in the product.
+            if is_idle && !crate::background::start_recovery(self, id) {
+                self.finish_operation(id);
             }
         }
     }
 
-    fn forget(&self, id: OperationId) {
+    fn finish_operation(&self, id: OperationId) {
         let Some(operation) = self.operations.borrow_mut().remove(&id) else {
             return;
         };
@@ -223,8 +224,8 @@ impl Simulation {
                 trace: describe_trace(&operation),
             });
         }
-        let took = self.now().saturating_sub(operation.published_at);
-        self.end_times.borrow_mut().record(took);
+        let elapsed = self.now().saturating_sub(operation.published_at);
+        self.end_times.borrow_mut().record(elapsed);
         self.settled.set(self.settled.get() + 1);
         self.last_end.set(self.now());
     }
@@ -265,7 +266,7 @@ impl Simulation {
 
     /// The true time, in Unix milliseconds.
     pub(crate) fn true_ms(&self) -> u64 {
-        BEGIN_MS + self.now() / 1_000
+        START_MS + self.now() / 1_000
     }
 
     /// Unix milliseconds by the clock of a replica.
@@ -361,7 +362,7 @@ impl Simulation {
         let now = self.now();
         let state = self.with_replica(replica, |state| {
             let restored = state.restored_at;
-            let since = restored.map(|at| Duration::from_micros(now.saturating_sub(at)));
+            let since = restored.map(|time| Duration::from_micros(now.saturating_sub(time)));
             (state.is_lost, since)
         });
         let (is_lost, since) = state.unwrap_or_default();
@@ -388,31 +389,31 @@ impl Simulation {
         apply: impl FnOnce(&Rc<Self>) -> T + 'static,
     ) -> Result<T, NoResponse> {
         self.count(kind, 1);
-        let begun = self.now();
-        let there = self.draw(200, 1_500);
+        let started = self.now();
+        let request_latency = self.draw(200, 1_500);
         let lost = self.options.faults.lost_request;
         if self.chance(lost) {
             if self.chance(0.5) {
                 // Delayed past its timeout, and carried out then.
-                let at = begun + BUS_TIMEOUT + self.draw(0, LATE_BY);
+                let at = started + BUS_TIMEOUT + self.draw(0, MAX_ARRIVAL_DELAY);
                 self.call_at(at, Box::new(move |simulation| drop(apply(simulation))));
             }
             self.sleep(BUS_TIMEOUT).await;
             return Err(NoResponse);
         }
-        let mut flight = RequestInFlight {
+        let mut in_flight = RequestInFlight {
             simulation: self,
-            arrives_at: begun + there,
+            arrives_at: started + request_latency,
             apply: Some(apply),
         };
-        self.sleep(there).await;
-        // Looked at on arrival: a partition may have begun while the request was on its way.
+        self.sleep(request_latency).await;
+        // Checked on arrival: a partition may have begun after the request was sent.
         if self.are_requests_lost(replica) {
-            flight.apply = None;
-            self.sleep(BUS_TIMEOUT - there).await;
+            in_flight.apply = None;
+            self.sleep(BUS_TIMEOUT - request_latency).await;
             return Err(NoResponse);
         }
-        let applied = flight.apply.take().map(|apply| apply(self));
+        let applied = in_flight.apply.take().map(|apply| apply(self));
         self.sleep(self.draw(200, 1_500)).await;
         let is_lost = self.are_responses_lost(replica) || self.chance(lost);
         match applied {
@@ -425,7 +426,7 @@ impl Simulation {
     }
 }
 
-/// A request on its way. When its process is killed, it may arrive all the same.
+/// A request that was sent and did not arrive yet. It may still arrive after its process is killed.
 struct RequestInFlight<'a, T: 'static, F: FnOnce(&Rc<Simulation>) -> T + 'static> {
     simulation: &'a Rc<Simulation>,
     arrives_at: VirtualTime,

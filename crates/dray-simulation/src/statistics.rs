@@ -111,11 +111,11 @@ impl DurationHistogram {
             clippy::cast_sign_loss,
             reason = "counts of millions"
         )]
-        let wanted = (self.total as f64 * share).ceil() as u64;
-        let mut seen = 0;
+        let rank = (self.total as f64 * share).ceil() as u64;
+        let mut counted = 0;
         for (index, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= wanted && seen > 0 {
+            counted += count;
+            if counted >= rank && counted > 0 {
                 // Rounded up, so that a percentile is never reported too low, but not above the longest one.
                 return millis(upper_bound(index).min(self.max));
             }

@@ -12,25 +12,25 @@ use crate::statistics::RequestKind;
 
 /// Deliveries that one loop handles concurrently: `limits.work`.
 pub(crate) const WORK_SLOTS: usize = 12;
-/// Longest wait of one pull.
+/// Longest wait of one pull, in microseconds.
 const PULL_WAIT: VirtualTime = 5_000_000;
 /// Largest delay before a pull is tried again.
 const MAX_BACKOFF: VirtualTime = 10_000_000;
 const FIRST_BACKOFF: VirtualTime = 200_000;
-/// How often the backlog of the durable is measured.
+/// Time between two measurements of the backlog of the durable, in microseconds.
 const MEASURE_INTERVAL: VirtualTime = 15_000_000;
-/// How often the model looks for messages whose redelivery is due.
+/// Time between two searches of the model for messages whose redelivery is due, in microseconds.
 const DISPATCH_INTERVAL: VirtualTime = 50_000;
 
-/// Pulls and starts work until the replica dies.
+/// Pulls and starts work until the replica is killed.
 pub(crate) async fn pull_work(simulation: Rc<Simulation>, replica: u32, queue: usize) {
     let mut backoff = FIRST_BACKOFF;
-    let mut measured = 0;
+    let mut next_measurement = 0;
     // The processes of a deployment do not start in the same microsecond.
     simulation.sleep(simulation.draw(0, 1_000_000)).await;
     loop {
-        if simulation.now() >= measured {
-            measured = simulation.now() + MEASURE_INTERVAL;
+        if simulation.now() >= next_measurement {
+            next_measurement = simulation.now() + MEASURE_INTERVAL;
             simulation.count(RequestKind::Monitoring, 1);
         }
         let free = wait_for_slot(&simulation, replica, queue).await;
@@ -40,7 +40,7 @@ pub(crate) async fn pull_work(simulation: Rc<Simulation>, replica: u32, queue: u
                 start(&simulation, replica, queue, work);
             }
         } else {
-            // The loop also asks for the consumer again.
+            // The loop also requests the consumer again.
             simulation.count(RequestKind::Monitoring, 1);
             let delay = simulation.draw(10_000, backoff);
             simulation.sleep(delay).await;
@@ -49,7 +49,7 @@ pub(crate) async fn pull_work(simulation: Rc<Simulation>, replica: u32, queue: u
     }
 }
 
-/// Free slots; waits for one.
+/// Waits until a slot is free, and returns the number of free slots.
 async fn wait_for_slot(simulation: &Simulation, replica: u32, queue: usize) -> usize {
     std::future::poll_fn(|_| {
         let task = simulation.executor.current();
@@ -69,7 +69,7 @@ async fn wait_for_slot(simulation: &Simulation, replica: u32, queue: usize) -> u
     .await
 }
 
-/// What is there now, or the next message.
+/// Returns the messages that are available now, or else waits for the next one.
 async fn fetch(
     simulation: &Rc<Simulation>,
     replica: u32,
@@ -99,7 +99,7 @@ async fn fetch(
         })
         .await?;
     let number = waiting.ok_or(NoResponse)?;
-    // A message may have come between the two requests.
+    // A message may have arrived between the two requests.
     serve_waiting(simulation, queue);
     Ok(wait_for_message(simulation, number, until).await)
 }
@@ -131,15 +131,15 @@ pub(crate) fn serve_waiting(simulation: &Rc<Simulation>, queue: usize) {
         let is_lost = simulation.with_replica(pull.replica, |state| {
             state.responses_lost_until > now || state.is_dead
         });
-        // The message is out, and comes again after `ack_wait`.
+        // The message counts as delivered, and is delivered again after `ack_wait`.
         if is_lost == Some(true) || simulation.executor.owner(pull.task).is_none() {
             continue;
         }
         simulation.served.borrow_mut().insert(pull.number, work);
-        let arrives = now + simulation.draw(200, 1_500);
-        // After the end of the pull the message is not received any more.
+        let arrival = now + simulation.draw(200, 1_500);
+        // A message is not received after the end of its pull.
         simulation.call_at(
-            pull.until.max(arrives) + 1,
+            pull.until.max(arrival) + 1,
             Box::new(move |simulation| {
                 let unread = simulation.served.borrow_mut().remove(&pull.number);
                 drop(unread);
@@ -147,18 +147,18 @@ pub(crate) fn serve_waiting(simulation: &Rc<Simulation>, queue: usize) {
         );
         simulation
             .executor
-            .schedule(arrives, TimedEvent::Wake(pull.task));
+            .schedule(arrival, TimedEvent::Wake(pull.task));
     }
 }
 
-/// Serves redeliveries, which become due by time alone.
+/// Hands out messages whose redelivery is due, and drops messages whose acknowledgement is on disk.
 pub(crate) async fn dispatch_redeliveries(simulation: Rc<Simulation>) {
     while simulation.settled.get() < simulation.options.operations {
         for queue in 0..crate::simulation::queue_count() {
             serve_waiting(&simulation, queue);
         }
         let now = simulation.now();
-        let saved = simulation.stream.borrow_mut().forget_unsaved(now);
+        let saved = simulation.stream.borrow_mut().take_saved(now);
         drop(saved);
         simulation.sleep(DISPATCH_INTERVAL).await;
     }
@@ -170,17 +170,17 @@ fn start(simulation: &Rc<Simulation>, replica: u32, queue: usize, work: PulledWo
             *running += 1;
         }
     });
-    let task = Rc::clone(simulation);
+    let shared = Rc::clone(simulation);
     simulation.spawn(replica, async move {
-        process_delivery(&task, replica, work).await;
-        let waiter = task.with_replica(replica, |state| {
+        process_delivery(&shared, replica, work).await;
+        let waiter = shared.with_replica(replica, |state| {
             if let Some(running) = state.running.get_mut(queue) {
                 *running = running.saturating_sub(1);
             }
             state.slot_waiters.get_mut(queue).and_then(Option::take)
         });
         if let Some(waiter) = waiter.flatten() {
-            wake_now(&task, waiter);
+            wake_now(&shared, waiter);
         }
     });
 }

@@ -23,14 +23,14 @@ use crate::listen::{ConnectionServer, serve_http};
 
 pub use api::{Api, ApiFault, Grant};
 
-/// The server. Ends, connections included, when it is dropped.
+/// The server. It and its connections end when it is dropped.
 #[derive(Debug)]
 pub struct DialCore {
     server: ConnectionServer,
     state: Arc<Mutex<DialState>>,
 }
 
-/// A fault of one file. It lasts until [`DialCore::behave`].
+/// A fault of one file. It lasts until [`DialCore::behave`] removes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Requests for metadata and content get this status.
@@ -100,10 +100,10 @@ impl StoredFile {
 struct DialState {
     /// Bucket of every key.
     keys: HashMap<String, String>,
-    /// Files that a key may read although its bucket is another.
+    /// Pairs of a key and a file in another bucket that the key may read.
     shared: HashSet<(String, String)>,
     files: BTreeMap<String, StoredFile>,
-    troubles: HashMap<String, InjectedFault>,
+    file_faults: HashMap<String, InjectedFault>,
     requests: Vec<ReceivedRequest>,
     api: Api,
 }
@@ -158,14 +158,14 @@ impl DialCore {
         self.lock().files.get(path).map(|file| file.content.clone())
     }
 
-    /// Injects a fault for one file from now on.
-    pub fn misbehave(&self, path: impl Into<String>, trouble: InjectedFault) {
-        self.lock().troubles.insert(path.into(), trouble);
+    /// Injects a fault for one file.
+    pub fn misbehave(&self, path: impl Into<String>, fault: InjectedFault) {
+        self.lock().file_faults.insert(path.into(), fault);
     }
 
-    /// Ends the misbehaviour of one file.
+    /// Removes the fault of one file.
     pub fn behave(&self, path: &str) {
-        self.lock().troubles.remove(path);
+        self.lock().file_faults.remove(path);
     }
 
     /// Every request so far.

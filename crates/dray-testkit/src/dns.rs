@@ -197,36 +197,36 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One port for both transports; the kernel picks the UDP port, TCP may have to try again.
+/// Binds the same port for both transports. The kernel chooses the UDP port, which may be in use for TCP.
 async fn bind_sockets() -> io::Result<(UdpSocket, TcpListener)> {
-    let mut last = None;
-    // The TCP port of the same number may be in use by another process.
+    let mut last_error = None;
+    // If another process uses the TCP port with this number, another one is tried.
     for _ in 0..32 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         match TcpListener::bind(udp.local_addr()?).await {
             Ok(tcp) => return Ok((udp, tcp)),
-            Err(error) => last = Some(error),
+            Err(error) => last_error = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| io::Error::other("no free port")))
+    Err(last_error.unwrap_or_else(|| io::Error::other("no free port")))
 }
 
 async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
     let socket = Arc::new(socket);
-    let mut held_answers = JoinSet::new();
+    let mut held_responses = JoinSet::new();
     let mut buffer = vec![0; 4096];
     while let Ok((count, from)) = socket.recv_from(&mut buffer).await {
-        while held_answers.try_join_next().is_some() {}
+        while held_responses.try_join_next().is_some() {}
         let packet = buffer.get(..count).unwrap_or_default();
-        let (answers, held) = zone.answer(packet, from, false);
+        let (responses, held) = zone.answer(packet, from, false);
         match held {
-            None => send_answers(&socket, &answers, from).await,
+            None => send_responses(&socket, &responses, from).await,
             Some(mut held) => {
                 let socket = Arc::clone(&socket);
                 // In a separate task, so that a delayed response does not delay other queries.
-                held_answers.spawn(async move {
+                held_responses.spawn(async move {
                     if held.wait_for(|released| *released).await.is_ok() {
-                        send_answers(&socket, &answers, from).await;
+                        send_responses(&socket, &responses, from).await;
                     }
                 });
             }
@@ -234,10 +234,10 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
     }
 }
 
-async fn send_answers(socket: &UdpSocket, answers: &[Vec<u8>], to: SocketAddr) {
-    for answer in answers {
-        if let Err(error) = socket.send_to(answer, to).await {
-            tracing::debug!(%error, "scripted answer was not sent");
+async fn send_responses(socket: &UdpSocket, responses: &[Vec<u8>], to: SocketAddr) {
+    for response in responses {
+        if let Err(error) = socket.send_to(response, to).await {
+            tracing::debug!(%error, "scripted response was not sent");
         }
     }
 }
@@ -265,10 +265,10 @@ async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(
         let length = stream.read_u16().await?;
         let mut packet = vec![0; usize::from(length)];
         stream.read_exact(&mut packet).await?;
-        for answer in zone.answer(&packet, from, true).0 {
-            let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
+        for response in zone.answer(&packet, from, true).0 {
+            let length = u16::try_from(response.len()).map_err(io::Error::other)?;
             stream.write_u16(length).await?;
-            stream.write_all(&answer).await?;
+            stream.write_all(&response).await?;
             stream.flush().await?;
         }
     }
@@ -353,7 +353,7 @@ impl DnsReply {
 }
 
 fn garbage_message(id: u16) -> Vec<u8> {
-    // With the right id, or a resolver would drop it before it parses the rest.
+    // With the correct id, because a resolver would otherwise drop it before it parses the rest.
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend_from_slice(&[0x81, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff]);
     bytes

@@ -2,10 +2,10 @@
 //! that are made here.
 //!
 //! [`DockerEngine::shared`] is one engine for every test process of the machine: the first starts it, and it ends
-//! automatically a few seconds after the last process has ended in any way. [`DockerEngine::start`] is one for a single
-//! test, which may kill it. [`DockerEngine::start_with_network`] has bridges and published ports, in its own network
-//! namespaces. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2`
-//! also.
+//! automatically a few seconds after the last process has ended in any way. [`DockerEngine::start`] starts one for a
+//! single test, which may kill it. [`DockerEngine::start_with_network`] has bridges and published ports, in its own
+//! network namespaces. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs
+//! `iproute2` also.
 //!
 //! [`DockerEngine::shared_podman`] is the service of Podman with the same API; package `podman`.
 
@@ -50,7 +50,7 @@ enum EngineProgram {
 }
 
 impl EngineProgram {
-    /// Its name in the supervisor's arguments and in folders.
+    /// Its name in the supervisor's arguments and in directories.
     fn as_str(self) -> &'static str {
         match self {
             Self::Dockerd => "dockerd",
@@ -65,7 +65,7 @@ impl EngineProgram {
             .any(|directory| Path::new(directory).join(self.as_str()).exists())
     }
 
-    /// The Debian package that brings it.
+    /// The Debian package that contains it.
     fn package(self) -> &'static str {
         match self {
             Self::Dockerd => "docker.io",
@@ -93,7 +93,7 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 "#;
 
-/// Runs the engine as long as a process has a lock on `users`, then ends it and removes its data. Arguments: folder,
+/// Runs the engine as long as a process has a lock on `users`, then ends it and removes its data. Arguments: directory,
 /// file of the start lock, file of the users' lock, seconds of grace, program; for an engine with a network also the
 /// name of its namespace and the address outside.
 const SUPERVISOR_SCRIPT: &str = r#"
@@ -134,7 +134,7 @@ while kill -0 "$engine" 2>/dev/null; do
   sleep 0.05
 done
 wait "$engine" 2>/dev/null
-# What an engine leaves that did not end in peace.
+# Processes that remain if the engine was killed.
 for process in /proc/[0-9]*; do
   case "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
     *"/containerd-shim-runc-v2 "*" $dir/exec/containerd/containerd.sock "*) kill -9 "${process#/proc/}" ;;
@@ -151,7 +151,7 @@ rm -rf "$dir"
 /// An engine that responds on its socket.
 #[derive(Debug)]
 pub struct DockerEngine {
-    folder: PathBuf,
+    directory: PathBuf,
     /// Other processes must not end the engine while it is locked.
     users: Option<File>,
     /// The supervisor, for an engine that is not shared.
@@ -183,10 +183,10 @@ impl DockerEngine {
         let base = std::env::temp_dir().join(format!("dray-{name}-{user}-{ENGINE_GENERATION}"));
         std::fs::DirBuilder::new()
             .recursive(true)
-            // The socket is root on this machine for those who reach it.
+            // Who can open the socket can act as root on this machine.
             .mode(0o700)
             .create(&base)
-            .expect("a folder for the engine");
+            .expect("a directory for the engine");
         let users = lock_file(&base, "users");
         // Locked before a running engine is checked, so that it cannot end afterwards.
         users.lock_shared().expect("a lock on the engine");
@@ -195,10 +195,10 @@ impl DockerEngine {
         start.lock().expect("a lock on the start of the engine");
         let current = base.join("current");
         if let Ok(name) = std::fs::read_to_string(&current) {
-            let folder = base.join(name);
-            if engine_answers(&folder) {
+            let directory = base.join(name);
+            if engine_responds(&directory) {
                 return Self {
-                    folder,
+                    directory,
                     users: Some(users),
                     own: None,
                     network: None,
@@ -206,11 +206,11 @@ impl DockerEngine {
             }
         }
         let name = format!("{}", std::process::id());
-        let folder = base.join(&name);
+        let directory = base.join(&name);
         // The supervisor is not waited for: the engine ends with its last user, which need not be this process.
-        let mut supervisor = spawn_supervisor(program, &base, &folder, IDLE_GRACE_SECONDS, None);
+        let mut supervisor = spawn_supervisor(program, &base, &directory, IDLE_GRACE_SECONDS, None);
         let engine = Self {
-            folder,
+            directory,
             users: Some(users),
             own: None,
             network: None,
@@ -234,14 +234,15 @@ impl DockerEngine {
     }
 
     fn start_in(network: Option<Network>) -> Self {
-        let base = tempfile::tempdir().expect("a folder for the engine");
+        let base = tempfile::tempdir().expect("a directory for the engine");
         let users = lock_file(base.path(), "users");
         users.lock_shared().expect("a lock on the engine");
-        let folder = base.path().join("engine");
+        let directory = base.path().join("engine");
         let program = EngineProgram::Dockerd;
-        let mut supervisor = spawn_supervisor(program, base.path(), &folder, "0", network.as_ref());
+        let mut supervisor =
+            spawn_supervisor(program, base.path(), &directory, "0", network.as_ref());
         let mut engine = Self {
-            folder,
+            directory,
             users: Some(users),
             own: None,
             network,
@@ -254,12 +255,12 @@ impl DockerEngine {
 
     /// Unix socket of its API, for `DOCKER_HOST` or a client's configuration.
     pub fn socket(&self) -> PathBuf {
-        self.folder.join("sock")
+        self.directory.join("sock")
     }
 
     /// The content of its log so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
     /// The network of an engine that was started with one.
@@ -276,14 +277,14 @@ impl DockerEngine {
     /// Kills it (SIGKILL), so that every connection breaks. Not allowed for the shared engine.
     pub fn kill9(&self) {
         let own = self.own.as_ref();
-        own.expect("an engine of one's own, since others use the shared one");
-        let pid = std::fs::read_to_string(self.folder.join("pid")).expect("the engine's pid");
+        own.expect("a separate engine, because other tests use the shared one");
+        let pid = std::fs::read_to_string(self.directory.join("pid")).expect("the engine's pid");
         let pid = pid.trim().parse().ok();
         let pid = pid.and_then(rustix::process::Pid::from_raw);
         let pid = pid.expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
         let until = Instant::now() + ENGINE_TIMEOUT;
-        while engine_answers(&self.folder) {
+        while engine_responds(&self.directory) {
             assert!(Instant::now() < until, "the engine does not end");
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -315,7 +316,7 @@ impl DockerEngine {
 
     fn wait_until_ready(&self, supervisor: &mut Child) {
         let until = Instant::now() + ENGINE_TIMEOUT;
-        while !engine_answers(&self.folder) {
+        while !engine_responds(&self.directory) {
             let exited = supervisor.try_wait().expect("the engine's exit status");
             let failed = self.log().contains("failed to start daemon");
             assert!(
@@ -344,9 +345,9 @@ impl Drop for DockerEngine {
     }
 }
 
-fn engine_answers(folder: &Path) -> bool {
-    api::call_engine(&folder.join("sock"), "GET", "/_ping", "", &[])
-        .is_ok_and(|answer| answer.status == 200)
+fn engine_responds(directory: &Path) -> bool {
+    api::call_engine(&directory.join("sock"), "GET", "/_ping", "", &[])
+        .is_ok_and(|response| response.status == 200)
 }
 
 fn lock_file(base: &Path, name: &str) -> File {
@@ -360,26 +361,26 @@ fn lock_file(base: &Path, name: &str) -> File {
 fn spawn_supervisor(
     program: EngineProgram,
     base: &Path,
-    folder: &Path,
+    directory: &Path,
     grace: &str,
     network: Option<&Network>,
 ) -> Child {
     assert!(
         rustix::process::getuid().is_root(),
-        "a Docker Engine of one's own needs root"
+        "a Docker Engine for tests needs root"
     );
     assert!(
         program.is_installed(),
         "install Debian package `{}`",
         program.package()
     );
-    std::fs::create_dir_all(folder).expect("a folder for the engine");
+    std::fs::create_dir_all(directory).expect("a directory for the engine");
     let (file, text) = program.configuration();
-    std::fs::write(folder.join(file), text).expect("the engine's configuration file");
+    std::fs::write(directory.join(file), text).expect("the engine's configuration file");
     let script = format!("{}{SUPERVISOR_SCRIPT}", network::CREATE_NAMESPACES);
     Command::new("sh")
         .args(["-c", &script, "sh"])
-        .arg(folder)
+        .arg(directory)
         .arg(base.join("start"))
         .arg(base.join("users"))
         .arg(grace)

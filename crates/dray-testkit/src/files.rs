@@ -1,7 +1,7 @@
 //! A fast file server for measurements: `GET /<size>` returns that many bytes, with a correct length.
 //!
-//! The body is the same for one size and query: the query, when it is a number, is at its beginning, so that a
-//! store that recognises content it has can be given content it has not.
+//! Equal sizes and queries give equal bodies. A query that is a number is at the beginning of the body, so that a test
+//! can request content that a deduplicating store does not have.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::listen::ConnectionServer;
 /// Bytes per write: large enough that system calls do not limit the throughput.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// The server. Ends, connections included, when it is dropped.
+/// The server. It and its connections end when it is dropped.
 #[derive(Debug)]
 pub struct FileServer {
     server: ConnectionServer,
@@ -43,7 +43,7 @@ impl FileServer {
     }
 
     /// A query that no request had before.
-    pub fn fresh(&self) -> u64 {
+    pub fn unused_query(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 }

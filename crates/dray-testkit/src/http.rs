@@ -1,8 +1,8 @@
-//! A scripted HTTP/1 server that sends any bytes at any pace and records the request heads.
+//! A scripted HTTP/1 server that sends any bytes at any speed and records the request heads.
 //!
-//! The server is not an HTTP implementation: a response is a list of [`ResponseStep`]s, which are not validated on
-//! purpose.
-//! [`serve_request`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
+//! The server is not an HTTP implementation: a response is a list of [`ResponseStep`]s, which are deliberately not
+//! validated. [`serve_request`] handles one connection over any stream, so the same scripts run over sockets, TLS and
+//! memory.
 
 use std::fmt::Write as _;
 use std::io;
@@ -121,7 +121,7 @@ pub struct ScriptedResponder {
 impl std::fmt::Debug for ScriptedResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScriptedResponder")
-            .field("seen", &self.received_requests())
+            .field("received_requests", &self.received_requests())
             .finish_non_exhaustive()
     }
 }
@@ -151,7 +151,7 @@ impl ScriptedResponder {
     }
 
     fn answer(&self, request: ReceivedRequest) -> ResponseScript {
-        // Called before the request is recorded and without the lock, because the closure may call `seen`.
+        // Called before the request is recorded and without the lock, because the closure may call `received_requests`.
         let script = (self.answer)(&request);
         self.requests
             .lock()

@@ -7,8 +7,8 @@
 //! - Real programs with their own data and ports: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
 //! - [`tls::Authority`] signs certificates, [`python`] runs clients of vendors, [`eventually`] waits for a condition.
 //!
-//! What it does not do: no server of this crate is complete or safe beyond loopback, and a fixture that cannot be
-//! created makes the test fail.
+//! No server of this crate is complete, or safe to use beyond loopback. A fixture that cannot be created makes the test
+//! fail.
 //!
 //! ```
 //! use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};

@@ -25,7 +25,7 @@ pub struct NatsServer {
     child: Child,
     port: u16,
     options: NatsServerOptions,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// The options of a server.
@@ -44,21 +44,21 @@ impl NatsServerOptions {
         self
     }
 
-    /// Puts the store somewhere else, for instance on a small file system.
+    /// Puts the store into another directory, for instance on a small file system.
     #[must_use]
-    pub fn store(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.store = Some(folder.into());
+    pub fn store(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.store = Some(directory.into());
         self
     }
 
     /// Starts the server and waits until it accepts connections.
     pub fn start(self) -> NatsServer {
-        let folder = tempfile::tempdir().expect("a folder for the server");
+        let directory = tempfile::tempdir().expect("a directory for the server");
         let mut server = NatsServer {
-            child: spawn_server(&self, folder.path(), None),
+            child: spawn_server(&self, directory.path(), None),
             port: 0,
             options: self,
-            folder,
+            directory,
         };
         server.port = server.wait_until_ready();
         server
@@ -83,12 +83,12 @@ impl NatsServer {
 
     /// Folder of the JetStream store.
     pub fn store(&self) -> PathBuf {
-        store_directory(&self.options, self.folder.path())
+        store_directory(&self.options, self.directory.path())
     }
 
     /// The content of the server's log so far.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
     /// Kills it (SIGKILL) and waits until it has ended. [`NatsServer::restart`] starts it again.
@@ -138,10 +138,10 @@ impl NatsServer {
 
     /// Starts it again on the same port and store, after ending it if it still runs.
     pub fn restart(&mut self) {
-        if self.exited().is_none() {
+        if self.exit_status().is_none() {
             self.stop();
         }
-        self.child = spawn_server(&self.options, self.folder.path(), Some(self.port));
+        self.child = spawn_server(&self.options, self.directory.path(), Some(self.port));
         self.port = self.wait_until_ready();
     }
 
@@ -153,13 +153,13 @@ impl NatsServer {
         }
     }
 
-    fn exited(&mut self) -> Option<ExitStatus> {
+    fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("the server's exit status")
     }
 
     fn wait(&mut self) {
         let until = Instant::now() + SERVER_TIMEOUT;
-        while self.exited().is_none() {
+        while self.exit_status().is_none() {
             if Instant::now() > until {
                 self.signal(Signal::KILL);
             }
@@ -171,10 +171,10 @@ impl NatsServer {
     fn wait_until_ready(&mut self) -> u16 {
         let until = Instant::now() + SERVER_TIMEOUT;
         loop {
-            if let Some(port) = self.told_port() {
+            if let Some(port) = self.published_port() {
                 return port;
             }
-            let exited = self.exited();
+            let exited = self.exit_status();
             assert!(
                 exited.is_none() && Instant::now() < until,
                 "nats-server is not ready (exit: {exited:?}); its log: {}",
@@ -184,11 +184,11 @@ impl NatsServer {
         }
     }
 
-    fn told_port(&self) -> Option<u16> {
-        // With port -1 the server picks a free one and writes it here; a port that the test picked could be in use
-        // meanwhile.
+    fn published_port(&self) -> Option<u16> {
+        // With port -1 the server chooses a free port and writes it here. Another process could meanwhile use a port
+        // that the test chose.
         let name = format!("nats-server_{}.ports", self.child.id());
-        let text = std::fs::read_to_string(self.folder.path().join(name)).ok()?;
+        let text = std::fs::read_to_string(self.directory.path().join(name)).ok()?;
         let ports: serde_json::Value = serde_json::from_str(&text).ok()?;
         let url = ports.get("nats")?.get(0)?.as_str()?;
         url.rsplit(':').next()?.parse().ok()
@@ -212,15 +212,15 @@ impl Drop for NatsServer {
     }
 }
 
-fn store_directory(options: &NatsServerOptions, folder: &Path) -> PathBuf {
+fn store_directory(options: &NatsServerOptions, directory: &Path) -> PathBuf {
     options
         .store
         .clone()
-        .unwrap_or_else(|| folder.join("store"))
+        .unwrap_or_else(|| directory.join("store"))
 }
 
-fn spawn_server(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -> Child {
-    let config = folder.join("server.conf");
+fn spawn_server(options: &NatsServerOptions, directory: &Path, port: Option<u16>) -> Child {
+    let config = directory.join("server.conf");
     std::fs::write(&config, &options.config).expect("the server's configuration file");
     let port = port.map_or_else(|| "-1".to_owned(), |port| port.to_string());
     let started = Command::new(server_binary())
@@ -228,11 +228,11 @@ fn spawn_server(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -
         .arg(&config)
         .args(["--addr", "127.0.0.1", "--port", &port, "--jetstream"])
         .arg("--store_dir")
-        .arg(store_directory(options, folder))
+        .arg(store_directory(options, directory))
         .arg("--ports_file_dir")
-        .arg(folder)
+        .arg(directory)
         .arg("--log")
-        .arg(folder.join("log"))
+        .arg(directory.join("log"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -1,5 +1,5 @@
-//! The TypeScript client of the tree as a person who installs it has it: compiled, packed, and installed into an empty
-//! project, below `target/node-client`.
+//! The TypeScript client of this repository in the form in which users install it: compiled, packed, and installed into
+//! an empty project below `target/node-client`.
 #![expect(
     clippy::expect_used,
     reason = "only tests call it, and it fails the test"
@@ -58,7 +58,8 @@ struct ClientBuild {
 impl ClientBuild {
     fn run(&self) -> io::Result<PathBuf> {
         fs::create_dir_all(&self.directory)?;
-        // Tests are separate processes; the first builds and the others wait. Freed when the file is closed.
+        // Tests are separate processes; the first builds and the others wait. The lock is released when the file is
+        // closed.
         let lock = File::create(self.directory.join("lock"))?;
         lock.lock()?;
         let project = self.directory.join("project");
@@ -74,7 +75,7 @@ impl ClientBuild {
         Ok(project)
     }
 
-    /// Compiles a copy of the sources, since compilers write beside them.
+    /// Compiles a copy of the sources, because compilers write into their directory.
     fn compile(&self) -> io::Result<PathBuf> {
         let package = self.directory.join("package");
         fs::create_dir_all(&package)?;
@@ -84,12 +85,12 @@ impl ClientBuild {
         let mut copy = Command::new("cp");
         copy.arg("-r").arg(self.sources.join(".")).arg(&package);
         run(&mut copy);
-        let wanted = fs::read_to_string(package.join("package-lock.json"))?;
+        let lock_file = fs::read_to_string(package.join("package-lock.json"))?;
         let stamp = package.join("node_modules/.installed");
-        if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock_file) {
             // Exactly the packages of the lock file, by version and digest.
             npm(&package, &["ci"]);
-            fs::write(&stamp, wanted)?;
+            fs::write(&stamp, lock_file)?;
         }
         npm(&package, &["run", "build"]);
         Ok(package)

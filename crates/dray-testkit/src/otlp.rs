@@ -56,11 +56,12 @@ impl SpanCollector {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let spans: Arc<Mutex<Vec<ReceivedSpan>>> = Arc::default();
-        let kept = Arc::clone(&spans);
+        let shared = Arc::clone(&spans);
         let serve = move |stream| {
-            let kept = Arc::clone(&kept);
-            let answer = service_fn(move |request| answer_export(Arc::clone(&kept), request));
-            http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer)
+            let spans = Arc::clone(&shared);
+            let service = service_fn(move |request| answer_export(Arc::clone(&spans), request));
+            http2::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service)
         };
         let server = ConnectionServer::start((Ipv4Addr::LOCALHOST, 0).into(), serve).await?;
         Ok(Self { server, spans })
@@ -80,7 +81,7 @@ impl SpanCollector {
 }
 
 async fn answer_export(
-    kept: Arc<Mutex<Vec<ReceivedSpan>>>,
+    spans: Arc<Mutex<Vec<ReceivedSpan>>>,
     request: Request<Incoming>,
 ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, hyper::Error> {
     let is_trace = request.uri().path() == TRACE_EXPORT_PATH;
@@ -88,8 +89,8 @@ async fn answer_export(
     if is_trace && body.len() >= FRAME_HEAD_BYTES {
         body.advance(FRAME_HEAD_BYTES);
         if let Ok(export) = ExportRequest::decode(body) {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.extend(export.resources.into_iter().flat_map(received_spans));
+            let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
+            spans.extend(export.resources.into_iter().flat_map(received_spans));
         }
     }
     let trailers = async {

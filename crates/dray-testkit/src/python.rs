@@ -1,4 +1,4 @@
-//! The Python environment of the tests, for clients that we did not write.
+//! The Python environment of the tests, for clients of vendors.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,26 +25,26 @@ pub fn interpreter(module: &str) -> PathBuf {
         clippy::disallowed_methods,
         reason = "the test command names the interpreter here"
     )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
+    let configured = std::env::var_os("DRAY_TEST_PYTHON");
+    if let Some(configured) = configured {
+        return configured.into();
     }
-    let folder = workspace_root().join("target/python");
-    let interpreter = folder.join("bin/python");
+    let directory = workspace_root().join("target/python");
+    let interpreter = directory.join("bin/python");
     let run = |command: &mut Command| match command.status() {
         Ok(status) if status.success() => {}
         other => panic!("{command:?}: {other:?}"),
     };
     if !interpreter.exists() {
         // Below `target`, so that it survives between runs and is removed with a clean build.
-        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+        run(Command::new("python3").args(["-m", "venv"]).arg(&directory));
     }
-    // Importing is the test: the environment may be of an earlier set of requirements.
-    let has_it = Command::new(&interpreter)
+    // Checked by an import, because the environment may have been created for earlier requirements.
+    let import = Command::new(&interpreter)
         .args(["-c", &format!("import {module}")])
         .stderr(Stdio::null())
         .status();
-    if !has_it.is_ok_and(|status| status.success()) {
+    if !import.is_ok_and(|status| status.success()) {
         let mut install = Command::new(&interpreter);
         install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
         run(install.arg(workspace_root().join("tests/python/requirements.txt")));

@@ -22,7 +22,7 @@ use crate::listen::{ConnectionServer, serve_http};
 
 pub use script::{Call, Fail, Reply, Rule, Script, Stage, Usage, When};
 
-/// The server. Ends, connections included, when it is dropped.
+/// The server. It and its connections end when it is dropped.
 #[derive(Debug)]
 pub struct RehearsalServer {
     server: ConnectionServer,
@@ -91,12 +91,12 @@ impl RehearsalServer {
         lock_state(&self.state).requests.clone()
     }
 
-    /// Forgets the requests so far, so that a long measurement does not grow by them.
+    /// Drops the recorded requests, so that they do not use memory during a long measurement.
     pub fn forget(&self) {
         lock_state(&self.state).requests = Vec::new();
     }
 
-    /// Continues with another script.
+    /// Replaces the script. Its rules are counted from zero.
     pub fn follow(&self, script: Script) {
         let mut state = lock_state(&self.state);
         // Counts belong to the rules of one script.

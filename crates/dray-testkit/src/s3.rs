@@ -27,17 +27,17 @@ pub enum S3Fault {
     /// The connection ends without a response, and the endpoint does not get the request.
     Down,
     /// The endpoint handles the request, but its response is lost with the connection.
-    LostAnswer,
+    LostResponse,
     /// The endpoint does not get the request. The client gets this status, with an S3 error document from 400 on.
     Status(u16),
     /// The connection ends after this many bytes of the request's body.
     CutRequest(u64),
     /// The connection ends after this many bytes of the response body.
-    CutAnswer(u64),
-    /// One bit of the request's body is turned, at this byte.
+    CutResponse(u64),
+    /// One bit of the request's body is flipped, at this byte.
     AlterRequest(u64),
     /// One bit of the response body is flipped, at this byte.
-    AlterAnswer(u64),
+    AlterResponse(u64),
     /// No response is ever sent.
     Stall,
     /// The head of the response is sent, but never its body.
@@ -51,23 +51,23 @@ type Matches = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
 /// The requests that get a fault, and how often.
 pub struct FaultRule {
     matches: Matches,
-    trouble: S3Fault,
+    fault: S3Fault,
     left: usize,
 }
 
 impl FaultRule {
     /// Every request for which `matches` returns true.
-    pub fn new(trouble: S3Fault, matches: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(fault: S3Fault, matches: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         Self {
             matches: Box::new(matches),
-            trouble,
+            fault,
             left: usize::MAX,
         }
     }
 
     /// A rule for every request, of any method and path.
-    pub fn all(trouble: S3Fault) -> Self {
-        Self::new(trouble, |_| true)
+    pub fn all(fault: S3Fault) -> Self {
+        Self::new(fault, |_| true)
     }
 
     /// Only the first `count` of them.
@@ -81,7 +81,7 @@ impl FaultRule {
 impl std::fmt::Debug for FaultRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FaultRule")
-            .field("trouble", &self.trouble)
+            .field("fault", &self.fault)
             .field("left", &self.left)
             .finish_non_exhaustive()
     }
@@ -131,7 +131,7 @@ impl FaultyS3 {
                 let Ok((stream, _)) = accepted else { continue };
                 let script = Arc::clone(&script);
                 let serving = serve_proxy(stream, upstream, script, tasks.clone());
-                // Ended with the proxy: a stalled connection would otherwise live as long as the test.
+                // Ends with the proxy, because a stalled connection would otherwise last as long as the test.
                 tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
             }
         });
@@ -177,21 +177,21 @@ impl Drop for FaultyS3 {
 
 impl FaultScript {
     /// Records the request and returns the fault for it.
-    fn judge(&mut self, request: &Parts) -> Option<S3Fault> {
+    fn record_request(&mut self, request: &Parts) -> Option<S3Fault> {
         self.request_lines
             .push(format!("{} {}", request.method, request.uri));
-        // The first rule that is not used up, so a rule with `times` hides those behind it only for a while.
+        // The first rule that is not used up, so a rule with `times` hides later ones only until it is used up.
         let rule = self
             .rules
             .iter_mut()
             .find(|rule| rule.left > 0 && (rule.matches)(request))?;
         rule.left -= 1;
-        Some(rule.trouble)
+        Some(rule.fault)
     }
 }
 
 /// A body that is forwarded; an error breaks the connection.
-type Passing = http_body_util::combinators::BoxBody<Bytes, io::Error>;
+type ForwardedBody = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
 async fn serve_proxy(
     stream: TcpStream,
@@ -199,45 +199,45 @@ async fn serve_proxy(
     script: Arc<Mutex<FaultScript>>,
     tasks: TaskTracker,
 ) {
-    let answer = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
         let (script, tasks) = (Arc::clone(&script), tasks.clone());
         async move {
             let (parts, body) = request.into_parts();
-            let trouble = script
+            let fault = script
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .judge(&parts);
-            pass_request(upstream, Request::from_parts(parts, body), trouble, &tasks).await
+                .record_request(&parts);
+            handle_request(upstream, Request::from_parts(parts, body), fault, &tasks).await
         }
     });
     // The error is ignored: a connection that breaks is the purpose of this.
     let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), answer)
+        .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-async fn pass_request(
+async fn handle_request(
     upstream: SocketAddr,
     request: Request<Incoming>,
-    trouble: Option<S3Fault>,
+    fault: Option<S3Fault>,
     tasks: &TaskTracker,
-) -> io::Result<Response<Passing>> {
+) -> io::Result<Response<ForwardedBody>> {
     let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
-    match trouble {
+    match fault {
         Some(S3Fault::Down) => return Err(broken()),
         Some(S3Fault::Status(status)) => return Ok(refusal_response(status)),
         Some(S3Fault::Stall) => std::future::pending().await,
         _ => {}
     }
-    let harm = match trouble {
+    let corruption = match fault {
         Some(S3Fault::CutRequest(after)) => BodyCorruption::Cut(after),
         Some(S3Fault::AlterRequest(at)) => BodyCorruption::Alter(at),
         _ => BodyCorruption::None,
     };
-    let request = request.map(|body| CorruptedBody::new(body, harm).boxed());
+    let request = request.map(|body| CorruptedBody::new(body, corruption).boxed());
     let response = forward_request(upstream, request, tasks).await?;
-    let harm = match trouble {
-        Some(S3Fault::LostAnswer) => {
+    let corruption = match fault {
+        Some(S3Fault::LostResponse) => {
             // Read completely, so that the endpoint has handled the request before the connection breaks.
             let _ = response.into_body().collect().await;
             return Err(broken());
@@ -246,18 +246,18 @@ async fn pass_request(
             tokio::time::sleep(by).await;
             BodyCorruption::None
         }
-        Some(S3Fault::CutAnswer(after)) => BodyCorruption::Cut(after),
-        Some(S3Fault::AlterAnswer(at)) => BodyCorruption::Alter(at),
+        Some(S3Fault::CutResponse(after)) => BodyCorruption::Cut(after),
+        Some(S3Fault::AlterResponse(at)) => BodyCorruption::Alter(at),
         Some(S3Fault::StallBody) => BodyCorruption::Stall,
         _ => BodyCorruption::None,
     };
-    Ok(response.map(|body| CorruptedBody::new(body, harm).boxed()))
+    Ok(response.map(|body| CorruptedBody::new(body, corruption).boxed()))
 }
 
-/// One connection per request: slow, and simple to break.
+/// Uses one connection per request, which is slow but simple to break.
 async fn forward_request(
     upstream: SocketAddr,
-    request: Request<Passing>,
+    request: Request<ForwardedBody>,
     tasks: &TaskTracker,
 ) -> io::Result<Response<Incoming>> {
     #[expect(
@@ -273,8 +273,8 @@ async fn forward_request(
     sender.send_request(request).await.map_err(io::Error::other)
 }
 
-fn refusal_response(status: u16) -> Response<Passing> {
-    // The codes of S3 for these; clients decide by them whether to try again.
+fn refusal_response(status: u16) -> Response<ForwardedBody> {
+    // The error codes of S3 for these statuses. Clients decide by them whether to repeat a request.
     let code = if status == 503 {
         "SlowDown"
     } else {
@@ -301,30 +301,30 @@ enum BodyCorruption {
     Stall,
 }
 
-/// A body that is cut, altered or stalled on its way.
+/// A body that is cut, altered or stalled while it is forwarded.
 struct CorruptedBody {
     body: Incoming,
-    harm: BodyCorruption,
-    passed: u64,
+    corruption: BodyCorruption,
+    forwarded_bytes: u64,
 }
 
 impl CorruptedBody {
-    fn new(body: Incoming, harm: BodyCorruption) -> Self {
+    fn new(body: Incoming, corruption: BodyCorruption) -> Self {
         Self {
             body,
-            harm,
-            passed: 0,
+            corruption,
+            forwarded_bytes: 0,
         }
     }
 
     fn corrupt(&mut self, bytes: Bytes) -> io::Result<Bytes> {
-        let start = self.passed;
-        self.passed += bytes.len() as u64;
-        match self.harm {
-            BodyCorruption::Cut(after) if self.passed > after => {
+        let start = self.forwarded_bytes;
+        self.forwarded_bytes += bytes.len() as u64;
+        match self.corruption {
+            BodyCorruption::Cut(after) if self.forwarded_bytes > after => {
                 Err(io::Error::from(io::ErrorKind::ConnectionReset))
             }
-            BodyCorruption::Alter(at) if (start..self.passed).contains(&at) => {
+            BodyCorruption::Alter(at) if (start..self.forwarded_bytes).contains(&at) => {
                 let mut altered = BytesMut::from(&bytes[..]);
                 let index = usize::try_from(at - start).unwrap_or_default();
                 if let Some(byte) = altered.get_mut(index) {
@@ -346,7 +346,7 @@ impl Body for CorruptedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         // Pending without a waker, on purpose: the body never continues.
-        if self.harm == BodyCorruption::Stall {
+        if self.corruption == BodyCorruption::Stall {
             return Poll::Pending;
         }
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));

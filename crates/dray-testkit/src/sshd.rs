@@ -86,21 +86,21 @@ impl Options {
 pub struct Sshd {
     child: Child,
     port: u16,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Sshd {
     /// Starts a server and waits until it accepts connections.
     pub fn start(options: &Options) -> Self {
-        let folder = tempfile::tempdir().expect("a folder for the server");
-        let path = folder.path();
+        let directory = tempfile::tempdir().expect("a directory for the server");
+        let path = directory.path();
         for key in ["host", "user", "stranger"] {
             make_key(&path.join(key));
         }
         fs::create_dir(path.join("home")).expect("a home directory");
         fs::write(path.join("home/.bashrc"), &options.start_file).expect("a start file");
         fs::copy(path.join("user.pub"), path.join("authorized_keys")).expect("an authorized key");
-        make_separation_folder();
+        create_separation_directory();
         // Another process may take the port before the server does; the next round tries another one.
         for _ in 0..5 {
             let port = free_port();
@@ -110,7 +110,7 @@ impl Sshd {
                 return Self {
                     child,
                     port,
-                    folder,
+                    directory,
                 };
             }
         }
@@ -130,22 +130,22 @@ impl Sshd {
 
     /// Private key of the user that may log in.
     pub fn key(&self) -> PathBuf {
-        self.folder.path().join("user")
+        self.directory.path().join("user")
     }
 
     /// A private key that no server accepts.
     pub fn strange_key(&self) -> PathBuf {
-        self.folder.path().join("stranger")
+        self.directory.path().join("stranger")
     }
 
     /// Home directory of the shells and start of SFTP.
     pub fn home(&self) -> PathBuf {
-        self.folder.path().join("home")
+        self.directory.path().join("home")
     }
 
     /// The content of the server's log so far.
     pub fn log(&self) -> String {
-        server_log(self.folder.path())
+        server_log(self.directory.path())
     }
 
     /// Ids of the processes that the server has started: connections, shells and commands.
@@ -189,7 +189,7 @@ impl Sshd {
         self.kill9();
         let until = Instant::now() + SERVER_TIMEOUT;
         while Instant::now() < until {
-            if let Some(child) = spawn_ready(self.folder.path(), self.port) {
+            if let Some(child) = spawn_ready(self.directory.path(), self.port) {
                 self.child = child;
                 return;
             }
@@ -199,7 +199,7 @@ impl Sshd {
 
     /// Starts it again on the same port with another host key, as if the machine had been replaced.
     pub fn change_host_key(&mut self) {
-        let key = self.folder.path().join("host");
+        let key = self.directory.path().join("host");
         for old in [key.clone(), key.with_extension("pub")] {
             fs::remove_file(old).expect("the old key");
         }
@@ -214,34 +214,34 @@ impl Drop for Sshd {
     }
 }
 
-fn server_config(options: &Options, folder: &Path, port: u16) -> String {
-    let at = folder.display();
+fn server_config(options: &Options, directory: &Path, port: u16) -> String {
+    let path = directory.display();
     let sftp = match options.sftp {
-        Sftp::Internal => format!("Subsystem sftp internal-sftp -d {at}/home\n"),
+        Sftp::Internal => format!("Subsystem sftp internal-sftp -d {path}/home\n"),
         Sftp::Program => "Subsystem sftp /usr/lib/openssh/sftp-server\n".to_owned(),
         Sftp::None => String::new(),
     };
     let mut text = format!(
         // `StrictModes no`: the temporary directory may be writable for others, which sshd would refuse.
-        "ListenAddress 127.0.0.1\nPort {port}\nHostKey {at}/host\nAuthorizedKeysFile {at}/authorized_keys\n\
+        "ListenAddress 127.0.0.1\nPort {port}\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized_keys\n\
          StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
          KbdInteractiveAuthentication no\nUseDNS no\nMaxStartups 100\nLogLevel VERBOSE\nPrintMotd no\n\
-         SetEnv HOME={at}/home\n{sftp}"
+         SetEnv HOME={path}/home\n{sftp}"
     );
     if options.forced {
-        let _ = writeln!(text, "ForceCommand internal-sftp -d {at}/home");
+        let _ = writeln!(text, "ForceCommand internal-sftp -d {path}/home");
     }
     text.push_str(&options.lines);
     text
 }
 
 /// Starts the server; `None` if it ends instead of accepting connections.
-fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
+fn spawn_ready(directory: &Path, port: u16) -> Option<Child> {
     let mut child = match Command::new("/usr/sbin/sshd")
         .args(["-D", "-f"])
-        .arg(folder.join("sshd_config"))
+        .arg(directory.join("sshd_config"))
         .arg("-E")
-        .arg(folder.join("log"))
+        .arg(directory.join("log"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -258,9 +258,10 @@ fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
         if !matches!(child.try_wait(), Ok(None)) {
             return None;
         }
-        // The port may be another process's; then this server cannot bind it and ends, which the next round shows.
+        // Another process may listen on the port. Then this server cannot bind it and ends, which the next round
+        // detects.
         if TcpStream::connect(("127.0.0.1", port)).is_ok()
-            && server_log(folder).contains("listening")
+            && server_log(directory).contains("listening")
         {
             return Some(child);
         }
@@ -272,20 +273,20 @@ fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
 }
 
 fn make_key(path: &Path) {
-    let made = Command::new("ssh-keygen")
+    let status = Command::new("ssh-keygen")
         .args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"])
         .arg(path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status();
     assert!(
-        made.is_ok_and(|status| status.success()),
+        status.is_ok_and(|status| status.success()),
         "install Debian package `openssh-client`"
     );
 }
 
-/// Makes the empty directory that a server started by root requires.
-fn make_separation_folder() {
+/// Creates the empty directory that a server started by root requires.
+fn create_separation_directory() {
     if rustix::process::geteuid().is_root() {
         fs::DirBuilder::new()
             .recursive(true)
@@ -302,8 +303,8 @@ fn free_port() -> u16 {
         .port()
 }
 
-fn server_log(folder: &Path) -> String {
-    fs::read(folder.join("log"))
+fn server_log(directory: &Path) -> String {
+    fs::read(directory.join("log"))
         .map(|log| String::from_utf8_lossy(&log).into_owned())
         .unwrap_or_default()
 }
@@ -322,15 +323,15 @@ fn descendant_processes(process: u32) -> Vec<u32> {
         })
         .collect();
     let mut processes = vec![process];
-    let mut looked = 0;
-    while let Some(&parent) = processes.get(looked) {
+    let mut index = 0;
+    while let Some(&parent) = processes.get(index) {
         processes.extend(
             parents
                 .iter()
                 .filter(|(_, of)| *of == parent)
                 .map(|(id, _)| *id),
         );
-        looked += 1;
+        index += 1;
     }
     // The process itself is the first.
     processes.split_off(1)
@@ -373,7 +374,7 @@ mod tests {
             .arg("-o")
             .arg(format!(
                 "UserKnownHostsFile={}/known",
-                server.folder.path().display()
+                server.directory.path().display()
             ))
             .arg("-i")
             .arg(key)
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_its_own_user_only() {
+    fn accepts_only_the_user_of_the_tests() {
         let server = Options::default().start();
         let output = run(&server, &server.key(), "echo $HOME");
         assert_eq!(

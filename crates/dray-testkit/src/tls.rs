@@ -1,4 +1,4 @@
-//! A certificate authority for tests: it signs any name that a test wants, right or wrong.
+//! A certificate authority for tests. It signs certificates for any name.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct IssuedCertificate {
 /// The certificate and the protocols of a server; [`Offer::default`] is a valid certificate over TLS 1.3 and 1.2.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Whether the certificate has run out long ago.
+    /// Whether the certificate expired long ago.
     pub expired: bool,
     /// Protocol versions that the server speaks.
     pub versions: Vec<&'static SupportedProtocolVersion>,
@@ -53,7 +53,7 @@ impl Default for Offer {
 }
 
 impl Authority {
-    /// Makes a new authority with its own key.
+    /// Creates an authority with its own key.
     pub fn new() -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         // A different name than that of the signed certificates, because OpenSSL treats equal names as self-signed.
@@ -79,7 +79,7 @@ impl Authority {
     }
 
     /// A certificate with its key as PEM texts, for a server or a client. `names` are host names, addresses or URIs;
-    /// an expired one has run out long ago.
+    /// an expired certificate expired long ago.
     pub fn issue(&self, names: &[&str], expired: bool) -> Result<IssuedCertificate, rcgen::Error> {
         let (uris, hosts): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| name.contains("://"));
@@ -88,7 +88,8 @@ impl Authority {
         for uri in uris {
             params.subject_alt_names.push(SanType::URI(uri.try_into()?));
         }
-        // OpenSSL takes a certificate for self-signed when its subject is that of its issuer, which is the default here.
+        // OpenSSL treats a certificate as self-signed if its subject equals that of its issuer, which is the default
+        // here.
         params.distinguished_name = DistinguishedName::new();
         let subject = names.first().copied().unwrap_or("unnamed");
         params.distinguished_name.push(DnType::CommonName, subject);
@@ -130,10 +131,10 @@ impl Authority {
     }
 }
 
-/// A test certificate or server configuration that could not be made.
+/// Why a test certificate or a server configuration could not be created.
 #[derive(Debug)]
 pub enum TlsError {
-    /// The certificate could not be made.
+    /// The certificate could not be created.
     Certificate(rcgen::Error),
     /// The server configuration was refused.
     Config(rustls::Error),

@@ -1,4 +1,4 @@
-//! Waiting for a condition instead of for time to pass.
+//! Waits for a condition instead of a fixed time.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -14,13 +14,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Delay between two checks of slow conditions.
 const LONG_PAUSE: Duration = Duration::from_millis(200);
 
-/// Repeats `look` until it returns a value, at most for 30 seconds.
+/// Repeats `check` until it returns a value, at most for 30 seconds.
 ///
 /// # Panics
 /// When no value is available in time; `what` describes it.
 #[track_caller]
-pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
-    wait_for(Location::caller(), what, WAIT_TIMEOUT, POLL_INTERVAL, look)
+pub fn eventually<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
+    wait_for(Location::caller(), what, WAIT_TIMEOUT, POLL_INTERVAL, check)
 }
 
 /// Like [`eventually`] for slow conditions, such as the start of a complete deployment: waits at most `limit`, with
@@ -32,9 +32,9 @@ pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl F
 pub fn eventually_within<T>(
     limit: Duration,
     what: &str,
-    look: impl AsyncFnMut() -> Option<T>,
+    check: impl AsyncFnMut() -> Option<T>,
 ) -> impl Future<Output = T> {
-    wait_for(Location::caller(), what, limit, LONG_PAUSE, look)
+    wait_for(Location::caller(), what, limit, LONG_PAUSE, check)
 }
 
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
@@ -43,9 +43,9 @@ async fn wait_for<T>(
     what: &str,
     limit: Duration,
     pause: Duration,
-    look: impl AsyncFnMut() -> Option<T>,
+    check: impl AsyncFnMut() -> Option<T>,
 ) -> T {
-    match poll_within(limit, pause, look).await {
+    match poll_within(limit, pause, check).await {
         Some(value) => value,
         None => panic!("{caller}: waited {limit:?} for {what}"),
     }
@@ -54,11 +54,11 @@ async fn wait_for<T>(
 async fn poll_within<T>(
     limit: Duration,
     pause: Duration,
-    mut look: impl AsyncFnMut() -> Option<T>,
+    mut check: impl AsyncFnMut() -> Option<T>,
 ) -> Option<T> {
     let end = Instant::now() + limit;
     loop {
-        if let Some(value) = look().await {
+        if let Some(value) = check().await {
             return Some(value);
         }
         // Checked after the condition, so that it is evaluated at least once even with a limit of zero.
@@ -75,10 +75,10 @@ mod tests {
 
     #[tokio::test]
     async fn returns_the_awaited_value() {
-        let mut looks = 0;
-        let value = eventually("the third look", async || {
-            looks += 1;
-            (looks == 3).then_some(looks)
+        let mut checks = 0;
+        let value = eventually("the third check", async || {
+            checks += 1;
+            (checks == 3).then_some(checks)
         })
         .await;
         assert_eq!(value, 3);
@@ -86,12 +86,12 @@ mod tests {
 
     #[tokio::test]
     async fn gives_up_after_its_timeout() {
-        let mut looks = 0;
+        let mut checks = 0;
         let value = poll_within(Duration::ZERO, POLL_INTERVAL, async || {
-            looks += 1;
+            checks += 1;
             None::<()>
         });
         assert_eq!(value.await, None);
-        assert_eq!(looks, 1);
+        assert_eq!(checks, 1);
     }
 }

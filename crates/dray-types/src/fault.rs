@@ -17,13 +17,13 @@ pub enum FaultCode {
     Denied,
     /// The request, or content that it produces, exceeds a size limit.
     TooLarge,
-    /// The kind of thing that the request wants is not offered.
+    /// The requested kind of operation or content is not supported.
     Unsupported,
-    /// Too much at one time; later is fine.
+    /// Too many requests at one time; the same request may succeed later.
     RateLimited,
     /// The deadline or a phase limit passed.
     Timeout,
-    /// A dependency did not do its part.
+    /// A dependency failed or cannot be reached.
     Unavailable,
     /// A defect of Drayage. The agent always gets the same message.
     Internal,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn internal_faults_say_nothing_of_the_cause() {
+    fn internal_faults_do_not_contain_the_cause() {
         assert_eq!(Fault::internal().to_string(), INTERNAL_MESSAGE);
         assert!(Fault::internal().is_retryable());
     }

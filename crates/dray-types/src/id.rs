@@ -32,7 +32,7 @@ fn hashed_token(text: &str) -> String {
     format!("h_{head}")
 }
 
-fn looks_hashed(text: &str) -> bool {
+fn has_hashed_form(text: &str) -> bool {
     text.strip_prefix("h_").is_some_and(|hex| {
         hex.len() == 40
             && hex
@@ -103,7 +103,7 @@ impl TenantId {
     /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 3.2).
     pub fn token(&self) -> String {
         // An id that looks like a hash is hashed too; otherwise it could equal the token of another tenant.
-        if is_subject_token(&self.0) && !looks_hashed(&self.0) {
+        if is_subject_token(&self.0) && !has_hashed_form(&self.0) {
             self.0.clone()
         } else {
             hashed_token(&self.0)
@@ -135,7 +135,7 @@ impl OperationId {
                 .0
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-        if plain && !looks_hashed(&self.0) {
+        if plain && !has_hashed_form(&self.0) {
             self.0.clone()
         } else {
             hashed_token(&self.0)

@@ -14,7 +14,7 @@ macro_rules! named_kinds {
         }
 
         impl $kind {
-            /// Every one, in alphabetical order of the names.
+            /// All kinds, in alphabetical order of their names.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// The name: lower case, the same in configuration, addresses, subjects and metrics.
@@ -24,7 +24,7 @@ macro_rules! named_kinds {
                 }
             }
 
-            /// The one with this name; `None` for a name that is not in the list.
+            /// The kind with this name; `None` for a name that is not in the list.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
             }

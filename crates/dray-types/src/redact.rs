@@ -16,7 +16,7 @@ pub struct RedactedUrl(String);
 /// Longest shown form of a URL, in characters (egress-security 17).
 const MAX_SHOWN_CHARACTERS: usize = 200;
 /// Longest shown form of a text that is not a URL, in characters (egress-security 17).
-const SHOWN_UNPARSED: usize = 80;
+const MAX_UNPARSED_CHARACTERS: usize = 80;
 
 impl RedactedUrl {
     /// Reduces a parsed URL.
@@ -47,7 +47,7 @@ impl RedactedUrl {
             if parses {
                 MAX_SHOWN_CHARACTERS
             } else {
-                SHOWN_UNPARSED
+                MAX_UNPARSED_CHARACTERS
             },
         ))
     }

@@ -24,7 +24,7 @@ pub enum ReferenceForm {
 pub struct FileReference<'a> {
     /// What to put in place of the value.
     pub form: ReferenceForm,
-    /// What was named: everything behind the prefix, not trimmed and not checked.
+    /// What was named: everything after the prefix, not trimmed and not checked.
     pub target: &'a str,
 }
 

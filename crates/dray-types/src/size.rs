@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units() {
+    fn sizes_are_numbers_with_or_without_a_unit() {
         for (text, bytes) in [
             ("0", 0),
             ("17", 17),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_beyond_all_sizes_are_the_largest_size() {
+    fn sizes_above_the_maximum_become_the_maximum() {
         assert_eq!(ByteSize::kib(u64::MAX >> 9), ByteSize::bytes(u64::MAX));
         assert_eq!(ByteSize::mib(1 << 44), ByteSize::bytes(u64::MAX));
         assert_eq!(ByteSize::mib(1 << 43), ByteSize::bytes(1 << 63));

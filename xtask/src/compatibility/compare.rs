@@ -57,24 +57,24 @@ fn join(scope: &str, name: &str) -> String {
 /// One sentence for each breaking change, in the order of names.
 pub(super) fn breaking_changes(
     released: &FileDescriptorSet,
-    present: &FileDescriptorSet,
+    current: &FileDescriptorSet,
 ) -> Vec<String> {
-    let (released, present) = (Contracts::of(released), Contracts::of(present));
+    let (released, current) = (Contracts::of(released), Contracts::of(current));
     let mut changes = Vec::new();
     for (name, message) in &released.messages {
-        match present.messages.get(name) {
+        match current.messages.get(name) {
             Some(now) => compare_message(name, message, now, &mut changes),
             None => changes.push(format!("message {name} was removed")),
         }
     }
     for (name, kind) in &released.enums {
-        match present.enums.get(name) {
+        match current.enums.get(name) {
             Some(now) => compare_enum(name, kind, now, &mut changes),
             None => changes.push(format!("enum {name} was removed")),
         }
     }
     for (name, service) in &released.services {
-        match present.services.get(name) {
+        match current.services.get(name) {
             Some(now) => compare_service(name, service, now, &mut changes),
             None => changes.push(format!("service {name} was removed")),
         }
@@ -85,14 +85,14 @@ pub(super) fn breaking_changes(
 fn compare_message(
     name: &str,
     released: &DescriptorProto,
-    present: &DescriptorProto,
+    current: &DescriptorProto,
     changes: &mut Vec<String>,
 ) {
     for field in &released.field {
         let number = field.number();
-        let Some(now) = present.field.iter().find(|now| now.number() == number) else {
+        let Some(now) = current.field.iter().find(|now| now.number() == number) else {
             changes.push(
-                match present.field.iter().find(|now| now.name() == field.name()) {
+                match current.field.iter().find(|now| now.name() == field.name()) {
                     Some(moved) => format!(
                         "field {name}.{} was renumbered from {number} to {}",
                         field.name(),
@@ -104,7 +104,7 @@ fn compare_message(
             continue;
         };
         if now.name() != field.name() {
-            // JSON and generated code name fields, so a new name is as bad as a new number.
+            // JSON and generated code contain the names of fields, so a new name breaks clients as a new number does.
             changes.push(format!(
                 "field {name}.{} = {number} was renamed to {}",
                 field.name(),
@@ -113,7 +113,7 @@ fn compare_message(
         }
         let (before, after) = (
             FieldShape::of(field, released),
-            FieldShape::of(now, present),
+            FieldShape::of(now, current),
         );
         if before != after {
             changes.push(format!(
@@ -124,7 +124,7 @@ fn compare_message(
             ));
         }
     }
-    for number in reused_numbers(&released.reserved_range, present) {
+    for number in reused_numbers(&released.reserved_range, current) {
         changes.push(format!(
             "field number {number} of {name} was given up and is used again"
         ));
@@ -132,8 +132,8 @@ fn compare_message(
 }
 
 /// Numbers of fields that the release had reserved.
-fn reused_numbers(reserved: &[ReservedRange], present: &DescriptorProto) -> Vec<i32> {
-    let numbers = present.field.iter().map(FieldDescriptorProto::number);
+fn reused_numbers(reserved: &[ReservedRange], current: &DescriptorProto) -> Vec<i32> {
+    let numbers = current.field.iter().map(FieldDescriptorProto::number);
     numbers
         // The end of a field range is exclusive; the end of a range of enum values is inclusive.
         .filter(|number| {
@@ -193,11 +193,11 @@ impl FieldShape {
 fn compare_enum(
     name: &str,
     released: &EnumDescriptorProto,
-    present: &EnumDescriptorProto,
+    current: &EnumDescriptorProto,
     changes: &mut Vec<String>,
 ) {
     for value in &released.value {
-        match present.value.iter().find(|now| now.name() == value.name()) {
+        match current.value.iter().find(|now| now.name() == value.name()) {
             None => changes.push(format!("enum value {name}.{} was removed", value.name())),
             Some(now) if now.number() != value.number() => changes.push(format!(
                 "enum value {name}.{} was renumbered from {} to {}",
@@ -212,7 +212,7 @@ fn compare_enum(
         let mut ranges = released.reserved_range.iter();
         ranges.any(|range: &EnumReservedRange| (range.start()..=range.end()).contains(&number))
     };
-    for value in present
+    for value in current
         .value
         .iter()
         .filter(|value| is_reserved(value.number()))
@@ -227,11 +227,11 @@ fn compare_enum(
 fn compare_service(
     name: &str,
     released: &ServiceDescriptorProto,
-    present: &ServiceDescriptorProto,
+    current: &ServiceDescriptorProto,
     changes: &mut Vec<String>,
 ) {
     for method in &released.method {
-        let Some(now) = present
+        let Some(now) = current
             .method
             .iter()
             .find(|now| now.name() == method.name())

@@ -1,7 +1,7 @@
 //! `cargo xtask contracts`: refuses changes of `proto/` that break clients of the last release.
 //!
-//! The descriptors of that release are in `proto/released.binpb`. A client of it, in binary or in JSON, must understand
-//! a service of the present tree and in the other direction: no element that it uses may be removed, renamed,
+//! The descriptors of that release are in `proto/released.binpb`. A client of that release and a service of the current
+//! tree must understand each other, in binary and in JSON: no element that the client uses may be removed, renamed,
 //! renumbered or get another type. New elements are not checked, except if they use the number of a removed one.
 
 mod compare;
@@ -18,11 +18,11 @@ use crate::generate;
 /// Descriptors of the last release, relative to the workspace.
 const RELEASED_DESCRIPTORS: &str = "proto/released.binpb";
 
-/// Compares `proto/` with the last release; with `release`, and without breaking changes, makes the present contracts
-/// the released ones.
+/// Compares `proto/` with the last release. With `release`, and without breaking changes, stores the current contracts
+/// as the released ones.
 pub(crate) fn run_check(root: &Path, release: bool) -> anyhow::Result<()> {
-    let present = generate::compile_descriptors(root)?;
-    let violations = breaches_of(root, &present)?;
+    let current = generate::compile_descriptors(root)?;
+    let violations = violations_of(root, &current)?;
     if !violations.is_empty() {
         bail!(
             "proto/ breaks clients of the last release:\n  {}\nAdd a field, a method or a message instead, and keep what is \
@@ -33,19 +33,19 @@ pub(crate) fn run_check(root: &Path, release: bool) -> anyhow::Result<()> {
     if release {
         fs::write(
             root.join(RELEASED_DESCRIPTORS),
-            without_comments(present).encode_to_vec(),
+            without_comments(current).encode_to_vec(),
         )?;
     }
     Ok(())
 }
 
 /// The breaking changes of the tree, one sentence each.
-fn breaches_of(root: &Path, present: &FileDescriptorSet) -> anyhow::Result<Vec<String>> {
+fn violations_of(root: &Path, current: &FileDescriptorSet) -> anyhow::Result<Vec<String>> {
     let path = root.join(RELEASED_DESCRIPTORS);
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let released = FileDescriptorSet::decode(bytes.as_slice())
         .with_context(|| format!("{} is not a descriptor set", path.display()))?;
-    Ok(compare::breaking_changes(&released, present))
+    Ok(compare::breaking_changes(&released, current))
 }
 
 /// Descriptors without comments and positions, whose changes are harmless.

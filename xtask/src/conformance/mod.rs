@@ -1,5 +1,5 @@
-//! `cargo xtask conformance`: the official conformance suite of the Model Context Protocol, against our server and our
-//! client.
+//! `cargo xtask conformance`: the official conformance suite of the Model Context Protocol, against the server and the
+//! client of this repository.
 //!
 //! The suite is an npm package of a fixed version. The scenarios that have to pass are in `xtask/conformance.toml`.
 //! Each scenario runs with the wire of its set of requirements, so most of them run twice.
@@ -66,7 +66,7 @@ fn example(root: &Path, name: &str) -> PathBuf {
     root.join("target/debug/examples").join(name)
 }
 
-/// The line that the suite gives to a shell, with the URL of its server after it. The shell passes the necessary
+/// The line that the suite passes to a shell, with the URL of its server after it. The shell passes the necessary
 /// environment variables to the client.
 fn client_command(root: &Path) -> String {
     let program = example(root, "conformance_client");
@@ -96,7 +96,7 @@ fn build_roles(root: &Path) -> anyhow::Result<()> {
         .run()
 }
 
-/// The suite as npm has installed it.
+/// The suite that npm installed.
 struct InstalledSuite {
     node: PathBuf,
     script: PathBuf,
@@ -150,7 +150,8 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Runs one set. The suite fails when a scenario does, so its results count and not its status.
+/// Runs one set. The outcome is read from the results and not from the status, because the suite fails when a scenario
+/// fails.
 fn run_set(
     suite: &InstalledSuite,
     set: &RequirementSet,

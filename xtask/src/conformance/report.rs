@@ -13,7 +13,7 @@ const CHECKS_FILE: &str = "checks.json";
 /// Length of the time at the end of a directory's name, `-2026-07-28T00-00-00-000Z`.
 const TIME_SUFFIX_BYTES: usize = 25;
 
-/// Which side of the protocol is tested.
+/// The side of the protocol that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SuiteRole {
     Server,
@@ -84,8 +84,8 @@ pub(super) fn parse_list(text: &str) -> anyhow::Result<Vec<RequirementSet>> {
 /// The results below a directory, by name. Names may have a `/`.
 pub(super) fn read_results(directory: &Path) -> anyhow::Result<Vec<ScenarioResult>> {
     let mut results = Vec::new();
-    let mut open = vec![directory.to_path_buf()];
-    while let Some(current) = open.pop() {
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(current) = pending.pop() {
         let checks = current.join(CHECKS_FILE);
         if checks.exists() {
             let relative = current.strip_prefix(directory)?.to_string_lossy();
@@ -96,7 +96,7 @@ pub(super) fn read_results(directory: &Path) -> anyhow::Result<Vec<ScenarioResul
         for entry in fs::read_dir(&current)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
-                open.push(entry.path());
+                pending.push(entry.path());
             }
         }
     }
@@ -134,13 +134,16 @@ fn scenario_result(directory: &str, checks: &Value) -> anyhow::Result<ScenarioRe
 /// The table of a set: scenario, passed and failed checks, and differences from the list.
 pub(super) fn table(set: &RequirementSet, scenarios: &[ScenarioResult]) -> String {
     let total = |count: fn(&ScenarioResult) -> usize| scenarios.iter().map(count).sum::<usize>();
-    let (passed, failed) = (total(|one| one.passed), total(|one| one.failed));
+    let (passed, failed) = (total(|result| result.passed), total(|result| result.failed));
     let mut text = format!(
         "\n{} {}: {passed} of {} checks, {} of {} scenarios\n",
         set.role.as_str(),
         set.requirements,
         passed + failed,
-        scenarios.iter().filter(|one| one.has_passed()).count(),
+        scenarios
+            .iter()
+            .filter(|result| result.has_passed())
+            .count(),
         scenarios.len(),
     );
     for scenario in scenarios {
@@ -188,8 +191,8 @@ pub(super) fn json(sets: &[RequirementSet], results: &[Vec<ScenarioResult>]) -> 
 pub(super) fn violations(set: &RequirementSet, scenarios: &[ScenarioResult]) -> Vec<String> {
     let passed: BTreeSet<_> = scenarios
         .iter()
-        .filter(|one| one.has_passed())
-        .map(|one| &one.name)
+        .filter(|result| result.has_passed())
+        .map(|result| &result.name)
         .collect();
     let failed = set.pass.iter().filter(|name| !passed.contains(name));
     failed
@@ -214,21 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_scenario_that_failed_or_did_not_run_is_a_breach() {
+    fn a_listed_scenario_that_failed_or_did_not_run_is_a_violation() {
         let set = &parse_list(SCENARIO_LIST).unwrap()[0];
         let passing = result(
             "server-caching-2026-11-24T00-26-49-925Z",
             &["SUCCESS", "INFO"],
         );
-        let breaches_of = |scenarios: &[ScenarioResult]| violations(set, scenarios).len();
+        let count_violations = |scenarios: &[ScenarioResult]| violations(set, scenarios).len();
         let failing = result(
             "server-ping-2026-11-24T00-26-49-925Z",
             &["SUCCESS", "WARNING"],
         );
-        assert_eq!(breaches_of(std::slice::from_ref(&passing)), 1);
-        assert_eq!(breaches_of(&[passing.clone(), failing]), 1);
+        assert_eq!(count_violations(std::slice::from_ref(&passing)), 1);
+        assert_eq!(count_violations(&[passing.clone(), failing]), 1);
         let repaired = result("server-ping-2026-11-24T00-26-49-925Z", &["SUCCESS"]);
-        assert_eq!(breaches_of(&[passing, repaired]), 0);
+        assert_eq!(count_violations(&[passing, repaired]), 0);
     }
 
     #[test]

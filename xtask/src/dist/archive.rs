@@ -89,7 +89,11 @@ mod tests {
     fn order_times_and_modes_of_the_machine_do_not_matter() {
         let archive = packed(&["a", "b"], 0o600);
         assert_eq!(archive, packed(&["b", "a"], 0o644));
-        assert_ne!(archive, packed(&["a", "b"], 0o755), "a program stays one");
+        assert_ne!(
+            archive,
+            packed(&["a", "b"], 0o755),
+            "programs stay executable"
+        );
         assert_ne!(archive, packed(&["a", "c"], 0o600));
     }
 }

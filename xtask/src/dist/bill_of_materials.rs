@@ -19,7 +19,7 @@ const RELEASED_PACKAGE: &str = "dray";
 /// The packages of a program and their dependencies.
 #[derive(Debug)]
 pub(super) struct BillOfMaterials {
-    /// Packages by their id at cargo; only those that the program needs.
+    /// Packages by the id that cargo gives them; only those that the program needs.
     packages: BTreeMap<String, BilledPackage>,
     /// Id of the package of the program.
     root: String,
@@ -30,7 +30,7 @@ struct BilledPackage {
     name: String,
     version: String,
     licence: Option<String>,
-    /// From a registry; otherwise a part of this repository.
+    /// Whether it is from a registry; otherwise it is a part of this repository.
     is_external: bool,
     /// SHA-256 of the package file, from `Cargo.lock`.
     sha256: Option<String>,
@@ -101,7 +101,7 @@ impl BillOfMaterials {
                 text("version").context(missing)?,
             );
             let sha256 = checksums.get(&(name.clone(), version.clone())).cloned();
-            let billed = BilledPackage {
+            let entry = BilledPackage {
                 name,
                 version,
                 licence: text("license"),
@@ -109,7 +109,7 @@ impl BillOfMaterials {
                 sha256,
                 dependencies: BTreeSet::new(),
             };
-            packages.insert(text("id").context(missing)?, billed);
+            packages.insert(text("id").context(missing)?, entry);
         }
         for node in list("/resolve/nodes")? {
             let id = node.get("id").and_then(Value::as_str).unwrap_or_default();
@@ -138,8 +138,14 @@ impl BillOfMaterials {
         let hashes = json!([{"alg": "SHA-256", "content": program.sha256}]);
         application.insert("hashes".to_owned(), hashes);
         let others = self.packages.iter().filter(|(id, _)| **id != self.root);
-        let components: Vec<_> = others.map(|(_, one)| one.component("library")).collect();
-        let graph: Vec<Value> = self.packages.values().map(|one| self.edges(one)).collect();
+        let components: Vec<_> = others
+            .map(|(_, package)| package.component("library"))
+            .collect();
+        let graph: Vec<Value> = self
+            .packages
+            .values()
+            .map(|package| self.edges(package))
+            .collect();
         let created = step::program_step("date")
             .args(["--utc", "+%Y-%m-%dT%H:%M:%SZ", "--date"])
             .arg(format!("@{}", commit.seconds))
@@ -179,13 +185,13 @@ fn serial_number(program: &FileDigest, commit: &SourceCommit) -> String {
     // The digit of the version, then the two bits of the variant.
     digits.replace_range(12..13, "8");
     digits.replace_range(16..17, "a");
-    for at in [20, 16, 12, 8] {
-        digits.insert(at, '-');
+    for index in [20, 16, 12, 8] {
+        digits.insert(index, '-');
     }
     format!("urn:uuid:{digits}")
 }
 
-/// Ids of the normal and the build dependencies of one node: tests are not in the program.
+/// Ids of the normal and the build dependencies of one node, without dependencies of tests.
 fn dependencies(node: &Value) -> BTreeSet<String> {
     let edges = node.get("deps").and_then(Value::as_array);
     let is_built = |edge: &&Value| {
@@ -200,12 +206,12 @@ fn dependencies(node: &Value) -> BTreeSet<String> {
 
 fn reachable(packages: &BTreeMap<String, BilledPackage>, root: &str) -> BTreeSet<String> {
     let mut visited = BTreeSet::new();
-    let mut open = vec![root.to_owned()];
-    while let Some(id) = open.pop() {
+    let mut pending = vec![root.to_owned()];
+    while let Some(id) = pending.pop() {
         if let Some(package) = packages.get(&id)
             && visited.insert(id)
         {
-            open.extend(package.dependencies.iter().cloned());
+            pending.extend(package.dependencies.iter().cloned());
         }
     }
     visited
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bill_names_what_the_program_is_built_from_and_nothing_that_tests_it() {
+    fn the_bill_names_the_packages_of_the_program_and_none_that_only_test_it() {
         let document = document("1");
         let components = document["components"].as_array().unwrap();
         let names: Vec<_> = components.iter().map(|one| one["name"].clone()).collect();
@@ -293,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn one_program_has_one_document_and_another_one_another_serial_number() {
+    fn the_document_depends_only_on_the_program_and_programs_have_different_serial_numbers() {
         assert_eq!(document("1"), document("1"));
         let serial = |digit| document(digit)["serialNumber"].as_str().unwrap().to_owned();
         assert_ne!(serial("1"), serial("2"));

@@ -23,10 +23,10 @@ pub(super) struct FileDigest {
 impl FileDigest {
     /// Reads a file and computes its digest.
     pub(super) fn of(path: &Path) -> anyhow::Result<Self> {
-        let failed = || format!("cannot read {}", path.display());
-        let mut file = fs::File::open(path).with_context(failed)?;
+        let message = || format!("cannot read {}", path.display());
+        let mut file = fs::File::open(path).with_context(message)?;
         let mut hasher = Sha256::new();
-        io::copy(&mut file, &mut hasher).with_context(failed)?;
+        io::copy(&mut file, &mut hasher).with_context(message)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         Ok(Self {
             name: name.into_owned(),

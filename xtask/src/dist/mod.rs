@@ -20,7 +20,7 @@ use self::digest::FileDigest;
 use self::program::{ProgramBuild, SourceCommit};
 use crate::step;
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(clap::Args)]
 pub(crate) struct DistOptions {
     /// Directory for the files; `target/dist-files` by default. It is emptied first.
@@ -43,7 +43,7 @@ pub(crate) struct DistOptions {
     builder: String,
 }
 
-/// Makes all files of a release, and prints their digests.
+/// Creates all files of a release, and prints their digests.
 pub(crate) fn run_dist(root: &Path, options: &DistOptions) -> anyhow::Result<()> {
     let commit = SourceCommit::read(root, options.allow_dirty)?;
     let target = match &options.target {
@@ -109,10 +109,10 @@ fn write_json(path: &Path, value: &serde_json::Value) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Builds the same commit in another directory, and fails where the programs differ.
+/// Builds the same commit in another directory, and fails if the programs differ.
 fn verify(root: &Path, build: &ProgramBuild, program: &Path) -> anyhow::Result<()> {
-    let export = tempfile::tempdir().context("cannot make a directory for the second build")?;
-    let source = export.path().join("another/place");
+    let export = tempfile::tempdir().context("cannot create a directory for the second build")?;
+    let source = export.path().join("another/directory");
     fs::create_dir_all(&source)?;
     let tar = export.path().join("source.tar");
     step::program_step("git")

@@ -18,12 +18,12 @@ const SYSTEM_LIBRARIES: &[&str] = &[
     "ld-linux-aarch64.so.1",
 ];
 
-/// The commit that a release is made from.
+/// The commit of a release.
 #[derive(Clone, Debug)]
 pub(super) struct SourceCommit {
     /// Hash in lower-case hexadecimal.
     pub(super) hash: String,
-    /// Time of the commit, in seconds since the epoch: the time of everything that is made from it.
+    /// Time of the commit, in seconds since the epoch: the time of all files of the release.
     pub(super) seconds: i64,
 }
 
@@ -91,7 +91,7 @@ impl ProgramBuild {
             .join("dray"))
     }
 
-    /// Variables that keep this machine out of the program.
+    /// Environment variables that keep paths of this machine out of the program.
     fn variables(
         &self,
         source: &Path,
@@ -121,8 +121,8 @@ impl ProgramBuild {
     }
 }
 
-/// Directories of this machine that appear in messages of panics, each with the name that replaces it. Of two that
-/// contain each other the last one counts, as with `rustc`.
+/// Directories of this machine that appear in messages of panics, each with the name that replaces it. If one
+/// contains the other, the last one is applied, as `rustc` does.
 fn machine_paths(
     source: &Path,
     target_directory: &Path,
@@ -146,7 +146,7 @@ fn machine_paths(
     Ok(paths)
 }
 
-/// Refuses a program that needs more of a system than its C library.
+/// Refuses a program that needs other shared libraries than the C library.
 pub(super) fn check_libraries(program: &Path) -> anyhow::Result<()> {
     let text = step::program_step("readelf")
         .args(["--wide", "--dynamic"])
@@ -232,19 +232,17 @@ mod tests {
         // Without the flags of a release, symbols stay.
         assert_eq!(check_symbols(&program).is_ok(), remapped);
         let bytes = fs::read(&program).unwrap();
-        let source_path = directory.path().to_str().unwrap().as_bytes();
-        let names_path = bytes
-            .windows(source_path.len())
-            .any(|part| part == source_path);
-        (FileDigest::of(&program).unwrap(), names_path)
+        let path = directory.path().to_str().unwrap().as_bytes();
+        let contains_path = bytes.windows(path.len()).any(|part| part == path);
+        (FileDigest::of(&program).unwrap(), contains_path)
     }
 
     #[test]
     fn two_directories_give_the_same_program() {
-        let (first, names_path) = small_program(true);
-        assert!(!names_path);
+        let (first, contains_path) = small_program(true);
+        assert!(!contains_path);
         assert_eq!(small_program(true).0, first);
-        // Without the flags the program names its directory: the comparison can fail.
+        // Without the flags the program contains its directory, so the comparison can fail.
         assert!(small_program(false).1);
     }
 
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_beside_the_c_library_are_found() {
+    fn libraries_other_than_the_c_library_are_found() {
         let text = "Dynamic section at offset 0x1:\n 0x01 (NEEDED)  Shared library: [libssl.so.3]\n \
                     0x01 (NEEDED)  Shared library: [libc.so.6]\n 0x0e (SONAME)  Library soname: [x.so]\n";
         assert_eq!(other_libraries(text), ["libssl.so.3"]);

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use super::{MetricGroup, MetricKind};
 
-/// A condition that a person has to look at.
+/// A condition that requires the attention of a person.
 pub(super) struct AlertRule {
     /// Name of the alert and of its runbook.
     pub(super) name: &'static str,
@@ -19,12 +19,12 @@ pub(super) struct AlertRule {
     summary: &'static str,
 }
 
-/// How soon a person has to look.
+/// How soon a person has to react.
 #[derive(Clone, Copy)]
 enum AlertSeverity {
     /// Immediately: work could be lost, or an invariant is violated.
     Critical,
-    /// Somebody looks at it in working hours.
+    /// During working hours.
     Warning,
 }
 
@@ -154,7 +154,7 @@ pub(super) const ALERT_RULES: [AlertRule; 16] = [
     },
 ];
 
-/// Refuses a rule on a metric that no component declares.
+/// Refuses a rule about a metric that no component declares.
 pub(super) fn check_metrics(groups: &[MetricGroup]) -> anyhow::Result<()> {
     let declared = |name: &str| {
         let mut metrics = groups.iter().flat_map(|group| &group.metrics);

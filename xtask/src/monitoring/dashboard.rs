@@ -29,12 +29,12 @@ pub(super) fn json(groups: &[MetricGroup]) -> anyhow::Result<String> {
         }));
         top += 1;
         let per_line = GRID_COLUMNS / PANEL_WIDTH;
-        for (at, metric) in group.metrics.iter().enumerate() {
+        for (index, metric) in group.metrics.iter().enumerate() {
             let grid = json!({
                 "h": PANEL_HEIGHT,
                 "w": PANEL_WIDTH,
-                "x": at % per_line * PANEL_WIDTH,
-                "y": top + at / per_line * PANEL_HEIGHT,
+                "x": index % per_line * PANEL_WIDTH,
+                "y": top + index / per_line * PANEL_HEIGHT,
             });
             panels.push(panel(panels.len() + 1, metric, &grid));
         }
@@ -56,7 +56,7 @@ pub(super) fn json(groups: &[MetricGroup]) -> anyhow::Result<String> {
     Ok(format!("{text}\n"))
 }
 
-/// Where the data is, and which installation is shown.
+/// Variables of the dashboard: the data source and the namespace.
 fn variables() -> Value {
     json!([
         { "name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source" },
@@ -79,8 +79,8 @@ fn panel(id: usize, metric: &DeclaredMetric, grid: &Value) -> Value {
     let targets: Vec<_> = expressions(metric)
         .into_iter()
         .enumerate()
-        .map(|(at, (expression, legend))| {
-            json!({ "refId": format!("Q{at}"), "expr": expression, "legendFormat": legend })
+        .map(|(index, (expression, legend))| {
+            json!({ "refId": format!("Q{index}"), "expr": expression, "legendFormat": legend })
         })
         .collect();
     json!({

@@ -1,6 +1,6 @@
 //! Dashboard and alert rules, generated from the metrics that the services declare.
 //!
-//! The declaration is read as `dray reference metrics` prints it, so the panel of a renamed or removed metric changes
+//! The declarations are the output of `dray reference metrics`, so the panel of a renamed or removed metric changes
 //! with it, and an alert on a missing metric makes the generator fail.
 
 mod alerts;

@@ -27,10 +27,10 @@ fn split_at_anchor<'text>(
     anchor: &str,
 ) -> anyhow::Result<(&'text str, &'text str)> {
     if text.matches(anchor).count() > 1 {
-        bail!("`{}` is there more than once", anchor.trim());
+        bail!("`{}` occurs more than once", anchor.trim());
     }
     text.split_once(anchor)
-        .with_context(|| format!("`{}` is not there", anchor.trim()))
+        .with_context(|| format!("`{}` does not occur", anchor.trim()))
 }
 
 /// The text with a line among those that begin with `prefix` and end with `suffix`, before the first that is greater.
@@ -45,18 +45,21 @@ pub(super) fn insert_line(
     line: &str,
 ) -> anyhow::Result<String> {
     let mut lines: Vec<&str> = text.lines().collect();
-    let kin: Vec<usize> = (0..)
+    let matching: Vec<usize> = (0..)
         .zip(&lines)
         .filter(|(_, known)| known.starts_with(prefix) && known.ends_with(suffix))
         .map(|(index, _)| index)
         .collect();
-    let last = kin
+    let last = matching
         .last()
         .with_context(|| format!("no line begins with `{prefix}`"))?;
-    if kin.iter().any(|index| lines.get(*index) == Some(&line)) {
-        bail!("`{line}` is there already");
+    if matching
+        .iter()
+        .any(|index| lines.get(*index) == Some(&line))
+    {
+        bail!("`{line}` exists already");
     }
-    let greater = kin
+    let greater = matching
         .iter()
         .find(|index| lines.get(**index).is_some_and(|known| *known > line));
     let insert_at = greater.map_or(last + 1, |index| *index);
@@ -72,7 +75,7 @@ pub(super) fn insert_line(
 pub(super) fn insert_word(text: &str, begin: &str, word: &str) -> anyhow::Result<String> {
     let (before, rest) = text
         .split_once(begin)
-        .with_context(|| format!("`{}` is not there", begin.trim()))?;
+        .with_context(|| format!("`{}` does not occur", begin.trim()))?;
     let (open, rest) = rest.split_once("&[").context("no list follows")?;
     let (list, after) = rest.split_once(']').context("the list has no end")?;
     let mut words: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
@@ -102,7 +105,7 @@ pub(super) fn insert_variant(
 ) -> anyhow::Result<String> {
     let (before, rest) = text
         .split_once(begin)
-        .with_context(|| format!("`{}` is not there", begin.trim()))?;
+        .with_context(|| format!("`{}` does not occur", begin.trim()))?;
     let (list, after) = rest.split_once("\n    }").context("the list has no end")?;
     let mut entries: Vec<(&str, &str)> = list
         .split_inclusive("\",")

@@ -2,10 +2,10 @@
 //!
 //! - [`name`]: which names can be used, and their spellings.
 //! - [`edit`]: insertions into files that exist, each at a place that must be found.
-//! - [`plan`]: the files of a kind, made in memory from the templates and the tree.
+//! - [`plan`]: the files of a kind, created in memory from the templates and the tree.
 //! - [`mod@write`]: writes all files, or none.
 //!
-//! What it does not do: it does not build, and writes no generated files; `cargo xtask generate` does that.
+//! It does not build, and writes no generated files; `cargo xtask generate` does that.
 
 mod edit;
 mod name;
@@ -35,7 +35,7 @@ pub(crate) enum ExtensionKind {
 }
 
 impl ExtensionKind {
-    /// Its word on the command line.
+    /// Its value on the command line.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Backend => "backend",
@@ -65,7 +65,7 @@ fn write_skeleton(root: &Path, kind: ExtensionKind, name: &str) -> anyhow::Resul
     let changes = plan::skeleton(root, kind, &name)?;
     let paths = changes.keys().cloned().collect();
     write::replace_files(root, &changes, |root| {
-        // The lock file gets the new crate, and a manifest that cargo cannot read is noticed.
+        // Adds the new crate to the lock file, and fails if cargo cannot read a manifest.
         step::cargo_step(root)
             .args(["metadata", "--format-version", "1"])
             .output()

@@ -164,7 +164,7 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     copy_directory(&workspace(), root);
-    let known = tidy::find_breaches(root).unwrap();
+    let known = tidy::find_violations(root).unwrap();
     for kind in ALL_KINDS {
         let written = write_skeleton(root, kind, THROW_AWAY_NAME).unwrap();
         assert!(
@@ -177,7 +177,7 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
         breach.ends_with("has no line in xtask/src/tidy/edges.rs: say what it may depend on")
             || breach.contains(" must not depend on ") && breach.ends_with(THROW_AWAY_NAME)
     };
-    let mut violations = tidy::find_breaches(root).unwrap();
+    let mut violations = tidy::find_violations(root).unwrap();
     violations.retain(|breach| !is_unknown_crate(breach) && !known.contains(breach));
     assert_eq!(violations, [""; 0]);
     let edges = fs::read_to_string(root.join("xtask/src/tidy/edges.rs")).unwrap();

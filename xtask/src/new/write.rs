@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 /// New content by path, relative to the workspace.
 pub(super) type Changes = BTreeMap<String, String>;
 
-/// Files that the check after the writing may change.
+/// Files that the check after writing may change.
 const CHECKED_FILES: [&str; 1] = ["Cargo.lock"];
 
 /// Writes every file, formatted, and then runs `check`. After a failure, it restores every file and removes new
@@ -25,7 +25,7 @@ pub(super) fn replace_files(
     changes: &Changes,
     check: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // Everything that can be refused is refused before the first file is touched.
+    // All checks are made before the first file is changed.
     let mut formatted = Changes::new();
     for (path, content) in changes {
         let is_rust = Path::new(path)
@@ -40,7 +40,7 @@ pub(super) fn replace_files(
     }
     let mut undo = UndoLog::new(root);
     for path in formatted.keys().map(String::as_str).chain(CHECKED_FILES) {
-        undo.remember(path)?;
+        undo.record(path)?;
     }
     let result = write_all(root, &formatted).and_then(|()| check(root));
     if let Err(error) = result {
@@ -102,7 +102,7 @@ impl<'a> UndoLog<'a> {
         }
     }
 
-    fn remember(&mut self, path: &str) -> anyhow::Result<()> {
+    fn record(&mut self, path: &str) -> anyhow::Result<()> {
         let full = self.root.join(path);
         let content = if full.exists() {
             Some(fs::read(&full)?)

@@ -1,4 +1,4 @@
-//! The dependencies that are allowed between our crates.
+//! The dependencies that are allowed between the crates of this workspace.
 
 mod services;
 
@@ -206,13 +206,13 @@ struct CrateKind {
     names: &'static [&'static str],
     /// The allowed dependencies of each of them.
     edges: &'static [&'static str],
-    /// The crate that brings all of them together, besides the program, the tests and the measurements.
+    /// The crate that depends on all of them, besides the program, the tests and the measurements.
     host: &'static str,
 }
 
 impl CrateKind {
     /// Whether a crate is one of this kind.
-    fn has(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         name.strip_prefix(self.prefix)
             .is_some_and(|name| self.names.contains(&name))
     }
@@ -321,7 +321,7 @@ const ALL_CRATES: &[&str] = &[
 /// Crates that may depend on every extension.
 const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench"];
 
-/// Every crate may test itself with this one.
+/// Every crate may use this one in its tests.
 const TESTKIT_CRATE: &str = "dray-testkit";
 
 /// The allowed development dependencies of all sandbox crates. The conformance suite is in a higher layer than the
@@ -337,7 +337,7 @@ pub(crate) fn violations(metadata: &CargoMetadata) -> Vec<String> {
     let mut violations = Vec::new();
     for package in metadata.members() {
         violations.extend(own_edges(metadata, package));
-        violations.extend(reserved_breaches(package));
+        violations.extend(reserved_violations(package));
     }
     for (name, absent, reason) in ABSENT_LIBRARIES {
         // At any depth, because a library may depend on a client with a resolver.
@@ -357,15 +357,15 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
             package.name
         )];
     };
-    let is_ours = |name: &str| metadata.members().any(|member| member.name == name);
+    let is_member = |name: &str| metadata.members().any(|member| member.name == name);
     package
         .declared
         .iter()
         // A crate may depend on itself under `[dev-dependencies]`, to test with one of its features.
-        .filter(|declared| is_ours(&declared.name) && declared.name != package.name)
+        .filter(|declared| is_member(&declared.name) && declared.name != package.name)
         .filter(|declared| {
             !allowed.contains(&declared.name.as_str())
-                && !brings_together(&package.name, &declared.name)
+                && !may_collect(&package.name, &declared.name)
         })
         // Only as a development dependency: the product is never built from it.
         .filter(|declared| !(declared.dev && may_test_with(&package.name, &declared.name)))
@@ -375,35 +375,35 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
 
 /// Whether the tests of `user` may use the crate `name`.
 fn may_test_with(user: &str, name: &str) -> bool {
-    let is_of_sandboxes = user.starts_with("dray-sandbox") || user == "dray-transfer-engine";
-    name == TESTKIT_CRATE || (is_of_sandboxes && SANDBOX_TEST_CRATES.contains(&name))
+    let is_sandbox_crate = user.starts_with("dray-sandbox") || user == "dray-transfer-engine";
+    name == TESTKIT_CRATE || (is_sandbox_crate && SANDBOX_TEST_CRATES.contains(&name))
 }
 
 /// The allowed dependencies of a crate, without the extensions that it collects.
 fn allowed_edges(name: &str) -> Option<&'static [&'static str]> {
-    let extension = CRATE_KINDS.iter().find(|kind| kind.has(name));
+    let extension = CRATE_KINDS.iter().find(|kind| kind.contains(name));
     let listed = ALLOWED_EDGES.iter().find(|(listed, _)| *listed == name);
     extension
         .map(|kind| kind.edges)
         .or_else(|| listed.map(|(_, allowed)| *allowed))
 }
 
-/// Whether `user` may depend on the extension `name`, because it brings all of the kind together.
-fn brings_together(user: &str, name: &str) -> bool {
+/// Whether `user` may depend on the extension `name`, because it collects all extensions of the kind.
+fn may_collect(user: &str, name: &str) -> bool {
     CRATE_KINDS
         .iter()
-        .any(|kind| kind.has(name) && (user == kind.host || EXTENSION_USERS.contains(&user)))
+        .any(|kind| kind.contains(name) && (user == kind.host || EXTENSION_USERS.contains(&user)))
 }
 
-/// Libraries that belong to other crates.
-fn reserved_breaches(package: &CargoPackage) -> Vec<String> {
+/// Libraries in the manifest of a package that only other crates may name.
+fn reserved_violations(package: &CargoPackage) -> Vec<String> {
     let mut violations = Vec::new();
     for (library, owners) in RESERVED_LIBRARIES {
-        let named = package
+        let is_declared = package
             .declared
             .iter()
             .any(|declared| declared.name == *library);
-        if named && !owners.contains(&package.name.as_str()) {
+        if is_declared && !owners.contains(&package.name.as_str()) {
             violations.push(format!(
                 "{} names {library}, which is for {} alone",
                 package.name,

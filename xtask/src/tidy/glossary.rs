@@ -18,20 +18,20 @@ pub(crate) fn violations(root: &Path, sources: &[SourceFile]) -> anyhow::Result<
 
 fn missing_places(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
     let mut violations = Vec::new();
-    for (at, line) in glossary.lines().enumerate() {
+    for (index, line) in glossary.lines().enumerate() {
         let Some(location) = last_column(line) else {
             continue;
         };
-        let mut home = "";
+        let mut crate_name = "";
         for name in backticked_parts(location) {
             if name.starts_with("dray") && !name.contains(' ') {
                 // The names that follow belong to this crate, until another one is named.
-                home = name;
+                crate_name = name;
             }
-            if !is_there(home, name, sources) {
+            if !exists(crate_name, name, sources) {
                 violations.push(format!(
-                    "docs/glossary.md:{}: `{name}` is not in `{home}`",
-                    at + 1
+                    "docs/glossary.md:{}: `{name}` is not in `{crate_name}`",
+                    index + 1
                 ));
             }
         }
@@ -50,12 +50,12 @@ fn backticked_parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a crate has a type, a module or a file of this name.
-fn is_there(home: &str, name: &str, sources: &[SourceFile]) -> bool {
-    let folder = format!("crates/{home}/src/");
+fn exists(crate_name: &str, name: &str, sources: &[SourceFile]) -> bool {
+    let directory = format!("crates/{crate_name}/src/");
     let mut own = sources
         .iter()
-        .filter(|source| source.path.starts_with(&folder));
-    if name == home {
+        .filter(|source| source.path.starts_with(&directory));
+    if name == crate_name {
         return own.next().is_some();
     }
     if name.starts_with(char::is_uppercase) {
@@ -76,7 +76,7 @@ fn is_there(home: &str, name: &str, sources: &[SourceFile]) -> bool {
         return name.starts_with("dray ");
     }
     own.any(|source| {
-        let path = &source.path[folder.len()..];
+        let path = &source.path[directory.len()..];
         path == name || path == format!("{name}.rs") || path.starts_with(&format!("{name}/"))
     })
 }

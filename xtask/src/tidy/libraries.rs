@@ -1,6 +1,6 @@
-//! Libraries of others that only some of our crates may name or contain.
+//! External libraries that only some crates of this workspace may name or contain.
 
-/// Libraries of others that only some of ours may name.
+/// External libraries, each with the crates that may name it.
 pub(super) const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
     // Tests access the server without the bus, and the measurements compare with the plain client.
     ("async-nats", &["dray-bus", "dray-tests", "dray-bench"]),

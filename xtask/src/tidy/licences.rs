@@ -49,7 +49,7 @@ fn allow_list(deny_toml: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// Whether an SPDX expression can be met with the allowed licences. `AND` binds tighter than `OR`; the old `/`
-/// means `OR`. What cannot be read is not met.
+/// means `OR`. An expression that cannot be read is not met.
 fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression
         .replace('/', " OR ")

@@ -20,20 +20,20 @@ mod words;
 use crate::metadata::CargoMetadata;
 use source::SourceFile;
 
-/// Prints every breach and fails if there is one.
+/// Prints every violation and fails if there is one.
 pub(crate) fn run_tidy(root: &Path) -> anyhow::Result<()> {
-    let violations = find_breaches(root)?;
+    let violations = find_violations(root)?;
     if violations.is_empty() {
         return Ok(());
     }
-    for breach in &violations {
-        eprintln!("tidy: {breach}");
+    for violation in &violations {
+        eprintln!("tidy: {violation}");
     }
     bail!("{} violations of the source rules", violations.len());
 }
 
-/// Every breach of a rule, in one sentence each.
-pub(crate) fn find_breaches(root: &Path) -> anyhow::Result<Vec<String>> {
+/// Every violation of a rule, in one sentence each.
+pub(crate) fn find_violations(root: &Path) -> anyhow::Result<Vec<String>> {
     let metadata = CargoMetadata::read(root)?;
     let sources = read_sources(root)?;
     let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
@@ -66,15 +66,15 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
 /// Adds the Rust files below one directory, without generated and built ones.
 fn collect_sources(
     root: &Path,
-    folder: &Path,
+    directory: &Path,
     sources: &mut Vec<SourceFile>,
 ) -> anyhow::Result<()> {
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
         if path.is_dir() {
-            let written_by_programs = ["generated", "target", "corpus", "artifacts"];
-            if !written_by_programs.iter().any(|skip| name == *skip) {
+            let skipped = ["generated", "target", "corpus", "artifacts"];
+            if !skipped.iter().any(|skip| name == *skip) {
                 collect_sources(root, &path, sources)?;
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {

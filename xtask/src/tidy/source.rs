@@ -32,12 +32,11 @@ const ENVIRONMENT_READS: [&str; 3] = ["env::var(", "env::vars(", "env::var_os("]
 impl SourceFile {
     /// The lines that only tests are built from, with their numbers from 1.
     pub(crate) fn test_lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        let all = self.is_test_file();
-        let mut inside = all;
+        let mut is_test = self.is_test_file();
         self.text.lines().enumerate().filter_map(move |(at, line)| {
             // By custom the test module is the last item of its file.
-            inside |= line.trim_start().starts_with("#[cfg(test)]");
-            inside.then_some((at + 1, line))
+            is_test |= line.trim_start().starts_with("#[cfg(test)]");
+            is_test.then_some((at + 1, line))
         })
     }
 
@@ -59,7 +58,7 @@ impl SourceFile {
     }
 }
 
-/// Breaches in one file.
+/// Violations in one file.
 pub(crate) fn violations(source: &SourceFile) -> Vec<String> {
     let SourceFile { path, text } = source;
     let mut violations = Vec::new();
@@ -80,7 +79,7 @@ pub(crate) fn violations(source: &SourceFile) -> Vec<String> {
             violations.push(format!("{path}:{} holds `{word}`", at + 1));
         }
     }
-    violations.extend(sleep_breaches(source));
+    violations.extend(sleep_violations(source));
     if reads_no_environment(path) {
         for (at, _) in source
             .product_lines()
@@ -96,11 +95,11 @@ pub(crate) fn violations(source: &SourceFile) -> Vec<String> {
 
 /// Tests that wait for a time instead of a condition. Intentionally slow fake servers may do so, if the clock is paused
 /// and the marker is present.
-fn sleep_breaches(source: &SourceFile) -> Vec<String> {
+fn sleep_violations(source: &SourceFile) -> Vec<String> {
     let mut violations = Vec::new();
-    let mut above = "";
+    let mut previous = "";
     for (at, line) in source.test_lines() {
-        let excused = line.contains(PAUSED_MARKER) || above.contains(PAUSED_MARKER);
+        let excused = line.contains(PAUSED_MARKER) || previous.contains(PAUSED_MARKER);
         if line.contains(SLEEP_CALLS) && !excused {
             violations.push(format!(
                 "{}:{at} sleeps in a test: `{}`; wait for the condition (dray_testkit::eventually), or pause the \
@@ -110,7 +109,7 @@ fn sleep_breaches(source: &SourceFile) -> Vec<String> {
             ));
         }
         // The marker may be above the call, if the line is too long for it.
-        above = line;
+        previous = line;
     }
     violations
 }
@@ -123,7 +122,7 @@ fn reads_no_environment(path: &str) -> bool {
         "crates/dray/",
         "crates/dray-testkit/",
     ];
-    path.starts_with("crates/") && !free.iter().any(|folder| path.starts_with(folder))
+    path.starts_with("crates/") && !free.iter().any(|directory| path.starts_with(directory))
 }
 
 #[cfg(test)]
@@ -175,7 +174,7 @@ mod tests {
         let text = format!(
             "//! Why.\nfn a() {{ {SLEEP_CALLS}1); }}\n#[cfg(test)]\nmod t {{ {SLEEP_CALLS}2); }}\n"
         );
-        let complaint = |path: &str, at: usize, line: &str| {
+        let violation = |path: &str, at: usize, line: &str| {
             format!(
                 "{path}:{at} sleeps in a test: `{line}`; wait for the condition (dray_testkit::eventually), or pause \
                  the clock and say `{PAUSED_MARKER}`"
@@ -185,15 +184,15 @@ mod tests {
         check(
             "crates/a/src/b.rs",
             &text,
-            &[&complaint("crates/a/src/b.rs", 4, &last)],
+            &[&violation("crates/a/src/b.rs", 4, &last)],
         );
         let first = format!("fn a() {{ {SLEEP_CALLS}1); }}");
         check(
             "crates/a/src/tests/b.rs",
             &text,
             &[
-                &complaint("crates/a/src/tests/b.rs", 2, &first),
-                &complaint("crates/a/src/tests/b.rs", 4, &last),
+                &violation("crates/a/src/tests/b.rs", 2, &first),
+                &violation("crates/a/src/tests/b.rs", 4, &last),
             ],
         );
     }

@@ -33,10 +33,10 @@ pub(crate) fn violations(metadata: &CargoMetadata, sources: &[SourceFile]) -> Ve
 
 /// Files of one package.
 fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec<&'all SourceFile> {
-    let folder = format!("{}/", package.folder);
+    let directory = format!("{}/", package.directory);
     sources
         .iter()
-        .filter(|source| source.path.starts_with(&folder))
+        .filter(|source| source.path.starts_with(&directory))
         .collect()
 }
 
@@ -62,7 +62,7 @@ mod tests {
         let package = CargoPackage {
             name: "ours".to_owned(),
             member: true,
-            folder: "crates/ours".to_owned(),
+            directory: "crates/ours".to_owned(),
             declared: vec![DeclaredDependency {
                 name: "http-body".to_owned(),
                 ..DeclaredDependency::default()

@@ -2,7 +2,7 @@
 //!
 //! `xtask/words.toml` lists refused words and phrases, with their replacements, and the limits of the shares of names
 //! and comments. Shares are counted as a reader would count them, so that the limits can only become stricter over
-//! time. Files of tests count for types and constants only.
+//! time. In files of tests, only types and constants are counted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -181,9 +181,9 @@ struct ShareCount {
 }
 
 impl ShareCount {
-    fn add(&mut self, counts: bool, describe: impl FnOnce() -> String) {
+    fn add(&mut self, is_counted: bool, describe: impl FnOnce() -> String) {
         self.all += 1;
-        if counts {
+        if is_counted {
             self.counted += 1;
             self.last = describe();
         }

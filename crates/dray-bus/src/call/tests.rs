@@ -39,8 +39,8 @@ async fn fixture() -> CallTest {
     }
 }
 
-/// Sends heartbeats for this long.
-async fn work(incoming: &IncomingRequest, time: Duration) {
+/// Sends heartbeats during this time.
+async fn send_heartbeats(incoming: &IncomingRequest, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
         incoming.alive().await;
@@ -58,97 +58,101 @@ async fn answer(incoming: IncomingRequest, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
-    for alive in [0, 10, 400] {
+async fn a_watched_responder_that_stops_responding_is_replaced_within_a_minute() {
+    for alive_seconds in [0, 10, 400] {
         let mut fixture = fixture().await;
         let request = v1::FetchRequest::default();
-        let serving = async {
+        let responding = async {
             let first = fixture.responder.next().await.unwrap();
             assert!(first.is_watched());
-            work(&first, Duration::from_secs(alive)).await;
+            send_heartbeats(&first, Duration::from_secs(alive_seconds)).await;
             first.abandon();
-            let died = Instant::now();
+            let stopped_at = Instant::now();
             let second = fixture.responder.next().await.unwrap();
-            assert!(died.elapsed() <= HEARTBEAT_TIMEOUT, "{:?}", died.elapsed());
+            assert!(
+                stopped_at.elapsed() <= HEARTBEAT_TIMEOUT,
+                "{:?}",
+                stopped_at.elapsed()
+            );
             answer(second, "second").await;
         };
-        let asking = fixture.bus.call_watched(&fixture.meta, &request);
-        let (answered, ()) = tokio::join!(asking, serving);
+        let call = fixture.bus.call_watched(&fixture.meta, &request);
+        let (result, ()) = tokio::join!(call, responding);
         assert_eq!(
-            answered.unwrap().name,
+            result.unwrap().name,
             "second",
-            "alive for {alive} seconds"
+            "alive for {alive_seconds} seconds"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watched_responder_that_lives_is_waited_for() {
+async fn a_watched_call_waits_for_a_responder_that_sends_heartbeats() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
-    let serving = async {
+    let responding = async {
         let only = fixture.responder.next().await.unwrap();
-        work(&only, Duration::from_mins(9)).await;
+        send_heartbeats(&only, Duration::from_mins(9)).await;
         answer(only, "slow").await;
         assert!(fixture.responder.next().now_or_never().is_none());
     };
-    let asking = fixture.bus.call_watched(&fixture.meta, &request);
-    let (answered, ()) = tokio::join!(asking, serving);
-    assert_eq!(answered.unwrap().name, "slow");
+    let call = fixture.bus.call_watched(&fixture.meta, &request);
+    let (result, ()) = tokio::join!(call, responding);
+    assert_eq!(result.unwrap().name, "slow");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watched_call_gives_up_after_three_that_died() {
+async fn a_watched_call_fails_after_three_responders_that_stopped_responding() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
-    let mut asked = 0;
-    let asking = fixture.bus.call_watched(&fixture.meta, &request);
-    tokio::pin!(asking);
-    let begun = Instant::now();
+    let mut requests = 0;
+    let call = fixture.bus.call_watched(&fixture.meta, &request);
+    tokio::pin!(call);
+    let start = Instant::now();
     let error = loop {
         tokio::select! {
-            answered = &mut asking => break answered.unwrap_err(),
+            result = &mut call => break result.unwrap_err(),
             incoming = fixture.responder.next() => {
-                asked += 1;
+                requests += 1;
                 incoming.unwrap().abandon();
             }
         }
     };
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
-    assert_eq!((asked, begun.elapsed()), (3, HEARTBEAT_TIMEOUT * 3));
+    assert_eq!((requests, start.elapsed()), (3, HEARTBEAT_TIMEOUT * 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_made_once_takes_a_fault_that_may_pass_as_the_answer() {
+async fn a_call_made_once_returns_a_transient_fault_without_a_retry() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     for code in [FaultCode::RateLimited, FaultCode::Unavailable] {
         let busy = Fault::new(code, "Busy.").retry_after(Duration::from_secs(1));
-        let serving = async {
+        let responding = async {
             let only = fixture.responder.next().await.unwrap();
             only.answer::<v1::FetchReply>(Err(busy.clone())).await;
             assert!(fixture.responder.next().now_or_never().is_none());
         };
-        let (answered, ()) = tokio::join!(fixture.bus.call_once(&fixture.meta, &request), serving);
-        assert_eq!(Fault::from(answered.unwrap_err()), busy);
+        let (result, ()) = tokio::join!(fixture.bus.call_once(&fixture.meta, &request), responding);
+        assert_eq!(Fault::from(result.unwrap_err()), busy);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_made_once_goes_to_another_responder_when_one_stops_or_dies() {
+async fn a_call_made_once_is_sent_to_another_responder_if_one_stops_or_fails() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
     let stopping = Fault::new(FaultCode::Unavailable, "Restarting.")
         .detail("stopping")
         .retry_after(Duration::from_millis(250));
-    let serving = async {
+    let responding = async {
         let first = fixture.responder.next().await.unwrap();
         first.answer::<v1::FetchReply>(Err(stopping)).await;
         fixture.responder.next().await.unwrap().abandon();
         answer(fixture.responder.next().await.unwrap(), "third").await;
     };
-    let (answered, ()) = tokio::join!(fixture.bus.call_once(&fixture.meta, &request), serving);
-    assert_eq!(answered.unwrap().name, "third");
+    let (result, ()) = tokio::join!(fixture.bus.call_once(&fixture.meta, &request), responding);
+    assert_eq!(result.unwrap().name, "third");
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,8 +164,8 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
     } = fixture().await;
     drop(responder);
     let request = v1::FetchRequest::default();
-    let serving = async {
-        // paused clock: no responder is there for a while
+    let responding = async {
+        // paused clock: there is no responder at first
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut responder = bus
             .respond_to(FETCH_SUBJECT, "egress-fetcher")
@@ -169,15 +173,15 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
             .unwrap();
         answer(responder.next().await.unwrap(), "late").await;
     };
-    let (answered, ()) = tokio::join!(bus.call_once(&meta, &request), serving);
-    assert_eq!(answered.unwrap().name, "late");
+    let (result, ()) = tokio::join!(bus.call_once(&meta, &request), responding);
+    assert_eq!(result.unwrap().name, "late");
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_watched_only_on_request() {
     let mut fixture = fixture().await;
     let request = v1::FetchRequest::default();
-    let serving = async {
+    let responding = async {
         let only = fixture.responder.next().await.unwrap();
         assert!(!only.is_watched());
         // paused clock
@@ -185,9 +189,9 @@ async fn calls_are_watched_only_on_request() {
         answer(only, "quiet").await;
         assert!(fixture.responder.next().now_or_never().is_none());
     };
-    let asking = fixture.bus.call(&fixture.meta, &request);
-    let (answered, ()) = tokio::join!(asking, serving);
-    assert_eq!(answered.unwrap().name, "quiet");
+    let call = fixture.bus.call(&fixture.meta, &request);
+    let (result, ()) = tokio::join!(call, responding);
+    assert_eq!(result.unwrap().name, "quiet");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,8 +202,8 @@ async fn the_headers_of_the_trace_count_towards_the_size_of_a_request() {
         ..v1::FetchRequest::default()
     };
     let size_of = async |bytes: usize| {
-        let called = fixture.bus.call(&fixture.meta, &request(bytes)).await;
-        match called {
+        let result = fixture.bus.call(&fixture.meta, &request(bytes)).await;
+        match result {
             Err(CallError::TooLarge { size, .. }) => size,
             other => panic!("{other:?}"),
         }

@@ -1,4 +1,4 @@
-//! Servers that are full, small, or forbid.
+//! Servers that are full, have small limits, or deny requests.
 
 use std::time::Duration;
 
@@ -21,25 +21,25 @@ fn work(bytes: usize) -> v1::ToolCallRequested {
 
 /// Publishes until the stream is full, and returns how many messages the stream accepted.
 async fn fill(rig: &FaultRig) -> u32 {
-    let mut taken = 0;
+    let mut accepted = 0;
     loop {
-        let meta = rig.meta(&format!("op-{taken}"));
+        let meta = rig.meta(&format!("op-{accepted}"));
         let body = work(10_000);
         let published = rig.bus.publish_work(&meta, &body);
         let published = tokio::time::timeout(Duration::from_secs(2), published);
         match published.await {
             Ok(published) => {
                 published.unwrap();
-                taken += 1;
+                accepted += 1;
             }
-            // Borne for a while instead of being refused.
-            Err(_) => return taken,
+            // A full stream makes the publication wait before it is refused.
+            Err(_) => return accepted,
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_stream_is_busy_after_a_while_and_takes_work_again_when_there_is_room() {
+async fn a_full_stream_refuses_work_as_busy_and_accepts_it_again_when_there_is_space() {
     let rig = FaultRig::start(nats::NatsServer::start()).await;
     let shrink =
         |bytes: u64| move |topology: &mut dray_bus::Topology| topology.streams[0].max_bytes = bytes;
@@ -81,11 +81,11 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
         let rig = FaultRig::start(server).await;
         rig.bus.round_trip().await.unwrap();
         let meta = rig.meta("op");
-        let taken = rig
+        let result = rig
             .bus
             .publish_work(&meta, &work(MESSAGE_LIMIT - 1024))
             .await;
-        assert!(taken.is_ok(), "{limit}");
+        assert!(result.is_ok(), "{limit}");
         let error = rig
             .bus
             .publish_work(&rig.meta("other"), &work(MESSAGE_LIMIT))
@@ -138,7 +138,11 @@ accounts {
 }
 "#;
 
-async fn enter(server: &nats::NatsServer, user: &str, password: &str) -> Result<Bus, ConnectError> {
+async fn try_connect(
+    server: &nats::NatsServer,
+    user: &str,
+    password: &str,
+) -> Result<Bus, ConnectError> {
     let options = NatsOptions {
         user: user.to_owned(),
         password: Secret::new(password),
@@ -152,31 +156,33 @@ async fn forbidden_requests_fail_immediately_and_make_the_service_unready() {
     let server = nats::NatsServerOptions::default()
         .config(USER_LIMITS)
         .start();
-    let bus = enter(&server, "provisioner", "p").await.unwrap();
+    let bus = try_connect(&server, "provisioner", "p").await.unwrap();
     let rig = FaultRig {
         server,
         bus,
         clock: Clock::system(),
     };
     rig.provision(|_| {}).await;
-    let bus = enter(&rig.server, "file-resolver", "r").await.unwrap();
+    let bus = try_connect(&rig.server, "file-resolver", "r")
+        .await
+        .unwrap();
     bus.round_trip().await.unwrap();
     bus.publish_work(&rig.meta("op"), &work(1)).await.unwrap();
 
-    let begun = Instant::now();
+    let start = Instant::now();
     let event = v1::ToolCallResolved::default();
     let error = bus
         .publish_event(&rig.meta("op"), &event)
         .await
         .unwrap_err();
     assert!(matches!(error, PublishError::Denied(_)), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert!(start.elapsed() < Duration::from_secs(4));
     let error = bus.round_trip().await.unwrap_err();
     assert!(
         matches!(&error, ProbeError::Denied { count: 1, first } if first == "dray.event.toolcall.v1.resolved.acme"),
         "{error}"
     );
-    let begun = Instant::now();
+    let start = Instant::now();
     let error = bus
         .call(&rig.meta("op"), &v1::FetchRequest::default())
         .await
@@ -185,7 +191,7 @@ async fn forbidden_requests_fail_immediately_and_make_the_service_unready() {
         matches!(error, CallError::Transport(TransportError::Denied(_))),
         "{error}"
     );
-    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert!(start.elapsed() < Duration::from_secs(4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,7 +199,9 @@ async fn a_wrong_identity_or_option_is_an_error_at_the_start() {
     let server = nats::NatsServerOptions::default()
         .config(USER_LIMITS)
         .start();
-    let error = enter(&server, "file-resolver", "wrong").await.unwrap_err();
+    let error = try_connect(&server, "file-resolver", "wrong")
+        .await
+        .unwrap_err();
     assert!(matches!(error, ConnectError::Connect(_)), "{error}");
     for options in [
         NatsOptions::at("not a server"),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::rig::{FaultRig, connect};
 
-fn within(millis: u64) -> Meta {
+fn meta_with_timeout(millis: u64) -> Meta {
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_millis(millis));
     Meta::new(TenantId::new("acme").unwrap(), deadline)
 }
@@ -34,15 +34,21 @@ pub(crate) async fn echo(bus: &Bus) -> JoinSet<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_into_an_outage_end_by_their_deadline_and_work_again_after_it() {
     let mut server = NatsServer::start();
-    let serving = connect(&server, "egress-fetcher").await;
+    let responder_bus = connect(&server, "egress-fetcher").await;
     let caller = connect(&server, "file-resolver").await;
-    let _echo = echo(&serving).await;
+    let _echo = echo(&responder_bus).await;
     let request = v1::FetchRequest::default();
-    caller.call(&within(5_000), &request).await.unwrap();
+    caller
+        .call(&meta_with_timeout(5_000), &request)
+        .await
+        .unwrap();
     server.kill9();
-    let begun = Instant::now();
-    let error = caller.call(&within(800), &request).await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{error}");
+    let start = Instant::now();
+    let error = caller
+        .call(&meta_with_timeout(800), &request)
+        .await
+        .unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(2), "{error}");
     let code = Fault::from(error).code;
     assert!(
         matches!(code, FaultCode::Timeout | FaultCode::Unavailable),
@@ -50,7 +56,7 @@ async fn calls_into_an_outage_end_by_their_deadline_and_work_again_after_it() {
     );
     server.restart();
     eventually("calls to work again", async || {
-        caller.call(&within(2_000), &request).await.ok()
+        caller.call(&meta_with_timeout(2_000), &request).await.ok()
     })
     .await;
 }
@@ -58,10 +64,10 @@ async fn calls_into_an_outage_end_by_their_deadline_and_work_again_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_survives_an_outage_shorter_than_its_deadline() {
     let mut server = NatsServer::start();
-    let serving = connect(&server, "egress-fetcher").await;
+    let responder_bus = connect(&server, "egress-fetcher").await;
     let caller = connect(&server, "file-resolver").await;
-    let _echo = echo(&serving).await;
-    let meta = within(20_000);
+    let _echo = echo(&responder_bus).await;
+    let meta = meta_with_timeout(20_000);
     let request = v1::FetchRequest::default();
     server.kill9();
     let mut call = std::pin::pin!(caller.call(&meta, &request));
@@ -84,7 +90,7 @@ async fn the_probe_fails_while_the_server_is_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_is_remembered_over_a_restart_of_the_server() {
+async fn a_message_id_is_deduplicated_after_a_restart_of_the_server() {
     let mut rig = FaultRig::start(NatsServer::start()).await;
     let meta = rig.meta("op");
     let work = v1::ToolCallRequested::default();
@@ -95,8 +101,8 @@ async fn an_id_is_remembered_over_a_restart_of_the_server() {
         tool: "another".to_owned(),
         ..work
     };
-    let again = rig.bus.publish_work(&meta, &other_body).await.unwrap();
-    assert!(again.duplicate && again.sequence == first.sequence);
+    let second = rig.bus.publish_work(&meta, &other_body).await.unwrap();
+    assert!(second.duplicate && second.sequence == first.sequence);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,15 +128,15 @@ async fn a_reader_of_events_continues_after_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_new_events_misses_none_when_the_server_forgets_it_before_the_first() {
+async fn a_reader_of_new_events_misses_none_when_the_server_loses_its_consumer_before_the_first() {
     let rig = FaultRig::start(NatsServer::start()).await;
     let event = v1::ToolCallResolved::default();
     let before = rig.bus.publish_event(&rig.meta("before"), &event).await;
     before.unwrap();
     let filter = EventFilter::new("dray.event.>");
     let mut events = rig.bus.events(filter).await.unwrap();
-    // As after an outage that is longer than the server remembers an idle reader.
-    forget_readers(&rig.server, "DRAY_EVENT").await;
+    // As after an outage after which the server has deleted the consumers of idle readers.
+    delete_readers(&rig.server, "DRAY_EVENT").await;
     let during = rig.bus.publish_event(&rig.meta("during"), &event).await;
     during.unwrap();
     let read = tokio::time::timeout(Duration::from_mins(1), events.next())
@@ -141,7 +147,7 @@ async fn a_reader_of_new_events_misses_none_when_the_server_forgets_it_before_th
 }
 
 /// Deletes the consumers of a stream that are not durable.
-async fn forget_readers(server: &NatsServer, stream: &str) {
+async fn delete_readers(server: &NatsServer, stream: &str) {
     let client = async_nats::connect(server.url()).await.unwrap();
     let context = async_nats::jetstream::new(client);
     let stream = context.get_stream(stream).await.unwrap();
@@ -161,13 +167,13 @@ async fn a_closed_bus_refuses_requests_immediately() {
     let rig = FaultRig::start(NatsServer::start()).await;
     let other = connect(&rig.server, "file-resolver").await;
     other.drain().await;
-    let begun = Instant::now();
+    let start = Instant::now();
     assert!(
         other
-            .call(&within(600), &v1::FetchRequest::default())
+            .call(&meta_with_timeout(600), &v1::FetchRequest::default())
             .await
             .is_err()
     );
     assert!(other.round_trip().await.is_err());
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(10));
 }

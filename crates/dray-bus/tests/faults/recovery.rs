@@ -1,4 +1,4 @@
-//! Work whose worker, bus or dependency went away, on the consumers and leases as they are shipped.
+//! Work whose worker, bus or dependency fails, with the consumers and leases of the standard topology.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -19,14 +19,14 @@ use crate::rig::{FaultRig, connect};
 const STORE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A server with the standard topology.
-async fn shipped() -> FaultRig {
+async fn start_standard() -> FaultRig {
     let rig = FaultRig::start(NatsServer::start()).await;
     let topology = Topology::new(1, STORE_BYTES);
     rig.provision(|provisioned| *provisioned = topology).await;
     rig
 }
 
-/// A worker with a connection of its own; ends without a word when dropped.
+/// A worker with its own connection. When dropped, it ends without any message.
 struct ConnectedWorker {
     _task: JoinSet<()>,
 }
@@ -54,7 +54,7 @@ async fn find(rig: &FaultRig, meta: &Meta) -> Option<v1::LedgerRecord> {
     found.await.ok().flatten()
 }
 
-async fn reported(rig: &FaultRig, meta: &Meta) -> v1::LedgerRecord {
+async fn wait_until_reported(rig: &FaultRig, meta: &Meta) -> v1::LedgerRecord {
     eventually("the end to be reported", async || {
         let found = find(rig, meta).await;
         found.filter(|record| record.state() == LedgerState::Reported)
@@ -62,14 +62,14 @@ async fn reported(rig: &FaultRig, meta: &Meta) -> v1::LedgerRecord {
     .await
 }
 
-fn done(delivery: &WorkDelivery<v1::ToolCallRequested>) -> WorkCompleted {
+fn completed(delivery: &WorkDelivery<v1::ToolCallRequested>) -> WorkCompleted {
     WorkCompleted::event(&v1::ToolCallResolved {
         operation_id: delivery.meta.operation.to_string(),
         ..v1::ToolCallResolved::default()
     })
 }
 
-/// Notes its epochs, and ends once it is allowed to.
+/// Records its epochs, and ends when `open` is cancelled.
 #[derive(Clone, Default)]
 struct GatedHandler {
     epochs: Arc<Mutex<Vec<u64>>>,
@@ -81,7 +81,7 @@ impl GatedHandler {
         self.epochs.lock().unwrap().clone()
     }
 
-    async fn begun(&self) {
+    async fn wait_until_started(&self) {
         eventually("the handler to begin", async || {
             (!self.epochs().is_empty()).then_some(())
         })
@@ -96,13 +96,13 @@ impl WorkHandler<v1::ToolCallRequested> for GatedHandler {
     ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
         self.open.cancelled().await;
-        Ok(done(&delivery))
+        Ok(completed(&delivery))
     }
 }
 
-/// The deadline is shorter than what recovery took with a lease of 45 s and an `ack_wait` of 30 s.
+/// The deadline is shorter than the recovery would take with a lease of 45 s and an `ack_wait` of 30 s.
 pub(crate) async fn take_over_from_a_killed_worker() {
-    let rig = shipped().await;
+    let rig = start_standard().await;
     let deadline = Deadline::after(rig.clock.now_ms(), Duration::from_secs(20));
     let meta = rig.meta("op").with_deadline(deadline);
     let stuck = GatedHandler::default();
@@ -111,17 +111,17 @@ pub(crate) async fn take_over_from_a_killed_worker() {
         .publish_work(&meta, &v1::ToolCallRequested::default())
         .await
         .unwrap();
-    stuck.begun().await;
+    stuck.wait_until_started().await;
     drop(killed);
     let open = GatedHandler::default();
     open.open.cancel();
     let _worker = ConnectedWorker::start(&rig.server, WorkSettings::default(), open.clone()).await;
-    let record = reported(&rig, &meta).await;
+    let record = wait_until_reported(&rig, &meta).await;
     assert_eq!(record.terminal(), TerminalState::Done, "{record:?}");
     assert_eq!((stuck.epochs(), open.epochs()), (vec![1], vec![2]));
 }
 
-/// Two workers; the server is unavailable until the lease of the one at work has run out.
+/// Two workers. The server is unavailable until the lease of the one that runs the handler has expired.
 pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
     let mut rig = FaultRig::start(NatsServer::start()).await;
     let settings = WorkSettings {
@@ -134,10 +134,10 @@ pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
     let _second = ConnectedWorker::start(&rig.server, settings, handler.clone()).await;
     let meta = rig.meta("op");
     rig.submit(&rig.bus, "op").await;
-    handler.begun().await;
+    handler.wait_until_started().await;
     let lease_until_ms = find(&rig, &meta).await.unwrap().lease_until_ms;
     rig.server.kill9();
-    eventually("the lease to run out", async || {
+    eventually("the lease to expire", async || {
         (rig.clock.now_ms() > lease_until_ms + 3_000).then_some(())
     })
     .await;
@@ -148,7 +148,7 @@ pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
     })
     .await;
     handler.open.cancel();
-    let record = reported(&rig, &meta).await;
+    let record = wait_until_reported(&rig, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
         (TerminalState::Done, 1, 1)
@@ -156,7 +156,7 @@ pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
     assert_eq!(handler.epochs(), [1]);
 }
 
-/// Asks a dependency and counts how often.
+/// Calls a dependency and records each run.
 #[derive(Clone)]
 struct DependentHandler {
     bus: Bus,
@@ -172,15 +172,15 @@ impl WorkHandler<v1::ToolCallRequested> for DependentHandler {
         self.runs.lock().unwrap().push(operation);
         let request = v1::FetchRequest::default();
         match self.bus.call(&delivery.meta, &request).await {
-            Ok(_) => Ok(done(&delivery)),
+            Ok(_) => Ok(completed(&delivery)),
             Err(error) => Err(Fault::from(error).into()),
         }
     }
 }
 
-/// Nobody answers until every operation was tried more often than it has attempts.
-pub(crate) async fn park_while_nobody_answers(operations: usize) {
-    let rig = shipped().await;
+/// No responder exists until every operation was run more often than it has attempts.
+pub(crate) async fn park_without_responders(operations: usize) {
+    let rig = start_standard().await;
     let settings = WorkSettings {
         attempts: 2,
         ..WorkSettings::default()
@@ -197,16 +197,16 @@ pub(crate) async fn park_while_nobody_answers(operations: usize) {
     for name in &names {
         rig.submit(&rig.bus, name).await;
     }
-    eventually("every operation to be tried often", async || {
+    eventually("every operation to be run often", async || {
         let runs = handler.runs.lock().unwrap().clone();
-        let is_tried = |name| runs.iter().filter(|&run| run == name).count() > max_attempts;
-        names.iter().all(is_tried).then_some(())
+        let is_run_often = |name| runs.iter().filter(|&run| run == name).count() > max_attempts;
+        names.iter().all(is_run_often).then_some(())
     })
     .await;
-    let answering = connect(&rig.server, "egress-fetcher").await;
-    let _echo = crate::outages::echo(&answering).await;
+    let responder_bus = connect(&rig.server, "egress-fetcher").await;
+    let _echo = crate::outages::echo(&responder_bus).await;
     for name in &names {
-        let record = reported(&rig, &rig.meta(name)).await;
+        let record = wait_until_reported(&rig, &rig.meta(name)).await;
         let ended = (record.terminal(), record.attempts);
         assert_eq!(ended, (TerminalState::Done, 1), "{name}: {record:?}");
     }

@@ -1,5 +1,4 @@
-//! A real server, a worker with effects that can be counted, and the checker that compares what was accepted with
-//! how it ended.
+//! A real server, a worker with countable effects, and a check that compares the accepted operations with their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -28,7 +27,7 @@ pub(crate) struct FaultRig {
 }
 
 impl FaultRig {
-    /// A provisioned server whose consumers hand out again after two seconds.
+    /// A provisioned server whose consumers redeliver after two seconds.
     pub(crate) async fn start(server: NatsServer) -> Self {
         let clock = Clock::system();
         let bus = connect(&server, "provisioner").await;
@@ -52,14 +51,14 @@ impl FaultRig {
             .with_operation(OperationId::new(operation).unwrap())
     }
 
-    /// Publishes, and gives up only with the operation's deadline.
+    /// Publishes work, and retries until the operation's deadline.
     pub(crate) async fn submit(&self, bus: &Bus, operation: &str) {
         bus.publish_work(&self.meta(operation), &v1::ToolCallRequested::default())
             .await
             .unwrap();
     }
 
-    /// Every accepted operation has one reported end, one event, and its effect once.
+    /// Checks that every accepted operation has one reported end, one event and one effect.
     pub(crate) async fn check(&self, accepted: &BTreeSet<String>, sink: &IdempotentSink) {
         let tenant = TenantId::new("acme").unwrap();
         for operation in accepted {
@@ -85,13 +84,13 @@ impl FaultRig {
         assert_eq!(sink.effects(), *accepted);
     }
 
-    /// How many terminal events each operation has.
+    /// Number of terminal events of each operation.
     async fn count_terminal_events(&self, at_least: usize) -> BTreeMap<String, u32> {
         let filter = EventFilter::new("dray.event.>").from_start();
         let mut events = self.bus.events(filter).await.unwrap();
         let mut counted = BTreeMap::new();
-        let mut quiet = Duration::from_secs(20);
-        while let Ok(event) = tokio::time::timeout(quiet, events.next()).await {
+        let mut event_timeout = Duration::from_secs(20);
+        while let Ok(event) = tokio::time::timeout(event_timeout, events.next()).await {
             let operation = event
                 .unwrap()
                 .headers
@@ -100,7 +99,7 @@ impl FaultRig {
                 .to_owned();
             *counted.entry(operation).or_default() += 1;
             if counted.len() >= at_least {
-                quiet = Duration::from_millis(300);
+                event_timeout = Duration::from_millis(300);
             }
         }
         counted
@@ -114,18 +113,18 @@ pub(crate) async fn connect(server: &NatsServer, name: &str) -> Bus {
         .unwrap()
 }
 
-/// A sink whose effects are idempotent: what counts is which operations have one.
+/// A handler with idempotent effects. It records the operations that have one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdempotentSink {
     effects: Arc<Mutex<BTreeSet<String>>>,
-    takes: Duration,
+    duration: Duration,
 }
 
 impl IdempotentSink {
-    /// A sink into which one piece of work takes this long.
-    pub(crate) fn taking(takes: Duration) -> Self {
+    /// A sink whose handler runs for this time.
+    pub(crate) fn with_duration(duration: Duration) -> Self {
         Self {
-            takes,
+            duration,
             ..Self::default()
         }
     }
@@ -140,7 +139,7 @@ impl WorkHandler<v1::ToolCallRequested> for IdempotentSink {
         &self,
         delivery: WorkDelivery<v1::ToolCallRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
-        tokio::time::timeout(self.takes, delivery.cancel.cancelled())
+        tokio::time::timeout(self.duration, delivery.cancel.cancelled())
             .await
             .ok();
         let operation = delivery.meta.operation.to_string();
@@ -152,7 +151,7 @@ impl WorkHandler<v1::ToolCallRequested> for IdempotentSink {
     }
 }
 
-/// A worker with a connection of its own.
+/// A worker with its own connection.
 pub(crate) struct ConnectedWorker {
     bus: Bus,
     task: JoinSet<()>,
@@ -164,7 +163,7 @@ impl ConnectedWorker {
         let bus = connect(server, "file-resolver").await;
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
-        let (works, stopped, sink) = (bus.clone(), stop.clone(), sink.clone());
+        let (worker_bus, stop_token, sink) = (bus.clone(), stop.clone(), sink.clone());
         let settings = WorkSettings {
             concurrency: 4,
             lease: Duration::from_secs(3),
@@ -172,24 +171,24 @@ impl ConnectedWorker {
             ..WorkSettings::default()
         };
         task.spawn(async move {
-            works
-                .work::<v1::ToolCallRequested, _>("file-resolver", settings, sink, stopped)
+            worker_bus
+                .work::<v1::ToolCallRequested, _>("file-resolver", settings, sink, stop_token)
                 .await
                 .unwrap();
         });
         Self { bus, task, stop }
     }
 
-    /// SIGTERM: stops pulling, finishes, drains.
+    /// Like SIGTERM: stops pulling, finishes, drains.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
-        while let Some(ended) = self.task.join_next().await {
-            ended.unwrap();
+        while let Some(result) = self.task.join_next().await {
+            result.unwrap();
         }
         self.bus.drain().await;
     }
 
-    /// SIGKILL: nothing more is done or said.
+    /// Like SIGKILL: ends the worker without any further message.
     pub(crate) async fn kill(mut self) {
         self.task.shutdown().await;
     }

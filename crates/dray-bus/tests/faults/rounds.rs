@@ -1,4 +1,4 @@
-//! Rounds of faults, as many as asked for: a few in the default suite, many in the soak.
+//! Rounds of faults: a few in the default suite, many in the soak tests.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,15 +15,15 @@ fn names(prefix: &str, count: usize) -> BTreeSet<String> {
         .collect()
 }
 
-fn some_millis(most: u64) -> Duration {
-    Duration::from_millis(rand::rng().random_range(0..=most))
+fn random_millis(max: u64) -> Duration {
+    Duration::from_millis(rand::rng().random_range(0..=max))
 }
 
-/// Lets work continue for a random moment, by waiting for that many more effects.
-async fn after_some_effects(sink: &IdempotentSink, more: usize) {
-    let wanted = sink.effects().len() + more;
+/// Waits for this number of further effects.
+async fn wait_for_effects(sink: &IdempotentSink, more: usize) {
+    let expected = sink.effects().len() + more;
     dray_testkit::eventually("more effects", async || {
-        (sink.effects().len() >= wanted).then_some(())
+        (sink.effects().len() >= expected).then_some(())
     })
     .await;
 }
@@ -59,7 +59,7 @@ pub(crate) async fn kill_during_publish(rounds: usize, each: usize) {
 pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
     let mut rig = FaultRig::start(NatsServer::start()).await;
     let publisher = connect(&rig.server, "orchestrator").await;
-    let sink = IdempotentSink::taking(Duration::from_millis(5));
+    let sink = IdempotentSink::with_duration(Duration::from_millis(5));
     let worker = ConnectedWorker::start(&rig.server, &sink).await;
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
@@ -68,7 +68,7 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
             rig.submit(&publisher, operation).await;
         }
         accepted.extend(operations);
-        after_some_effects(&sink, 1).await;
+        wait_for_effects(&sink, 1).await;
         match round % 3 {
             0 => {
                 rig.server.kill9();
@@ -76,7 +76,7 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
             }
             1 => {
                 rig.server.pause();
-                // The probe gives up after longer than a lease: workers must have let go by then.
+                // The probe fails after longer than a lease, so workers must have stopped their handlers by then.
                 assert!(rig.bus.round_trip().await.is_err());
                 rig.server.resume();
             }
@@ -87,7 +87,7 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
     worker.stop().await;
 }
 
-/// A worker that has been at work on `each` new operations for a random moment.
+/// Starts a worker with `each` new operations, and returns it after a random time.
 async fn worker_under_load(
     rig: &FaultRig,
     sink: &IdempotentSink,
@@ -99,33 +99,33 @@ async fn worker_under_load(
         rig.submit(&rig.bus, operation).await;
     }
     let worker = ConnectedWorker::start(&rig.server, sink).await;
-    tokio::time::timeout(some_millis(150), std::future::pending::<()>())
+    tokio::time::timeout(random_millis(150), std::future::pending::<()>())
         .await
         .ok();
     (worker, operations)
 }
 
-/// Workers are stopped in an orderly way at random moments under load; each stop keeps its budget.
+/// Workers are stopped at random moments under load. Each stop stays within its time limit.
 pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
     let rig = FaultRig::start(NatsServer::start()).await;
-    let sink = IdempotentSink::taking(Duration::from_millis(20));
+    let sink = IdempotentSink::with_duration(Duration::from_millis(20));
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
         let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;
         accepted.extend(operations);
-        let begun = Instant::now();
+        let start = Instant::now();
         worker.stop().await;
-        assert!(begun.elapsed() < Duration::from_secs(50));
+        assert!(start.elapsed() < Duration::from_secs(50));
     }
     let worker = ConnectedWorker::start(&rig.server, &sink).await;
     rig.check(&accepted, &sink).await;
     worker.stop().await;
 }
 
-/// Workers die at random moments under load.
+/// Workers are killed at random moments under load.
 pub(crate) async fn kills_under_load(rounds: usize, each: usize) {
     let rig = FaultRig::start(NatsServer::start()).await;
-    let sink = IdempotentSink::taking(Duration::from_millis(20));
+    let sink = IdempotentSink::with_duration(Duration::from_millis(20));
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
         let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;

@@ -7,7 +7,7 @@ use super::{MAX_VISIBLE_ATTEMPTS, SendingStep};
 /// What to do with a step whose response was lost, in this process or in an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeAction {
-    /// The same request with the same key: at most one message comes of it.
+    /// Send the same request with the same key: the platform shows at most one message.
     Send,
     /// Ask the platform whether the message is visible.
     Reconcile,
@@ -15,7 +15,7 @@ pub enum ResumeAction {
     GiveUp,
 }
 
-/// Decides it by what the platform offers (the table of messaging-reliability 12).
+/// Decides by the protection against duplicates that the platform offers.
 pub fn decide_resume(
     step: &SendingStep,
     ambiguity: DuplicateProtection,
@@ -26,7 +26,7 @@ pub fn decide_resume(
         DuplicateProtection::ResendAlways if may_try => ResumeAction::Send,
         DuplicateProtection::Resend(window) if may_try => {
             let since = u128::from(now_ms.saturating_sub(step.since_ms()));
-            // A clock that went backwards proves nothing.
+            // If the clock was set back, the elapsed time is unknown.
             if step.since_ms() <= now_ms && since < window.as_millis() {
                 ResumeAction::Send
             } else {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_answer_is_resolved_as_the_platform_offers() {
+    fn a_lost_response_is_resolved_by_the_platforms_protection() {
         let window = DuplicateProtection::Resend(Duration::from_mins(2));
         let step = sending(1_000);
         assert_eq!(

@@ -79,37 +79,37 @@ async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormDa
     let mut form = FormData::default();
     let mark = format!("\r\n--{boundary}");
     // The first boundary has no line before it.
-    reader.ahead.extend_from_slice(b"\r\n");
-    reader.until(mark.as_bytes(), &mut |_| {}).await?;
+    reader.buffer.extend_from_slice(b"\r\n");
+    reader.read_until(mark.as_bytes(), &mut |_| {}).await?;
     loop {
-        while reader.ahead.len() < 2 {
+        while reader.buffer.len() < 2 {
             // Two bytes distinguish the last boundary (`--`) from one that a part follows.
             if !reader.more().await? {
                 return Err(MalformedBody);
             }
         }
-        if reader.ahead.starts_with(b"--") {
+        if reader.buffer.starts_with(b"--") {
             // The epilogue (RFC 2046 5.1.1) is read and dropped, so that the sender can complete its body.
             reader.digest().await?;
             return Ok(form);
         }
-        let head = reader.short(b"\r\n\r\n").await?;
+        let head = reader.read_text_until(b"\r\n\r\n").await?;
         let field = disposition_parameter(&head, "name").ok_or(MalformedBody)?;
         match disposition_parameter(&head, "filename") {
             None => {
-                let value = reader.short(mark.as_bytes()).await?;
+                let value = reader.read_text_until(mark.as_bytes()).await?;
                 form.fields.push((field, value));
             }
             Some(name) => {
                 let mut digesting = DigestingReader::default();
                 reader
-                    .until(mark.as_bytes(), &mut |chunk| digesting.take(chunk))
+                    .read_until(mark.as_bytes(), &mut |chunk| digesting.update(chunk))
                     .await?;
                 form.files.push(FormPart {
                     field,
                     name,
                     media_type: header_line(&head, "content-type:").unwrap_or_default(),
-                    content: digesting.end(),
+                    content: digesting.finish(),
                 });
             }
         }

@@ -1,4 +1,4 @@
-//! A request body on its way in, for fake servers.
+//! Reads request bodies for fake servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub(super) struct DigestingReader {
 }
 
 impl DigestingReader {
-    pub(super) fn take(&mut self, chunk: &[u8]) {
+    pub(super) fn update(&mut self, chunk: &[u8]) {
         self.hash.update(chunk);
         self.size += chunk.len() as u64;
         let head_bytes = HEAD_BYTES.saturating_sub(self.head.len()).min(chunk.len());
@@ -46,7 +46,7 @@ impl DigestingReader {
             .extend_from_slice(chunk.get(..head_bytes).unwrap_or_default());
     }
 
-    pub(super) fn end(self) -> ContentDigest {
+    pub(super) fn finish(self) -> ContentDigest {
         ContentDigest {
             size: self.size,
             sha256: Sha256Digest::from_bytes(self.hash.finalize().into()),
@@ -59,7 +59,7 @@ impl DigestingReader {
 #[derive(Debug)]
 pub struct BodyReader {
     body: Incoming,
-    pub(super) ahead: BytesMut,
+    pub(super) buffer: BytesMut,
     count: Arc<AtomicU64>,
 }
 
@@ -67,7 +67,7 @@ impl BodyReader {
     pub(super) fn new(body: Incoming, count: Arc<AtomicU64>) -> Self {
         Self {
             body,
-            ahead: BytesMut::new(),
+            buffer: BytesMut::new(),
             count,
         }
     }
@@ -82,7 +82,7 @@ impl BodyReader {
         while let Some(frame) = self.body.frame().await {
             if let Ok(data) = frame.map_err(|_| MalformedBody)?.into_data() {
                 self.count.fetch_add(data.len() as u64, Ordering::SeqCst);
-                self.ahead.extend_from_slice(&data);
+                self.buffer.extend_from_slice(&data);
                 return Ok(true);
             }
         }
@@ -95,12 +95,12 @@ impl BodyReader {
     ///
     /// [`MalformedBody`] when the connection breaks.
     pub async fn next_chunk(&mut self) -> Result<Option<Bytes>, MalformedBody> {
-        while self.ahead.is_empty() {
+        while self.buffer.is_empty() {
             if !self.more().await? {
                 return Ok(None);
             }
         }
-        Ok(Some(self.ahead.split().freeze()))
+        Ok(Some(self.buffer.split().freeze()))
     }
 
     /// The complete body, at most 4 MiB.
@@ -110,11 +110,11 @@ impl BodyReader {
     /// [`MalformedBody`] beyond that, and when the connection breaks.
     pub async fn all(mut self) -> Result<Vec<u8>, MalformedBody> {
         while self.more().await? {
-            if self.ahead.len() > MAX_BODY_BYTES {
+            if self.buffer.len() > MAX_BODY_BYTES {
                 return Err(MalformedBody);
             }
         }
-        Ok(self.ahead.to_vec())
+        Ok(self.buffer.to_vec())
     }
 
     /// Reads to the end and keeps only length, digest and head.
@@ -125,28 +125,28 @@ impl BodyReader {
     pub async fn digest(mut self) -> Result<ContentDigest, MalformedBody> {
         let mut digesting = DigestingReader::default();
         while self.more().await? {
-            digesting.take(&self.ahead);
-            self.ahead.clear();
+            digesting.update(&self.buffer);
+            self.buffer.clear();
         }
-        Ok(digesting.end())
+        Ok(digesting.finish())
     }
 
     /// Passes all bytes before `mark` to `sink` in chunks, and skips the mark, which begins with a carriage return.
-    pub(super) async fn until(
+    pub(super) async fn read_until(
         &mut self,
         mark: &[u8],
         sink: &mut (dyn FnMut(&[u8]) + Send),
     ) -> Result<(), MalformedBody> {
         loop {
-            if let Some(at) = find_mark(&self.ahead, mark) {
-                sink(self.ahead.get(..at).unwrap_or_default());
-                self.ahead.advance(at + mark.len());
+            if let Some(offset) = find_mark(&self.buffer, mark) {
+                sink(self.buffer.get(..offset).unwrap_or_default());
+                self.buffer.advance(offset + mark.len());
                 return Ok(());
             }
             // The last bytes may be the beginning of the mark.
-            let sure = self.ahead.len().saturating_sub(mark.len() - 1);
-            sink(self.ahead.get(..sure).unwrap_or_default());
-            self.ahead.advance(sure);
+            let complete = self.buffer.len().saturating_sub(mark.len() - 1);
+            sink(self.buffer.get(..complete).unwrap_or_default());
+            self.buffer.advance(complete);
             if !self.more().await? {
                 return Err(MalformedBody);
             }
@@ -154,9 +154,9 @@ impl BodyReader {
     }
 
     /// Everything before `mark` as text of at most 4 MiB.
-    pub(super) async fn short(&mut self, mark: &[u8]) -> Result<String, MalformedBody> {
+    pub(super) async fn read_text_until(&mut self, mark: &[u8]) -> Result<String, MalformedBody> {
         let mut text = Vec::new();
-        self.until(mark, &mut |chunk| text.extend_from_slice(chunk))
+        self.read_until(mark, &mut |chunk| text.extend_from_slice(chunk))
             .await?;
         if text.len() > MAX_BODY_BYTES {
             return Err(MalformedBody);
@@ -170,11 +170,11 @@ fn find_mark(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
         let rest = bytes.get(from..)?;
-        let at = from + rest.iter().position(|byte| *byte == b'\r')?;
-        if bytes.get(at..)?.starts_with(mark) {
-            return Some(at);
+        let offset = from + rest.iter().position(|byte| *byte == b'\r')?;
+        if bytes.get(offset..)?.starts_with(mark) {
+            return Some(offset);
         }
-        from = at + 1;
+        from = offset + 1;
     }
 }
 

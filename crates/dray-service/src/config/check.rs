@@ -36,7 +36,7 @@ impl<'a> FindingCollector<'a> {
         }
     }
 
-    pub(super) fn find(
+    pub(super) fn add_finding(
         &mut self,
         key: &str,
         source: &str,
@@ -63,7 +63,7 @@ impl<'a> FindingCollector<'a> {
             } else {
                 let known = self.sections.iter().map(|section| section.name);
                 let message = unknown_name_message("section", name, known);
-                self.find(name, source, None, message);
+                self.add_finding(name, source, None, message);
             }
         }
     }
@@ -79,7 +79,7 @@ impl<'a> FindingCollector<'a> {
                         self.check_node(field, &key, source, value);
                     } else {
                         let known = node.fields().map(|(name, _)| name);
-                        self.find(
+                        self.add_finding(
                             &key,
                             source,
                             None,
@@ -91,7 +91,7 @@ impl<'a> FindingCollector<'a> {
             // `null` for an optional table unsets it.
             (ValueKind::Fields, Value::Null) if node.is_nullable() => {}
             (ValueKind::Fields, other) => {
-                self.find(key, source, Some(&other.to_string()), expected_text(node));
+                self.add_finding(key, source, Some(&other.to_string()), expected_text(node));
             }
             // A map accepts any key; only its values can be checked.
             (ValueKind::Any, Value::Object(table)) => {
@@ -139,7 +139,7 @@ impl<'a> FindingCollector<'a> {
             let key = format!("{key}.{file_key}");
             // Only within one layer: a layer above may replace the file of the one below by a value.
             if table.contains_key(name) {
-                self.find(
+                self.add_finding(
                     &key,
                     source,
                     None,
@@ -152,7 +152,7 @@ impl<'a> FindingCollector<'a> {
                 Ok(text) => {
                     table.insert(name.to_owned(), without_line_break(&text).into());
                 }
-                Err(error) => self.find(
+                Err(error) => self.add_finding(
                     &key,
                     source,
                     Some(path),
@@ -163,7 +163,7 @@ impl<'a> FindingCollector<'a> {
     }
 
     /// Records the problems that a section's own checks found.
-    pub(super) fn refused(
+    pub(super) fn add_problem(
         &mut self,
         merged: &MergedConfig,
         section: &SectionSpec,
@@ -173,12 +173,12 @@ impl<'a> FindingCollector<'a> {
         // Without a source the default is wrong, or a combination of fields is.
         let source = merged.source_of(&key).unwrap_or("default");
         let secret = lookup_field(section, &problem.field).is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| shown_value(value, secret));
-        self.find(&key, source, value.as_deref(), problem.message.clone());
+        let value = merged.find(&key).map(|value| display_value(value, secret));
+        self.add_finding(&key, source, value.as_deref(), problem.message.clone());
     }
 
     /// Records the values that a section's type could not parse.
-    pub(super) fn unreadable(
+    pub(super) fn add_invalid_value(
         &mut self,
         merged: &MergedConfig,
         section: &SectionSpec,
@@ -194,7 +194,7 @@ impl<'a> FindingCollector<'a> {
             .find_map(|key| merged.source_of(key))
             .unwrap_or_default();
         let secret = node.is_some_and(SchemaNode::is_secret);
-        let value = merged.find(&key).map(|value| shown_value(value, secret));
+        let value = merged.find(&key).map(|value| display_value(value, secret));
         // Serde's messages for these name Rust types; the schema gives better messages for an operator.
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
@@ -203,7 +203,7 @@ impl<'a> FindingCollector<'a> {
             Some(node) if is_about_type => expected_text(node),
             _ => error.message.clone(),
         };
-        self.find(&key, source, value.as_deref(), message);
+        self.add_finding(&key, source, value.as_deref(), message);
     }
 
     /// Refuses two variables that set one field, unless they mean the same.
@@ -278,7 +278,7 @@ fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Formats a value for an error, without secrets.
-fn shown_value(value: &Value, secret: bool) -> String {
+fn display_value(value: &Value, secret: bool) -> String {
     match value {
         // An empty secret may be shown as such: it reveals no secret and explains the error.
         Value::String(text) if text.is_empty() => String::new(),

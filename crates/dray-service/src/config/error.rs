@@ -12,13 +12,13 @@ pub struct ConfigError {
 /// One thing that is wrong, and where it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFinding {
-    /// The key, dots between levels: `egress-fetcher.max_redirects`; a variable's name when it is not one of ours.
+    /// The key, dots between levels: `egress-fetcher.max_redirects`; the name of a variable that sets no known key.
     pub key: String,
     /// Where it was set: `file dray.toml`, `variable DRAY_HTTP__LISTEN`, `flag --set http.listen`, `default`.
     pub source: String,
     /// The value as written; `***` for secrets, `None` when the key itself is wrong.
     pub value: Option<String>,
-    /// What would be right, as the rest of a sentence: `must be 0 to 10`.
+    /// The valid values, as the rest of a sentence: `must be 0 to 10`.
     pub message: String,
 }
 

@@ -40,7 +40,7 @@ pub(super) fn rename_fields(layer: &mut ConfigLayer, collector: &mut FindingColl
             if fields.contains_key(*field) {
                 let message =
                     format!("is the former name of {now}, which is set as well; remove it");
-                collector.find(&key, source, None, message);
+                collector.add_finding(&key, source, None, message);
                 continue;
             }
             fields.insert((*field).to_owned(), value);

@@ -99,12 +99,12 @@ impl ConfigLoader {
             match (section.read)(merged.section(section.name)) {
                 Ok(checked) => {
                     for problem in &checked.problems {
-                        collector.refused(merged, section, problem);
+                        collector.add_problem(merged, section, problem);
                     }
                     collector.check_conflicts(merged, section);
                     all.insert(section.name, checked);
                 }
-                Err(error) => collector.unreadable(merged, section, &error),
+                Err(error) => collector.add_invalid_value(merged, section, &error),
             }
         }
         all

@@ -81,7 +81,7 @@ pub fn refused_fields<S: Section>(change: impl FnOnce(&mut S)) -> Vec<String> {
 pub struct ConfigProblem {
     /// The field within its section, dots between levels: `max_redirects`, `limits.per_host`.
     pub field: String,
-    /// What would be right: `must be 0 to 10`.
+    /// The valid values, as the rest of a sentence: `must be 0 to 10`.
     pub message: String,
 }
 

@@ -158,7 +158,7 @@ impl<'a> SchemaNode<'a> {
     fn new(document: &'a Value, outer: &'a Value) -> Self {
         let mut inner = outer;
         let mut nullable = false;
-        // A schema that refers to itself would not end; ours are at most a few levels deep.
+        // A schema that refers to itself would not end; schemas of sections are at most a few levels deep.
         for _ in 0..16 {
             if let Some(target) = inner.get("$ref").and_then(Value::as_str) {
                 let Some(referenced) = target

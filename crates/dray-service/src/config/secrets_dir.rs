@@ -29,8 +29,8 @@ pub(super) fn secrets_layers(
         Err(error) => {
             let source = format!("variable {SECRETS_DIR_VARIABLE}");
             let message = format!("must name a readable directory: {error}");
-            let shown = directory.display().to_string();
-            collector.find(SECRETS_DIR_VARIABLE, &source, Some(&shown), message);
+            let path_text = directory.display().to_string();
+            collector.add_finding(SECRETS_DIR_VARIABLE, &source, Some(&path_text), message);
             return Vec::new();
         }
     };
@@ -50,7 +50,9 @@ pub(super) fn secrets_layers(
         };
         match read {
             Ok(text) => settings.push((name, text)),
-            Err(message) => collector.find(&name, &source_of(directory, &name), None, message),
+            Err(message) => {
+                collector.add_finding(&name, &source_of(directory, &name), None, message)
+            }
         }
     }
     let settings = settings.into_iter().collect();
@@ -81,11 +83,11 @@ fn file_names(directory: &Path) -> std::io::Result<Vec<String>> {
 fn read_secret(path: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("must be a readable text file: {error}");
     // Follows links. A pipe or a device would block the start.
-    let found = std::fs::metadata(path).map_err(unreadable)?;
-    if !found.is_file() {
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
         return Err("must be a regular file".to_owned());
     }
-    if found.len() > MAX_SECRET_BYTES {
+    if metadata.len() > MAX_SECRET_BYTES {
         return Err(format!("must have at most {MAX_SECRET_BYTES} bytes"));
     }
     let text = std::fs::read_to_string(path).map_err(unreadable)?;

@@ -6,7 +6,7 @@ use super::schema::{SchemaNode, ValueKind};
 
 /// Parses the text of a variable or flag by the schema of its field. The error describes valid values.
 pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, String> {
-    let wrong = || expected_text(node);
+    let invalid = || expected_text(node);
     // An empty variable is how an environment unsets an optional field.
     if text.is_empty() && node.is_nullable() {
         return Ok(Value::Null);
@@ -15,18 +15,18 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
         ValueKind::Bool => match text {
             "true" => Ok(Value::Bool(true)),
             "false" => Ok(Value::Bool(false)),
-            _ => Err(wrong()),
+            _ => Err(invalid()),
         },
         ValueKind::Integer => text
             .trim()
             .parse::<i64>()
             .map(Value::from)
-            .map_err(|_| wrong()),
+            .map_err(|_| invalid()),
         ValueKind::Number => text
             .trim()
             .parse::<f64>()
             .map(Value::from)
-            .map_err(|_| wrong()),
+            .map_err(|_| invalid()),
         ValueKind::Text | ValueKind::ByteSize | ValueKind::Period | ValueKind::Secret => {
             Ok(text.into())
         }
@@ -35,7 +35,7 @@ pub(super) fn read_text(node: SchemaNode<'_>, text: &str) -> Result<Value, Strin
             Ok(value @ (Value::Object(_) | Value::Array(_))) => Ok(value),
             // A value of several types may be plain text; only text that begins like JSON has to be JSON.
             _ if node.kind() == ValueKind::Any && !text.starts_with(['{', '[']) => Ok(text.into()),
-            _ => Err(wrong()),
+            _ => Err(invalid()),
         },
     }
 }

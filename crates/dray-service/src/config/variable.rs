@@ -24,7 +24,8 @@ pub(super) fn variable_layers(
     layers
 }
 
-/// Makes the layers of all settings that have the name of a variable. `source_of` says where a name comes from.
+/// Makes the layers of all settings that have the name of a variable. `source_of` returns the source of a name, for
+/// messages.
 pub(super) fn named_layers(
     collector: &mut FindingCollector<'_>,
     settings: &Environment,
@@ -78,7 +79,7 @@ fn alias_layer(
         Err(message) => {
             let secret = lookup_field(section, alias.field).is_some_and(SchemaNode::is_secret);
             let value = if secret { "***" } else { text };
-            collector.find(&key, &source, Some(value), message);
+            collector.add_finding(&key, &source, Some(value), message);
             None
         }
     }
@@ -112,13 +113,13 @@ fn own_layer(
     source: &str,
     text: &str,
 ) -> Option<ConfigLayer> {
-    // They name other sources.
+    // These variables name other sources.
     if rest == "CONFIG" || variable == SECRETS_DIR_VARIABLE {
         return None;
     }
     let Some((first, fields)) = rest.split_once("__") else {
         if names_section(collector.sections, rest) {
-            collector.find(
+            collector.add_finding(
                 variable,
                 source,
                 None,
@@ -143,7 +144,7 @@ fn own_layer(
             &first.to_ascii_lowercase().replace('_', "-"),
             known,
         );
-        collector.find(variable, source, None, message);
+        collector.add_finding(variable, source, None, message);
         return None;
     };
     let fields = fields.to_ascii_lowercase();
@@ -171,7 +172,7 @@ pub(super) fn flag_layer(
     let Some(section) = sections.iter().find(|section| section.name == name) else {
         let known = sections.iter().map(|section| section.name);
         let message = unknown_name_message("section", name, known);
-        collector.find(&flag.key, &source, None, message);
+        collector.add_finding(&flag.key, &source, None, message);
         return None;
     };
     let fields: Vec<&str> = fields.split('.').collect();
@@ -200,7 +201,7 @@ fn text_layer(
             Ok(value) => value,
             Err(message) => {
                 let value = if node.is_secret() { "***" } else { text };
-                collector.find(&path.join("."), source, Some(value), message);
+                collector.add_finding(&path.join("."), source, Some(value), message);
                 return None;
             }
         },
@@ -224,7 +225,7 @@ fn check_prefix(collector: &mut FindingCollector<'_>, variable: &str) {
         if strict && !known {
             let names = section.aliases.iter().map(|alias| alias.variable);
             let message = unknown_name_message("variable", variable, names);
-            collector.find(variable, "environment", None, message);
+            collector.add_finding(variable, "environment", None, message);
         }
     }
 }

@@ -45,7 +45,7 @@ use identity::CallerIdentity;
 
 use crate::router::{BoundCall, CallTransport, stopping_fault};
 
-/// Most requests in hand on one connection.
+/// Most concurrent requests on one connection.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
 /// Time after which a ping checks that a silent connection is still alive.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -59,9 +59,9 @@ pub(crate) struct GrpcEndpoint {
     pub(crate) clock: Clock,
     pub(crate) default_timeout: Period,
     security: Arc<GrpcSecurity>,
-    /// Owner of requests in hand, so that a stop can wait for them.
+    /// Owner of running requests, so that a stop can wait for them.
     handlers: TaskTracker,
-    /// Ends the requests that are still in hand.
+    /// Ends the requests that still run.
     kill: CancellationToken,
     health: HealthReporter,
     services: Arc<BTreeSet<String>>,
@@ -181,7 +181,7 @@ impl GrpcEndpoint {
         Ok(Some(identity.tenant.clone()))
     }
 
-    /// Makes the handler of one route: decodes an HTTP/2 request and builds the response.
+    /// Returns the handler of one route, which decodes an HTTP/2 request and builds the response.
     fn handler(
         &self,
         call: &Arc<BoundCall>,
@@ -274,7 +274,7 @@ async fn answer_call(
     }
 }
 
-/// The names of the certificate that a request's connection brought.
+/// The names in the client certificate of a request's connection.
 fn certificate_names(extensions: &http::Extensions) -> CertificateNames {
     extensions
         .get::<CertificateNames>()

@@ -40,7 +40,7 @@ struct LoadedSecurity {
 #[derive(Debug)]
 pub(crate) struct GrpcSecurity {
     section: GrpcSection,
-    /// Of the content that was read at the start.
+    /// Digest of the content that was read at the start.
     first_digest: Sha256Digest,
     current: RwLock<Arc<LoadedSecurity>>,
 }
@@ -80,8 +80,8 @@ impl GrpcSecurity {
     pub(crate) async fn keep_current(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(self.section.reload_interval.as_duration());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Of the content that was tried last, so that a file that cannot be used is reported once.
-        let mut tried = self.first_digest;
+        // Digest of the last content, so that a file that cannot be used is reported once.
+        let mut last_digest = self.first_digest;
         let mut is_readable = true;
         loop {
             ticks.tick().await;
@@ -96,7 +96,7 @@ impl GrpcSecurity {
             };
             is_readable = true;
             let digest = files.digest();
-            if digest == std::mem::replace(&mut tried, digest) {
+            if digest == std::mem::replace(&mut last_digest, digest) {
                 continue;
             }
             match files.build(&self.section) {
@@ -118,7 +118,7 @@ impl GrpcSecurity {
     }
 }
 
-/// Contents of the files, before they are understood.
+/// Contents of the files, before they are parsed.
 #[derive(Debug, Default)]
 struct SecurityFiles {
     certificate: Vec<u8>,
@@ -236,7 +236,7 @@ async fn read_file(field: &'static str, path: Option<&Path>) -> Result<Vec<u8>, 
         return Ok(Vec::new());
     };
     let read = async {
-        // Asked first: a device or an endless file in its place must not fill the memory.
+        // The size is checked first, so that a device or an endless file in its place does not fill the memory.
         let size = tokio::fs::metadata(path).await?.len();
         if size > MAX_FILE_BYTES {
             return Err(std::io::Error::other("is larger than 8 MiB"));

@@ -6,7 +6,7 @@ use prost::{Message as _, Name as _};
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-/// Makes the status for a fault: a code for clients that do not know the contract, the sentence, and the fault itself
+/// Returns the status for a fault: a code for clients that do not know the contract, the sentence, and the fault itself
 /// as a detail (`google.rpc.Status` with one `dray.v1.Fault`).
 pub fn status_of(fault: &Fault) -> Status {
     status_with_code(code_of(fault.code), fault)

@@ -22,7 +22,8 @@ struct OpenCall {
     _cancel: DropGuard,
 }
 
-/// Starts the handler and returns its replies. HTTP/2 stops reading them where the caller does, and with it the handler.
+/// Starts the handler and returns its replies. The flow control of HTTP/2 slows the handler down to the speed of its
+/// caller.
 pub(super) fn answer_stream(
     call: &Arc<BoundCall>,
     endpoint: &GrpcEndpoint,

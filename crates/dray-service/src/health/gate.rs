@@ -1,7 +1,7 @@
-//! Memory of one check: three failures in a row close it, one success opens it.
+//! The state of one check: three failures in a row close it, one success opens it.
 
 /// Consecutive failures that do not close an open gate.
-const FORGIVEN_FAILURES: u8 = 2;
+const MAX_TOLERATED_FAILURES: u8 = 2;
 
 /// State of one check. It starts closed until the first success.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl ReadinessGate {
                 self.failures = self.failures.saturating_add(1);
                 self.reason = reason;
                 // `&=` and not `=`: failures alone never open it.
-                self.open &= self.failures <= FORGIVEN_FAILURES;
+                self.open &= self.failures <= MAX_TOLERATED_FAILURES;
             }
         }
     }

@@ -50,7 +50,7 @@ struct HealthState {
 pub struct ReadinessReport {
     /// Whether the process accepts work now.
     pub ready: bool,
-    /// Whether the process is on its way out.
+    /// Whether the process is stopping.
     pub stopping: bool,
     /// Every check that does not pass, with the reason.
     pub failing: BTreeMap<String, String>,
@@ -103,7 +103,7 @@ impl ProcessHealth {
             .inner
             .ready
             .subscribe()
-            .wait_for(|now| *now == ready)
+            .wait_for(|current| *current == ready)
             .await;
     }
 
@@ -144,7 +144,7 @@ impl ProcessHealth {
         });
     }
 
-    /// Takes in the result of one run of a check.
+    /// Records the result of one run of a check.
     pub(crate) fn record(&self, check: &str, result: Result<(), String>) {
         self.change(|state| {
             state
@@ -159,11 +159,11 @@ impl ProcessHealth {
         let mut state = self.lock();
         change(&mut state);
         let ready = state.is_ready();
-        // Published under the lock: two changes at the same time are published in the order in which they were made.
+        // Published under the lock: concurrent changes are published in the order in which they were made.
         self.inner
             .ready
             // Waiters are woken by changes alone, not by each round of checks.
-            .send_if_modified(|now| std::mem::replace(now, ready) != ready);
+            .send_if_modified(|current| std::mem::replace(current, ready) != ready);
     }
 
     fn lock(&self) -> MutexGuard<'_, HealthState> {

@@ -12,13 +12,13 @@ use futures_util::future::join_all;
 
 use super::ProcessHealth;
 
-type Checking = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+type CheckFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// One check that is run in every round.
 #[derive(Clone)]
 pub(crate) struct ReadinessProbe {
     pub(crate) name: String,
-    run: Arc<dyn Fn() -> Checking + Send + Sync>,
+    run: Arc<dyn Fn() -> CheckFuture + Send + Sync>,
 }
 
 impl ReadinessProbe {
@@ -49,7 +49,7 @@ pub(crate) async fn run_probes(
     interval: Duration,
 ) {
     let mut rounds = tokio::time::interval(interval);
-    // Rounds that were missed, as after a suspended machine, are not made up for.
+    // Missed rounds, for example while the machine was suspended, are not repeated.
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut was_ready = health.is_ready();
     loop {

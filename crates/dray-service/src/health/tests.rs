@@ -1,4 +1,4 @@
-//! Health as the host and the probes of a cluster see it.
+//! Tests of health as the host and the probes of a cluster read it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn ready_means_started_not_stopping_and_every_check_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_that_hangs_counts_as_failed_and_holds_up_no_other() {
+async fn a_check_that_hangs_fails_and_does_not_delay_others() {
     let health = ProcessHealth::new();
     health.set_started();
     let probes = [
@@ -112,7 +112,7 @@ async fn rounds_repeat_and_waiters_get_changes() {
 }
 
 #[test]
-fn disk_headroom_is_judged_in_percent_of_the_volume_or_in_bytes() {
+fn disk_headroom_is_checked_in_percent_of_the_volume_or_in_bytes() {
     let here = tempfile::tempdir().unwrap();
     let never = ByteSize::bytes(u64::MAX);
     assert_eq!(free_disk(here.path(), 0, never), Ok(()));

@@ -39,9 +39,9 @@ use crate::{Service, ServiceContext, StartError};
 /// # Start
 /// [`LifecycleStage::Loaded`]: sources are read and checked. [`LifecycleStage::Telemetry`]: meters and exporters are
 /// open.
-/// [`LifecycleStage::Bound`]: listeners are bound, `/live` answers. [`LifecycleStage::Connected`]: bus and store are
-/// open and the store has passed its self-test. [`LifecycleStage::Verified`]: streams and consumers are as they must
-/// be.
+/// [`LifecycleStage::Bound`]: listeners are bound, `/live` responds. [`LifecycleStage::Connected`]: bus and store are
+/// open and the store has passed its self-test. [`LifecycleStage::Verified`]: streams and consumers match the
+/// required topology.
 /// [`LifecycleStage::Started`]: every service's [`Service::start`] has returned. [`LifecycleStage::Subscribed`]: calls
 /// are answered, work is pulled once the process is ready. [`LifecycleStage::Serving`]: `/started` answers, and
 /// readiness is up to the checks.
@@ -54,8 +54,8 @@ use crate::{Service, ServiceContext, StartError};
 /// [`LifecycleStage::Finished`]: the last handler has returned, or was cancelled when the grace ran out.
 /// [`LifecycleStage::Stopped`]: every [`Service::stop`] has returned and background tasks have ended.
 /// [`LifecycleStage::BusClosed`]: the bus is flushed and closed.
-/// [`LifecycleStage::TelemetryFlushed`]: the last spans and metrics have left. [`LifecycleStage::Closed`]: `/live` and
-/// `/metrics` are gone.
+/// [`LifecycleStage::TelemetryFlushed`]: the last spans and metrics were exported. [`LifecycleStage::Closed`]: `/live`
+/// and `/metrics` are no longer served.
 #[derive(Debug)]
 pub struct Host {
     settings: Settings,
@@ -197,7 +197,7 @@ impl Host {
     }
 
     /// The services to start. An unknown or repeated name is an error.
-    fn chosen(&mut self) -> Result<Vec<Box<dyn PlannedStart>>, HostError> {
+    fn select_plans(&mut self) -> Result<Vec<Box<dyn PlannedStart>>, HostError> {
         let names = self.names();
         for (index, name) in names.iter().enumerate() {
             if names.iter().take(index).any(|other| other == name) {
@@ -274,7 +274,7 @@ pub enum HostError {
     /// The store could not be opened or failed its self-test.
     #[error("the store could not be opened")]
     Store(#[from] dray_store::OpenError),
-    /// The topology is not as it must be.
+    /// The topology differs from the required one.
     #[error(transparent)]
     Topology(#[from] ProvisionError),
     /// A service could not start.
@@ -289,8 +289,8 @@ pub enum HostError {
     /// A call could not be subscribed to.
     #[error("calls could not be subscribed to")]
     Subscribe(#[from] dray_bus::SubscribeError),
-    /// The gRPC endpoint could not be put together.
-    #[error("the gRPC endpoint could not be put together")]
+    /// The gRPC endpoint could not be built.
+    #[error("the gRPC endpoint could not be built")]
     Grpc(#[from] crate::grpc::ReflectionError),
     /// A certificate, a key or the identities of the gRPC endpoint cannot be used.
     #[error("the gRPC endpoint cannot be secured")]

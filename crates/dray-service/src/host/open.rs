@@ -237,7 +237,7 @@ impl OpenConnections {
             return Ok(provision::apply_topology(&self.bus, &Topology::default()).await?);
         }
         let timeout = sections.bus.wait_for_topology.as_duration();
-        Ok(provision::wait_until_right(&self.bus, topology, timeout).await?)
+        Ok(provision::wait_until_verified(&self.bus, topology, timeout).await?)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::health::ProcessHealth;
 use crate::settings::ShutdownSection;
 use crate::telemetry::Telemetry;
 
-/// A milestone in the life of a host, documented at [`Host`](super::Host).
+/// A stage of the start or stop of a host, documented at [`Host`](super::Host).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "documented at Host, in their order")]
 pub enum LifecycleStage {
@@ -136,7 +136,7 @@ impl Drop for HealthServer {
 /// Result of an orderly stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopReport {
-    /// Every stage of the host's life, in the order it was reached.
+    /// Every stage that the host reached, in order.
     pub stages: Vec<LifecycleStage>,
     /// Whether handlers were still running when the grace ran out, and were cancelled.
     pub cut_short: bool,

@@ -20,18 +20,18 @@ use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
 use crate::{ListenAddresses, ServiceContext};
 
-/// Time between two signs of life of the watchdog.
+/// Time between two ticks of the watchdog.
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn start_host(mut host: Host) -> Result<RunningHost, HostError> {
     let loaded = Arc::new(host.load()?);
-    let plans = host.chosen()?;
+    let plans = host.select_plans()?;
     let names: Vec<&str> = plans.iter().map(|plan| plan.name()).collect();
-    let mut ground = Bootstrap::prepare(loaded, names, host.install).await?;
-    match ground.raise(host.settings, plans).await {
-        Ok(house) => ground.finish(house).await,
+    let mut bootstrap = Bootstrap::prepare(loaded, names, host.install).await?;
+    match bootstrap.connect_and_start(host.settings, plans).await {
+        Ok(started) => bootstrap.finish(started).await,
         Err(error) => {
-            ground.close().await;
+            bootstrap.close().await;
             Err(error)
         }
     }
@@ -90,9 +90,8 @@ impl Bootstrap {
         })
     }
 
-    /// Takes the host through Connected, Verified and Started. What was connected is closed again when a later step
-    /// fails.
-    async fn raise(
+    /// Takes the host through Connected, Verified and Started. If a later step fails, the connections are closed again.
+    async fn connect_and_start(
         &mut self,
         settings: Settings,
         plans: Vec<Box<dyn PlannedStart>>,
@@ -123,10 +122,10 @@ impl Bootstrap {
             .verify_topology(&topology_of(&plans), &self.sections)
             .await?;
         self.stages.push(LifecycleStage::Verified);
-        let common = self.common(connections);
+        let common = self.shared_resources(connections);
         let services = start_services(plans, common.clone()).await?;
         // Before anything is accepted: each consumer and each call has exactly one handler.
-        if let Err(error) = self.judge(&services) {
+        if let Err(error) = self.check_services(&services) {
             stop_all(services).await;
             return Err(error);
         }
@@ -135,7 +134,7 @@ impl Bootstrap {
     }
 
     /// Checks whether the started services can be served together.
-    fn judge(&self, services: &[HostedService]) -> Result<(), HostError> {
+    fn check_services(&self, services: &[HostedService]) -> Result<(), HostError> {
         let mut subjects = BTreeSet::new();
         let mut durables = BTreeSet::new();
         for service in services {
@@ -165,7 +164,7 @@ impl Bootstrap {
     }
 
     /// Takes the host through Subscribed and Serving.
-    async fn finish(self, house: StartedServices) -> Result<RunningHost, HostError> {
+    async fn finish(self, started: StartedServices) -> Result<RunningHost, HostError> {
         let Self {
             sections,
             mut listeners,
@@ -173,16 +172,16 @@ impl Bootstrap {
         } = self;
         let mut running = RunningHost {
             addresses: listeners.addresses,
-            tasks: HostTasks::new(&house.common.cx, self.checks, self.http),
-            context: house.common.cx,
+            tasks: HostTasks::new(&started.common.cx, self.checks, self.http),
+            context: started.common.cx,
             loaded: self.loaded,
             health: self.health,
             stages: self.stages,
-            services: house.services,
+            services: started.services,
             telemetry: self.telemetry,
             shutdown: sections.shutdown.clone(),
-            owns_bus: house.connections.owns_bus,
-            store: house.connections.embedded,
+            owns_bus: started.connections.owns_bus,
+            store: started.connections.embedded,
             grpc: None,
         };
         match running.open(&mut listeners, &sections).await {
@@ -199,11 +198,11 @@ impl Bootstrap {
     async fn close(mut self) {
         self.checks.shutdown().await;
         self.telemetry.shutdown().await;
-        // The pages go last, as in every stop (section 15).
+        // The health pages are closed last, as in every stop (section 15).
         self.http.close().await;
     }
 
-    fn common(&self, connections: &OpenConnections) -> SharedResources {
+    fn shared_resources(&self, connections: &OpenConnections) -> SharedResources {
         let meter = self.telemetry.meter();
         SharedResources {
             metrics: CallMetrics::new(&meter),

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retries_until_the_server_is_there() {
+    async fn retries_until_the_server_is_available() {
         let mut attempts = 0;
         let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             attempts += 1;
@@ -69,21 +69,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fails_when_the_limit_has_passed() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::ConnectionRefused)))
         });
         assert!(opened.await.is_err());
-        assert_eq!(begun.elapsed(), Duration::from_mins(2));
+        assert_eq!(started.elapsed(), Duration::from_mins(2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn does_not_retry_permanent_errors() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))
         });
         assert!(opened.await.is_err());
-        assert!(begun.elapsed().is_zero());
+        assert!(started.elapsed().is_zero());
     }
 }

@@ -40,7 +40,7 @@ struct QueuedCall {
     grant: oneshot::Sender<CallSlot>,
 }
 
-/// Result of asking for admission.
+/// Result of a request for admission.
 #[derive(Debug)]
 pub(crate) enum AdmissionTicket {
     /// A permit is free; the call starts now.
@@ -75,11 +75,11 @@ impl Admission {
         })
     }
 
-    /// Asks for a permit. Never waits.
+    /// Requests a permit. Never waits.
     pub(crate) fn admit(self: &Arc<Self>, tenant: &TenantId) -> AdmissionTicket {
         let mut state = self.lock();
         // Before the queue is measured: callers that gave up must not make it look full.
-        state.forget_gone();
+        state.remove_closed_waiters();
         let (running, queued) = (state.running, state.queue.len());
         let share = state.shares.entry(tenant.clone()).or_default();
         if running < self.permits && share.running < self.per_tenant {
@@ -88,8 +88,8 @@ impl Admission {
             return AdmissionTicket::Now(self.permit(tenant));
         }
         if share.waiting >= self.per_tenant || queued >= self.permits {
-            // The entry above may just have been made.
-            state.forget_idle(tenant);
+            // The entry above may be new.
+            state.remove_idle_share(tenant);
             return AdmissionTicket::Full;
         }
         let (waiter, granted) = QueuedCall::new(tenant);
@@ -159,8 +159,8 @@ impl Admission {
         if let Some(share) = state.shares.get_mut(tenant) {
             share.running = share.running.saturating_sub(1);
         }
-        state.forget_idle(tenant);
-        state.forget_gone();
+        state.remove_idle_share(tenant);
+        state.remove_closed_waiters();
         // The oldest waiter whose tenant is below its limit: one tenant at its limit does not block the others.
         let next = state.queue.iter().position(|waiter| {
             let share = state.shares.get(&waiter.tenant);
@@ -171,7 +171,7 @@ impl Admission {
         share.waiting = share.waiting.saturating_sub(1);
         share.running += 1;
         state.running += 1;
-        // Handed out after the lock: sending may drop it, which locks again.
+        // Handed out after the lock is released: a failed send drops the permit, which takes the lock.
         let permit = self.permit(&waiter.tenant);
         Some((waiter, permit))
     }
@@ -184,25 +184,25 @@ impl Admission {
 
 impl AdmissionState {
     /// Removes waiters that gave up, so that they take no room in the queue.
-    fn forget_gone(&mut self) {
-        let mut gone = Vec::new();
+    fn remove_closed_waiters(&mut self) {
+        let mut closed = Vec::new();
         self.queue.retain(|waiter| {
-            let stays = !waiter.grant.is_closed();
-            if !stays {
-                gone.push(waiter.tenant.clone());
+            let is_waiting = !waiter.grant.is_closed();
+            if !is_waiting {
+                closed.push(waiter.tenant.clone());
             }
-            stays
+            is_waiting
         });
-        for tenant in gone {
+        for tenant in closed {
             if let Some(share) = self.shares.get_mut(&tenant) {
                 share.waiting = share.waiting.saturating_sub(1);
             }
-            self.forget_idle(&tenant);
+            self.remove_idle_share(&tenant);
         }
     }
 
     /// Removes the counts of a tenant without calls, so the map does not grow with tenants.
-    fn forget_idle(&mut self, tenant: &TenantId) {
+    fn remove_idle_share(&mut self, tenant: &TenantId) {
         if self
             .shares
             .get(tenant)
@@ -235,7 +235,7 @@ impl Drop for SuspendedCall {
         if let Some(share) = state.shares.get_mut(&self.tenant) {
             share.suspended = share.suspended.saturating_sub(1);
         }
-        state.forget_idle(&self.tenant);
+        state.remove_idle_share(&self.tenant);
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_then_the_queue_then_refusal() {
+    fn calls_get_permits_then_places_in_the_queue_then_refusals() {
         let admission = Admission::new(2, 2);
         let (a, b) = (tenant("a"), tenant("b"));
         let first = now(admission.admit(&a));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_gave_up_takes_no_room_and_no_permit() {
+    fn a_waiter_that_gave_up_uses_no_place_and_no_permit() {
         let admission = Admission::new(1, 1);
         let (a, b) = (tenant("a"), tenant("b"));
         let held = now(admission.admit(&a));
@@ -360,10 +360,10 @@ mod tests {
         );
     }
 
-    /// What a crowd of requests does, one step after the other.
+    /// One step of a random sequence of requests.
     #[derive(Clone, Debug)]
     enum LoadStep {
-        Ask(u8),
+        Arrive(u8),
         /// A holder of a permit, by index modulo their number, returns it.
         Finish(usize),
         /// A waiter stops waiting; its index is taken modulo their number.
@@ -372,15 +372,15 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<LoadStep>> {
         let step = prop_oneof![
-            3 => (0..4_u8).prop_map(LoadStep::Ask),
+            3 => (0..4_u8).prop_map(LoadStep::Arrive),
             2 => any::<usize>().prop_map(LoadStep::Finish),
             1 => any::<usize>().prop_map(LoadStep::GiveUp),
         ];
         prop::collection::vec(step, 0..80)
     }
 
-    fn take<T>(from: &mut Vec<T>, at: usize) -> Option<T> {
-        (!from.is_empty()).then(|| from.swap_remove(at % from.len()))
+    fn take<T>(from: &mut Vec<T>, index: usize) -> Option<T> {
+        (!from.is_empty()).then(|| from.swap_remove(index % from.len()))
     }
 
     proptest! {
@@ -391,22 +391,22 @@ mod tests {
             let mut waiting = Vec::new();
             for step in steps {
                 match step {
-                    LoadStep::Ask(name) => match admission.admit(&tenant(&name.to_string())) {
+                    LoadStep::Arrive(name) => match admission.admit(&tenant(&name.to_string())) {
                         AdmissionTicket::Now(permit) => held.push(permit),
                         AdmissionTicket::Wait(granted) => waiting.push((name, granted)),
                         AdmissionTicket::Full => {}
                     },
-                    LoadStep::Finish(at) => drop(take(&mut held, at)),
-                    LoadStep::GiveUp(at) => drop(take(&mut waiting, at)),
+                    LoadStep::Finish(index) => drop(take(&mut held, index)),
+                    LoadStep::GiveUp(index) => drop(take(&mut waiting, index)),
                 }
-                let mut still = Vec::new();
+                let mut still_waiting = Vec::new();
                 for (name, mut granted) in waiting {
                     match granted.try_recv() {
                         Ok(permit) => held.push(permit),
-                        Err(_) => still.push((name, granted)),
+                        Err(_) => still_waiting.push((name, granted)),
                     }
                 }
-                waiting = still;
+                waiting = still_waiting;
                 let of = |name: u8| held.iter().filter(|permit| permit.tenant.as_str() == name.to_string()).count();
                 prop_assert!(held.len() <= permits as usize);
                 prop_assert!(waiting.len() <= permits as usize);

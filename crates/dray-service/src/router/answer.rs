@@ -1,4 +1,4 @@
-//! The life of one call between its arrival and its reply. The same for the bus and gRPC.
+//! Handles one call from its arrival to its reply, in the same way for the bus and for gRPC.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -29,7 +29,7 @@ pub(crate) const REPLY_LIMIT: usize = dray_proto::MESSAGE_LIMIT - 4 * 1024;
 pub(crate) struct CallHandling {
     service: &'static str,
     clock: Clock,
-    longest: Period,
+    max_call_time: Period,
     admission: Arc<Admission>,
     flights: Arc<FlightTable>,
     metrics: CallMetrics,
@@ -59,7 +59,7 @@ impl CallHandling {
         Arc::new(Self {
             service,
             clock,
-            longest: limits.longest_call,
+            max_call_time: limits.longest_call,
             admission: Admission::new(limits.calls, limits.calls_per_tenant),
             flights: Arc::default(),
             metrics,
@@ -112,7 +112,7 @@ impl BoundCall {
     /// Time until the caller's deadline, at most the longest call.
     pub(crate) fn time_left(&self, meta: &Meta) -> Duration {
         let left = meta.deadline.remaining(self.shared.clock.now_ms());
-        left.min(self.shared.longest.as_duration())
+        left.min(self.shared.max_call_time.as_duration())
     }
 
     /// Counts a request that was refused before it became a call: `envelope`, `unauthenticated` or `forbidden`.
@@ -121,8 +121,8 @@ impl BoundCall {
     }
 
     /// Decides immediately whether a request is admitted. Returns the future of the reply for an admitted request,
-    /// otherwise a fault to return now. `cancel` fires when the caller no longer wants the reply (C-9). `chunks` takes
-    /// the replies before the last one, of a call that has a stream of them.
+    /// otherwise a fault to return now. `cancel` fires when the caller no longer wants the reply (C-9). `chunks`
+    /// receives the replies of a streaming call before the last one.
     pub(crate) fn admit(
         self: &Arc<Self>,
         transport: CallTransport,
@@ -133,9 +133,9 @@ impl BoundCall {
     ) -> Result<impl Future<Output = CallOutcome> + Send + use<>, Fault> {
         let shared = &self.shared;
         let now = shared.clock.now_ms();
-        let longest = Deadline::after(now, shared.longest.as_duration());
+        let latest_deadline = Deadline::after(now, shared.max_call_time.as_duration());
         // A caller cannot keep a permit for longer than the operator allows.
-        meta.deadline = meta.deadline.min(longest);
+        meta.deadline = meta.deadline.min(latest_deadline);
         if shared.stopping.load(Ordering::Acquire) {
             return Err(shared.refuse("stopping", stopping_fault(), &meta));
         }
@@ -143,17 +143,17 @@ impl BoundCall {
         if work_until(meta.deadline).has_passed(now) {
             return Err(shared.refuse("expired", timed_out(), &meta));
         }
-        // Here and not in the future: the place in the queue is the order of arrival.
-        let start = self.begin(&meta, &payload)?;
+        // Called here and not in the future, so that calls queue in the order of their arrival.
+        let start = self.start_call(&meta, &payload)?;
         let this = Arc::clone(self);
         let span = span::for_call(shared.service, &self.subject, &meta);
         // The handler's own calls become children of this span.
-        span::pass_on(&span, &mut meta);
+        span::propagate_context(&span, &mut meta);
         let running = shared.metrics.running(shared.service);
         Ok(async move {
             let started = Instant::now();
             let outcome = tokio::select! {
-                outcome = this.conclude(start, meta.clone(), payload, chunks) => outcome,
+                outcome = this.await_outcome(start, meta.clone(), payload, chunks) => outcome,
                 // Dropping the handler returns its permit.
                 () = cancel.cancelled() => Err(cancelled_fault()),
             };
@@ -167,7 +167,7 @@ impl BoundCall {
     }
 
     /// Joins equal requests, and queues the one that runs.
-    fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
+    fn start_call(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
         let shared = &self.shared;
         if self.streams {
             // Replies before the last one reach one caller only, so none follows another.
@@ -204,7 +204,7 @@ impl BoundCall {
         }
     }
 
-    async fn conclude(
+    async fn await_outcome(
         &self,
         mut start: CallStart,
         meta: Meta,
@@ -213,24 +213,24 @@ impl BoundCall {
     ) -> CallOutcome {
         // Shortly before the caller's deadline, so that the fault still arrives (C-3).
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
-        let concluded = tokio::time::timeout(left, async {
+        let outcome_in_time = tokio::time::timeout(left, async {
             loop {
                 match start {
                     CallStart::Run(lead, admitted) => {
-                        return self.lead(lead, admitted, (meta, payload, chunks)).await;
+                        return self.run_call(lead, admitted, (meta, payload, chunks)).await;
                     }
                     CallStart::Follow(outcome) => match follow_leader(outcome).await {
                         Some(outcome) => return outcome,
-                        // The one that ran was cancelled or had less time: this one has to do it after all.
-                        None => start = self.begin(&meta, &payload)?,
+                        // The request that ran was cancelled or had less time, so this one has to run.
+                        None => start = self.start_call(&meta, &payload)?,
                     },
                 }
             }
         });
-        concluded.await.unwrap_or_else(|_| Err(timed_out()))
+        outcome_in_time.await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    async fn lead(
+    async fn run_call(
         &self,
         lead: Option<FlightLeader>,
         admitted: CallAdmission,
@@ -243,12 +243,12 @@ impl BoundCall {
             CallAdmission::ByHandler => None,
         };
         // Created after the call got its permit: a waiting handler uses no resources.
-        let handler = self.guarded(request);
+        let handler = self.run_handler(request);
         let outcome = match permit {
             Some(permit) => hold_permit_while(permit, handler).await,
             None => handler.await,
         };
-        // After the permit is back. Followers get the same outcome.
+        // After the permit was returned. Followers get the same outcome.
         if let Some(lead) = lead {
             lead.finish(&outcome);
         }
@@ -256,7 +256,7 @@ impl BoundCall {
     }
 
     /// Runs the handler. A panic, and a reply that cannot be sent, become faults (C-4, C-7).
-    async fn guarded(&self, (meta, payload, chunks): EncodedRequest) -> CallOutcome {
+    async fn run_handler(&self, (meta, payload, chunks): EncodedRequest) -> CallOutcome {
         // Inside an async block, since the closure may panic before its future exists.
         let handler = AssertUnwindSafe(async { (self.run)(meta, payload, chunks).await });
         match handler.catch_unwind().await {
@@ -311,7 +311,7 @@ impl std::fmt::Debug for BoundCall {
 /// A request with the sender for its chunks.
 type EncodedRequest = (Meta, Bytes, Option<ChunkSender>);
 
-/// The part of a request among those that are the same.
+/// The role of a request among equal requests.
 enum CallStart {
     /// Without a leader where equal requests are not joined.
     Run(Option<FlightLeader>, CallAdmission),

@@ -1,4 +1,4 @@
-//! Work on its way to a handler. The bus runs the ledger, attempts and acknowledgements (messaging-reliability 6);
+//! Passes work to handlers. The bus runs the ledger, attempts and acknowledgements (messaging-reliability 6);
 //! this module adds the typed handler, its span, and pulling only while the process is ready.
 
 use std::future::Future;
@@ -131,15 +131,14 @@ where
     F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
 {
     async fn handle(&self, mut delivery: WorkDelivery<W>) -> Result<WorkCompleted, WorkFailure> {
-        // Without the tenant, which would make a span name per tenant.
-        // The template of section 17.
+        // The template of section 17, without the tenant: span names must come from a small set.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
         // Either one starts a new trace that is linked to the first one (section 17). The number of deliveries is not
         // used: a message that was returned before it started has several, but its first attempt belongs to the
         // publisher's trace.
-        let again = delivery.epoch > 1 || delivery.redrives > 0;
-        let span = span::for_work(&self.durable, &subject, &delivery, again);
-        span::pass_on(&span, &mut delivery.meta);
+        let is_repeated = delivery.epoch > 1 || delivery.redrives > 0;
+        let span = span::for_work(&self.durable, &subject, &delivery, is_repeated);
+        span::propagate_context(&span, &mut delivery.meta);
         (self.handler)(Arc::clone(&self.service), delivery)
             .instrument(span)
             .await

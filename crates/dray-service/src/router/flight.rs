@@ -65,7 +65,7 @@ struct Flight {
     followers: usize,
 }
 
-/// The part of a request among those that are the same.
+/// The role of a request among equal requests.
 #[derive(Debug)]
 pub(crate) enum FlightRole {
     /// The request runs, and its outcome is for all.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn followers_get_the_answer_of_the_one_that_runs() {
+    async fn followers_get_the_outcome_of_the_leader() {
         let flights = Arc::new(FlightTable::default());
         let first = lead(&flights, key("o", "t", b"x"));
         let FlightRole::Follow(second) = flights.join(key("o", "t", b"x")) else {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lead_that_vanishes_leaves_no_answer_and_no_trace() {
+    async fn a_dropped_leader_gives_no_outcome_and_is_removed() {
         let flights = Arc::new(FlightTable::default());
         let first = lead(&flights, key("o", "t", b"x"));
         let FlightRole::Follow(second) = flights.join(key("o", "t", b"x")) else {

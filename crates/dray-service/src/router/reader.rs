@@ -36,7 +36,7 @@ pub(crate) async fn read_requests(
             () = drain.cancelled() => break,
         };
         match incoming {
-            Some(incoming) => take_request(incoming, &call, &handlers, &kill),
+            Some(incoming) => spawn_handler(incoming, &call, &handlers, &kill),
             // The connection is closed and will not be opened again.
             None => return,
         }
@@ -44,14 +44,14 @@ pub(crate) async fn read_requests(
     // The server stops sending, but requests that it had already sent still arrive.
     responder.drain().await;
     while let Some(incoming) = responder.next().await {
-        take_request(incoming, &call, &handlers, &kill);
+        spawn_handler(incoming, &call, &handlers, &kill);
     }
-    // Tracked with the handlers and not awaited: the drain ends here, and cancellations are heard until the last handler
+    // Tracked with the handlers and not awaited: the drain ends here, and cancellations are read until the last handler
     // has ended. Each ends at the latest when `kill` is cancelled, and with it this task.
     handlers.spawn(responder.finish());
 }
 
-fn take_request(
+fn spawn_handler(
     incoming: IncomingRequest,
     call: &Arc<BoundCall>,
     handlers: &TaskTracker,
@@ -77,19 +77,19 @@ fn take_request(
         }
     };
     let kill = kill.clone();
-    let time = incoming
+    let remaining = incoming
         .meta()
         .map_or(Duration::ZERO, |meta| call.time_left(&meta));
     // Refusals are sent from a task too: sending may wait for the connection, and the reader must not wait.
     handlers.spawn(async move {
         if let Some(chunks) = chunks {
-            return answer_stream(incoming, admitted, chunks, time, kill).await;
+            return answer_stream(incoming, admitted, chunks, remaining, kill).await;
         }
         let outcome = match admitted {
             Ok(admitted) => tokio::select! {
                 outcome = admitted => outcome,
                 () = kill.cancelled() => Err(stopping_fault()),
-                never = signs_of_life(&incoming) => match never {},
+                never = send_heartbeats(&incoming) => match never {},
             },
             Err(fault) => Err(fault),
         };
@@ -98,7 +98,7 @@ fn take_request(
 }
 
 /// Sends heartbeats to a caller that requested them, while its request is queued or handled. Never returns.
-async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
+async fn send_heartbeats(incoming: &IncomingRequest) -> Infallible {
     if !incoming.is_watched() {
         // A caller that did not request heartbeats would take one for the reply.
         return std::future::pending().await;
@@ -159,7 +159,7 @@ mod tests {
         let serving = async {
             let incoming = responder.next().await.unwrap();
             tokio::select! {
-                never = signs_of_life(&incoming) => match never {},
+                never = send_heartbeats(&incoming) => match never {},
                 // paused clock
                 () = tokio::time::sleep(Duration::from_mins(5)) => {}
             }

@@ -32,7 +32,7 @@ pub(crate) fn for_work<W>(
     service: &str,
     subject: &str,
     delivery: &WorkDelivery<W>,
-    again: bool,
+    is_repeated: bool,
 ) -> Span {
     let span = tracing::info_span!(
         // The surrounding span is the bus's work loop, which is not recorded.
@@ -53,7 +53,7 @@ pub(crate) fn for_work<W>(
         trace_id = tracing::field::Empty,
     );
     match trace::span_context(&delivery.meta.trace) {
-        Some(origin) if again => span.add_link(origin),
+        Some(origin) if is_repeated => span.add_link(origin),
         Some(_) => trace::set_parent(&span, &delivery.meta.trace),
         None => {}
     }
@@ -62,7 +62,7 @@ pub(crate) fn for_work<W>(
 
 /// Puts the context of a handler's span into the envelope that the handler passes on, and the trace id into the lines
 /// that are logged in that span.
-pub(crate) fn pass_on(span: &Span, meta: &mut Meta) {
+pub(crate) fn propagate_context(span: &Span, meta: &mut Meta) {
     meta.trace = context_of(span, &meta.trace);
     if let Some(trace_id) = meta.trace.trace_id() {
         span.record("trace_id", trace_id);
@@ -71,11 +71,11 @@ pub(crate) fn pass_on(span: &Span, meta: &mut Meta) {
 
 /// The context that a handler passes on: the context of its own span; without a recorded span, the received context;
 /// without either, a new trace id, so that the log lines of one operation can still be correlated.
-fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
+fn context_of(span: &Span, received: &TraceContext) -> TraceContext {
     if let Some(own) = trace::context_of(span) {
         return own;
     }
-    if came_in.is_empty() {
+    if received.is_empty() {
         let trace = uuid::Uuid::new_v4().simple().to_string();
         let parent = uuid::Uuid::new_v4().simple().to_string();
         // A span id has 16 hexadecimal digits, half of a trace id (W3C Trace Context, section 3.2.2).
@@ -83,7 +83,7 @@ fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
         // Flags 00: not sampled, because no span is recorded.
         return TraceContext::new(&format!("00-{trace}-{parent}-00"), "");
     }
-    came_in.clone()
+    received.clone()
 }
 
 #[cfg(test)]
@@ -96,15 +96,15 @@ mod tests {
 
     #[test]
     fn without_a_recorder_the_trace_passes_through() {
-        let came_in = TraceContext::new(PARENT_TRACE, "a=b");
-        assert_eq!(context_of(&Span::none(), &came_in), came_in);
+        let received = TraceContext::new(PARENT_TRACE, "a=b");
+        assert_eq!(context_of(&Span::none(), &received), received);
     }
 
     #[test]
     fn without_a_trace_a_new_id_is_made() {
-        let made = context_of(&Span::none(), &TraceContext::default());
-        assert_eq!(made.trace_id().map(str::len), Some(32));
-        assert_ne!(made, context_of(&Span::none(), &TraceContext::default()));
+        let created = context_of(&Span::none(), &TraceContext::default());
+        assert_eq!(created.trace_id().map(str::len), Some(32));
+        assert_ne!(created, context_of(&Span::none(), &TraceContext::default()));
     }
 
     /// Runs `work` under a subscriber that records spans, and returns those.
@@ -181,14 +181,17 @@ mod tests {
                 true,
             ));
         });
-        let [first, again] = spans.as_slice() else {
+        let [first, second] = spans.as_slice() else {
             panic!("expected two spans, got {spans:?}");
         };
         assert_eq!(first.parent_span_id.to_string(), "00f067aa0ba902b7");
         assert!(first.links.is_empty());
-        assert_eq!(again.parent_span_id, SpanId::INVALID);
-        assert_ne!(again.span_context.trace_id(), first.span_context.trace_id());
-        let linked = again
+        assert_eq!(second.parent_span_id, SpanId::INVALID);
+        assert_ne!(
+            second.span_context.trace_id(),
+            first.span_context.trace_id()
+        );
+        let linked = second
             .links
             .iter()
             .map(|link| link.span_context.trace_id().to_string());

@@ -1,4 +1,4 @@
-//! The replies of a streaming call before its last one, on their way from the handler to the caller.
+//! Passes the replies of a streaming call, except the last one, from the handler to the caller.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -23,10 +23,11 @@ use super::{ErasedHandler, Request, undecodable_fault};
 /// Replies that wait for the transport. More only delay the moment at which a slow caller is noticed.
 const MAX_WAITING_CHUNKS: usize = 4;
 
-/// Longest delay of a fault for replies that were sent before it. Shorter than what is kept of the deadline for replies.
+/// Longest delay of a fault for replies that were sent before it. Shorter than the time that the
+/// deadline reserves for replies.
 const FAULT_DELAY: Duration = Duration::from_millis(150);
 
-/// Encoded replies on their way to the transport.
+/// Sender of encoded replies to the transport.
 pub(crate) type ChunkSender = mpsc::Sender<Bytes>;
 
 /// A channel from a handler to its transport.
@@ -91,31 +92,31 @@ where
     })
 }
 
-/// Handles a call over the bus with a stream of replies. The handler is dropped when its caller is gone. `time` is what is
-/// left until the deadline of the call.
+/// Handles a call over the bus with a stream of replies. The handler is dropped when its caller is gone. `remaining`
+/// is the time until the deadline of the call.
 pub(super) async fn answer_stream(
     incoming: IncomingRequest,
     admitted: Result<impl Future<Output = CallOutcome>, Fault>,
     mut chunks: mpsc::Receiver<Bytes>,
-    time: Duration,
+    remaining: Duration,
     kill: CancellationToken,
 ) {
-    let until = Instant::now() + time;
+    let until = Instant::now() + remaining;
     let cancelled = incoming.cancelled();
     let mut replies = incoming.into_stream();
     let outcome = match admitted {
         Ok(admitted) => {
             let ended = CancellationToken::new();
-            // One future from the first chunk to the last: dropped between, it would lose the chunk that it holds.
+            // One future for all chunks: if it were dropped between two chunks, it would lose the chunk that it holds.
             let mut forwarding = pin!(forward_chunks(&mut replies, &mut chunks, &ended));
             let outcome = tokio::select! {
                 outcome = admitted => outcome,
                 () = kill.cancelled() => Err(stopping_fault()),
-                // Nothing reaches the caller any more. Dropping the handler cancels its work.
+                // No reply can reach the caller any more. Dropping the handler cancels its work.
                 _gone = &mut forwarding => return,
             };
             ended.cancel();
-            // Before a fault, what the handler has sent, as far as a caller that reads takes it immediately.
+            // Replies that the handler sent before a fault are still delivered, if the caller reads them immediately.
             let until = match outcome {
                 Ok(_) => until,
                 Err(_) => until.min(Instant::now() + FAULT_DELAY),

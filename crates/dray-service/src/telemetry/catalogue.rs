@@ -53,7 +53,7 @@ impl InstrumentCatalogue {
         instruments
     }
 
-    fn note(&self, kind: &'static str, name: &str, description: Option<&Cow<'static, str>>) {
+    fn record(&self, kind: &'static str, name: &str, description: Option<&Cow<'static, str>>) {
         let description = description.map(Cow::to_string).unwrap_or_default();
         self.instruments
             .lock()
@@ -66,18 +66,18 @@ impl InstrumentCatalogue {
     }
 }
 
-macro_rules! noted {
+macro_rules! record_instruments {
     ($($method:ident: $builder:ty => $instrument:ty, $kind:literal;)+) => {
         impl InstrumentProvider for InstrumentCatalogue {
             $(fn $method(&self, builder: $builder) -> $instrument {
-                self.note($kind, &builder.name, builder.description.as_ref());
+                self.record($kind, &builder.name, builder.description.as_ref());
                 NoopInstruments.$method(builder)
             })+
         }
     };
 }
 
-noted! {
+record_instruments! {
     u64_counter: InstrumentBuilder<'_, Counter<u64>> => Counter<u64>, "counter";
     f64_counter: InstrumentBuilder<'_, Counter<f64>> => Counter<f64>, "counter";
     i64_up_down_counter: InstrumentBuilder<'_, UpDownCounter<i64>> => UpDownCounter<i64>, "up/down counter";
@@ -98,7 +98,7 @@ noted! {
         AsyncInstrumentBuilder<'_, ObservableUpDownCounter<f64>, f64> => ObservableUpDownCounter<f64>, "up/down counter";
 }
 
-/// Makes instruments that measure nothing: every method of the trait has a default that does nothing.
+/// Creates instruments that measure nothing: every method of the trait has a default that does nothing.
 struct NoopInstruments;
 
 impl InstrumentProvider for NoopInstruments {}

@@ -34,7 +34,7 @@ const INSTRUMENTATION_SCOPE: &str = "dray";
 /// Levels that apply unless the configuration has the same target. `rmcp` logs session ids at level info, and logs as
 /// errors what the calling crate reports anyway.
 const LIBRARY_LEVELS: &str = "rmcp=error,rmcp::transport::worker=off";
-/// Longest time that the last spans and metrics may take to leave.
+/// Longest time for the export of the last spans and metrics.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The providers of meters and spans of one process.
@@ -86,7 +86,7 @@ impl Telemetry {
         let registry = prometheus::Registry::new();
         let exporter = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
-            // Our names end in their unit and in `_total` already; one scope needs no label.
+            // The names of metrics already end in their unit and in `_total`; one scope needs no label.
             .without_units()
             .without_counter_suffixes()
             .scope_info_enabled(false)
@@ -185,20 +185,20 @@ impl Telemetry {
     }
 }
 
-/// Records spans. Those of the bus's work loop give log lines their fields but are not recorded: the span of the
-/// handler (`router::span`) has the same content.
+/// Records spans. Spans of the bus's work loop give log lines their fields but are not recorded, because the span of
+/// the handler (`router::span`) has the same content.
 pub(crate) fn span_layer<S, T>(tracer: T) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     T: opentelemetry::trace::Tracer + Send + Sync + 'static,
     T::Span: Send + Sync,
 {
-    let told_by_handler = |metadata: &Metadata<'_>| {
+    let is_work_loop_span = |metadata: &Metadata<'_>| {
         metadata.is_span() && metadata.target().starts_with("dray_bus::work")
     };
     tracing_opentelemetry::layer()
         .with_tracer(tracer)
-        .with_filter(filter_fn(move |metadata| !told_by_handler(metadata)))
+        .with_filter(filter_fn(move |metadata| !is_work_loop_span(metadata)))
 }
 
 /// A meter that measures nothing.

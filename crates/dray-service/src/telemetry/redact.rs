@@ -36,11 +36,11 @@ pub fn redact_line(line: &str) -> String {
 fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
     loop {
         let rest = lower.get(from..)?;
-        let (at, name) = SECRET_NAMES
+        let (offset, name) = SECRET_NAMES
             .iter()
-            .filter_map(|name| rest.find(name).map(|at| (at, *name)))
+            .filter_map(|name| rest.find(name).map(|offset| (offset, *name)))
             .min()?;
-        let after = from + at + name.len();
+        let after = from + offset + name.len();
         let tail = lower.get(after..)?;
         let separator = separator_length(tail);
         let value = tail.get(separator..)?;
@@ -48,7 +48,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
         if separator > 0 && length > 0 {
             return Some((after + separator, after + separator + length));
         }
-        // The name alone, as in prose; search continues behind it.
+        // The name alone, as in prose; the search continues after it.
         from = after;
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn text_around_stays_as_it_is() {
+    fn the_text_around_a_secret_is_not_changed() {
         check("ä X-Amz-Signature=ü ö", "ä X-Amz-Signature=*** ö");
         check("İ X-Amz-Signature=s", "İ X-Amz-Signature=***");
     }

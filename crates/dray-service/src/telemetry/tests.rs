@@ -1,4 +1,4 @@
-//! Telemetry from the outside: the content of the log, the metrics page and the exports to an OTLP collector.
+//! Tests of the output of telemetry: the content of the log, the metrics page and the exports to an OTLP collector.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::*;
 use crate::grpc::RawCodec;
 use crate::settings::LogFormat;
 
-/// Collects what is written to it.
+/// Collects the bytes that are written to it.
 #[derive(Clone, Default)]
 struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -79,7 +79,7 @@ fn json_lines_are_json_with_fields() {
     );
 }
 
-/// Two spans as the bus and the router make them, and a line in the inner one.
+/// Two spans as the bus and the router create them, and a line in the inner one.
 fn log_in_two_spans() {
     let outer = tracing::info_span!(
         "process",
@@ -146,7 +146,7 @@ fn a_line_of_text_has_trace_and_tenant_and_names_each_field_of_its_spans_once() 
 }
 
 #[test]
-fn a_value_cannot_begin_a_line_of_its_own_or_pass_for_another_field() {
+fn a_value_cannot_begin_a_new_line_or_imitate_another_field() {
     let text = logged(&TelemetrySection::default(), || {
         tracing::info!(path = "a b=c", "first\nINFO forged");
     });

@@ -27,7 +27,7 @@ async fn counters_of_failures_start_at_zero() {
 }
 
 #[tokio::test]
-async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
+async fn a_fault_reaches_the_caller_unchanged_with_a_trace_id() {
     let fixture = TestHost::new(&[]).await;
     let fault = fixture.call("fault:").await.unwrap_err();
     assert_eq!(
@@ -80,7 +80,7 @@ async fn a_request_without_enough_time_is_answered_without_work() {
 }
 
 #[tokio::test]
-async fn a_deadline_beyond_the_longest_call_is_cut() {
+async fn a_deadline_beyond_the_longest_call_is_shortened() {
     let fixture = TestHost::new(&[("limits.longest_call", "1s")]).await;
     let fault = call(
         &fixture.bus(),
@@ -96,7 +96,7 @@ async fn a_deadline_beyond_the_longest_call_is_cut() {
 }
 
 #[tokio::test]
-async fn overload_is_answered_immediately_and_admitted_work_completes() {
+async fn calls_over_the_limit_are_refused_immediately_and_admitted_ones_complete() {
     let fixture = TestHost::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
     let bus = fixture.bus();
     let held = |count: usize| {
@@ -132,7 +132,7 @@ async fn overload_is_answered_immediately_and_admitted_work_completes() {
 }
 
 #[tokio::test]
-async fn one_tenant_leaves_room_for_another() {
+async fn one_tenant_cannot_use_all_permits() {
     let fixture = TestHost::new(&[("limits.calls", "3"), ("limits.calls_per_tenant", "1")]).await;
     let bus = fixture.bus();
     let mut handlers = tokio::task::JoinSet::new();
@@ -215,7 +215,7 @@ async fn the_same_operation_called_twice_concurrently_runs_once() {
 }
 
 #[tokio::test]
-async fn a_caller_that_gives_up_ends_its_handler() {
+async fn a_handler_ends_when_its_caller_gives_up() {
     let fixture = TestHost::new(&[]).await;
     let bus = fixture.bus();
     let mut callers = tokio::task::JoinSet::new();
@@ -236,7 +236,7 @@ async fn a_request_that_does_not_decode_is_refused_with_a_message() {
     );
 }
 
-/// Sends bytes as a fetch request and returns the fault that comes back.
+/// Sends bytes as a fetch request and returns the received fault.
 async fn raw(fixture: &TestHost, payload: &'static [u8]) -> dray_types::Fault {
     use prost::bytes::{Buf, BufMut};
     use prost::encoding::{DecodeContext, WireType};

@@ -1,4 +1,4 @@
-//! Signals, as a process gets them.
+//! Tests of the signals that stop a process.
 //!
 //! One test, because a signal reaches every waiter of the process.
 

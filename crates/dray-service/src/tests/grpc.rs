@@ -146,7 +146,7 @@ async fn one_operation_over_bus_and_grpc_runs_once() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_handler() {
+async fn a_handler_ends_when_its_client_disconnects() {
     let fixture = TestHost::new(&[]).await;
     let channel = channel(&fixture).await;
     let mut callers = tokio::task::JoinSet::new();
@@ -183,7 +183,7 @@ async fn a_waiting_duplicate_runs_when_the_first_call_is_gone() {
 }
 
 #[tokio::test]
-async fn a_client_that_only_watches_does_not_hold_up_the_stop() {
+async fn a_client_that_only_watches_does_not_delay_the_stop() {
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
     let fixture = TestHost::new(&[]).await;
@@ -299,7 +299,7 @@ async fn reflection_shows_the_contracts() {
     );
 }
 
-/// Waits until a condition comes true.
+/// Waits until a condition is true.
 async fn wait_until(condition: impl Fn() -> bool) {
     dray_testkit::eventually("the condition", async || condition().then_some(())).await;
 }

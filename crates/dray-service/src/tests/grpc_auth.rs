@@ -15,7 +15,7 @@ use tonic::{Code, Request, Status};
 use super::service::{HandlerProbe, TestHost, host, settings};
 use crate::{ExitStatus, HostError, fault_of};
 
-/// Certificates and identities of an endpoint, in a directory of their own.
+/// Certificates and identities of an endpoint, in a temporary directory.
 struct SecuredFiles {
     authority: Authority,
     folder: tempfile::TempDir,
@@ -274,7 +274,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
             "no request was read: {status}"
         );
     }
-    // Without a certificate not even a token helps where one is required.
+    // If a certificate is required, a token alone is not accepted.
     let authorization = bearer(ACME_TOKEN);
     let refused = match connect(&fixture, files.trust()).await {
         Ok(channel) => fetch(channel, "echo:x", &[("authorization", &authorization)])
@@ -330,7 +330,7 @@ async fn plaintext_on_the_tls_port_is_closed_without_a_response() {
 }
 
 #[tokio::test]
-async fn a_stalled_handshake_is_ended_and_holds_up_no_other_client() {
+async fn a_stalled_handshake_is_ended_and_delays_no_other_client() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[("grpc.handshake_timeout", "500ms")]).await;
     let mut stalled = Vec::new();
@@ -383,7 +383,7 @@ async fn huge_metadata_is_refused_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
-async fn changed_files_are_in_force_without_a_restart() {
+async fn changed_files_are_used_without_a_restart() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;

@@ -1,4 +1,4 @@
-//! Start and stop in order, health, and two systems side by side.
+//! Tests of the order of start and stop, of health, and of two systems in one process.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,7 +33,7 @@ const STOP_STAGES: [LifecycleStage; 7] = [
 ];
 
 #[tokio::test]
-async fn stages_come_in_the_documented_order() {
+async fn stages_are_reached_in_the_documented_order() {
     let fixture = TestHost::new(&[]).await;
     assert_eq!(fixture.running.stages(), START_STAGES);
     let probe = fixture.probe.clone();
@@ -97,7 +97,7 @@ async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
     let (bus, probe) = (fixture.bus(), fixture.probe.clone());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
-        // One try: a second one would find no server.
+        // One attempt, because a second one would find no server.
         let meta = super::service::meta_for("acme", Duration::from_secs(5));
         call(&bus, &meta, "forever:").await
     });
@@ -124,7 +124,7 @@ async fn a_caller_that_goes_away_during_a_stop_ends_the_wait_for_its_handler() {
     } = fixture;
     let mut stopping = tokio::task::JoinSet::new();
     stopping.spawn(running.stop());
-    // After the drain nobody receives requests any more, but the handler still runs.
+    // After the drain no requests are received, but the handler still runs.
     dray_testkit::eventually("the drain", async || {
         let meta = super::service::meta_for("acme", Duration::from_millis(300));
         let fault = call(&bus, &meta, "echo:x").await.err()?;
@@ -235,7 +235,7 @@ impl crate::Service for SecondService {
 }
 
 #[tokio::test]
-async fn two_systems_in_one_process_do_not_know_of_each_other() {
+async fn two_systems_in_one_process_are_independent() {
     let one = TestHost::new(&[("file-resolver.greeting", "one ")]).await;
     let two = TestHost::new(&[("file-resolver.greeting", "two ")]).await;
     assert_eq!(one.call("echo:x").await.unwrap(), "one x");

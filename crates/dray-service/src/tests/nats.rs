@@ -1,4 +1,4 @@
-//! The host on a real NATS server: provisioning awaited, outages survived, stopped in order.
+//! Tests of a host on a real NATS server: it waits for provisioning, survives outages and stops in order.
 
 use std::sync::atomic::Ordering;
 

@@ -29,7 +29,7 @@ async fn pages_report_liveness_startup_readiness_and_metrics() {
 }
 
 #[tokio::test]
-async fn a_failing_check_is_named_and_a_passing_one_heals() {
+async fn a_failing_check_is_named_until_it_passes() {
     let fixture = TestHost::new(&[]).await;
     fixture.running.ready().await;
     fixture.probe.healthy.send_replace(false);
@@ -43,7 +43,7 @@ async fn a_failing_check_is_named_and_a_passing_one_heals() {
     assert_eq!(
         page(&fixture, "/live").await.0,
         200,
-        "an unready process lives"
+        "an unready process is live"
     );
     fixture.probe.healthy.send_replace(true);
     fixture.running.ready().await;

@@ -1,4 +1,4 @@
-//! A tiny service whose behaviour is steered by the request, and a host around it.
+//! A small service whose requests control its behaviour, and a host for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use crate::{
     config,
 };
 
-/// A test's access to the service: what it observes, and how it releases held handlers.
+/// A test's access to the service: shows running handlers, and releases them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandlerProbe {
     pub(crate) started: Arc<AtomicUsize>,
     pub(crate) stopped: Arc<AtomicUsize>,
-    /// Handlers that are inside.
+    /// Number of running handlers.
     pub(crate) inside: Arc<watch::Sender<usize>>,
     pub(crate) entered: Arc<AtomicUsize>,
     pub(crate) release: Arc<Notify>,
@@ -37,7 +37,7 @@ impl HandlerProbe {
             .unwrap();
     }
 
-    /// Counts a handler as inside until the guard is dropped.
+    /// Counts a handler as running until the guard is dropped.
     fn enter(&self) -> InsideGuard {
         self.entered.fetch_add(1, Ordering::SeqCst);
         self.inside.send_modify(|inside| *inside += 1);
@@ -155,7 +155,7 @@ impl EchoService {
         let command = request.body.command.unwrap_or_default();
         for word in command.argv {
             let _inside = self.probe.enter();
-            // The caller that is gone drops this handler.
+            // This handler is dropped when its caller has disconnected.
             let _ = chunks.send(&stdout(word)).await;
         }
         let url = String::from_utf8(command.working_directory).unwrap();
@@ -226,7 +226,7 @@ impl Service for EchoService {
     }
 }
 
-/// A host with one [`EchoService`], its probe, and the folder it lives in.
+/// A host with one [`EchoService`], its probe, and its directory.
 pub(crate) struct TestHost {
     pub(crate) running: RunningHost,
     pub(crate) probe: HandlerProbe,
@@ -267,7 +267,7 @@ impl TestHost {
         self.running.context().bus.clone()
     }
 
-    /// The value of the first sample that begins like this and has this label.
+    /// The value of the first sample with this prefix and this label.
     pub(crate) fn counter(&self, begin: &str, label: &str) -> Option<f64> {
         let metrics = self.running.metrics().unwrap();
         metrics
@@ -293,7 +293,7 @@ pub(crate) async fn call(bus: &Bus, meta: &Meta, url: &str) -> Result<String, Fa
         .map_err(Fault::from)
 }
 
-/// A new operation of `tenant` with half a minute to go.
+/// A new operation of `tenant` whose deadline is in half a minute.
 pub(crate) fn meta(tenant: &str) -> Meta {
     meta_for(tenant, Duration::from_secs(30))
 }

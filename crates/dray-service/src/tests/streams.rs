@@ -13,10 +13,10 @@ use tonic::{Code, Request, Status, Streaming};
 use super::service::{TestHost, meta, meta_for, stdout};
 use crate::fault_of;
 
-/// More than travel without an acknowledgement.
+/// More replies than are sent without an acknowledgement.
 const MANY_REPLIES: usize = 500;
 
-/// A request for these replies, then what the fetch of the URL gives.
+/// A request for these replies, then the outcome of a fetch of the URL.
 fn request(words: impl IntoIterator<Item = String>, url: &str) -> v1::ExecSandboxStreamRequest {
     v1::ExecSandboxStreamRequest {
         command: Some(v1::ExecSandboxRequest {
@@ -56,7 +56,7 @@ async fn open_grpc(
 }
 
 #[tokio::test]
-async fn replies_come_in_order_over_the_bus() {
+async fn replies_arrive_in_order_over_the_bus() {
     let fixture = TestHost::new(&[]).await;
     let (sender, mut events) = mpsc::channel(1);
     let (bus, meta) = (fixture.bus(), meta("acme"));
@@ -74,7 +74,7 @@ async fn replies_come_in_order_over_the_bus() {
 }
 
 #[tokio::test]
-async fn replies_come_in_order_over_grpc() {
+async fn replies_arrive_in_order_over_grpc() {
     let fixture = TestHost::new(&[]).await;
     let mut replies = open_grpc(&fixture, request(words(), "echo:end"))
         .await
@@ -134,7 +134,7 @@ async fn a_handler_is_dropped_when_its_caller_leaves_the_stream() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_reading_keeps_no_handler_beyond_the_deadline() {
+async fn a_caller_that_stops_reading_does_not_keep_its_handler_beyond_the_deadline() {
     let fixture = TestHost::new(&[]).await;
     let (sender, events) = mpsc::channel(1);
     let short = meta_for("acme", Duration::from_millis(700));

@@ -1,4 +1,4 @@
-//! Trace context from caller to handler and on to whom the handler calls.
+//! Tests that the trace context is passed from callers to handlers, and to the services that they call.
 
 use dray_proto::v1;
 use dray_types::TraceContext;
@@ -89,7 +89,7 @@ async fn work_its_sends_and_the_event_about_it_are_one_trace() {
 }
 
 #[tokio::test]
-async fn the_span_of_an_answered_call_hangs_on_the_callers_client_span() {
+async fn the_span_of_an_answered_call_is_a_child_of_the_callers_client_span() {
     let recorder = SpanRecorder::start();
     let fixture = TestHost::new(&[]).await;
     let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));

@@ -1,4 +1,4 @@
-//! Work through the host: consumed while ready, finished at a stop.
+//! Tests of work in a host: it is consumed while the host is ready, and finished at a stop.
 
 use dray_bus::{Bus, EventFilter};
 use dray_proto::v1;
@@ -71,7 +71,7 @@ async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
 }
 
 #[tokio::test]
-async fn work_in_hand_is_finished_at_a_stop() {
+async fn running_work_is_finished_at_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let bus = Bus::in_process(dray_types::Clock::system(), &crate::telemetry::no_meter());
     crate::provision::apply_topology(&bus, &dray_bus::Topology::default())

@@ -31,9 +31,9 @@ pub struct ByteRange {
     pub end: u64,
 }
 
-/// The range of a request begins behind the content: status 416.
+/// The range of a request begins after the end of the content: status 416.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the range begins behind the {size} bytes of the content")]
+#[error("the range begins after the {size} bytes of the content")]
 pub struct RangeNotSatisfiable {
     /// Bytes of the content.
     pub size: u64,

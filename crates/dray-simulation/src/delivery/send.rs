@@ -23,7 +23,7 @@ impl DeliveryRun<'_> {
         if step.attempts >= MAX_VISIBLE_ATTEMPTS {
             return self.give_up(step).await;
         }
-        if let Some(flow) = self.wait_for_pace().await {
+        if let Some(flow) = self.wait_for_rate_limit().await {
             return Ok(flow);
         }
         let sending = step.begin(self.context.now_ms());
@@ -36,8 +36,8 @@ impl DeliveryRun<'_> {
         Ok(StepFlow::Next)
     }
 
-    /// Waits until the chat may get something; a long wait parks the delivery.
-    pub(super) async fn wait_for_pace(&self) -> Option<StepFlow> {
+    /// Waits until the rate limits allow a message to the chat; a long wait parks the delivery.
+    pub(super) async fn wait_for_rate_limit(&self) -> Option<StepFlow> {
         let (account, chat) = (self.model.name, self.chat.to_string());
         let now = Duration::from_micros(self.simulation().now());
         let now_ms = self.context.now_ms();
@@ -66,14 +66,14 @@ impl DeliveryRun<'_> {
         mut step: SendingStep,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
-        let begun_ms = self.context.now_ms();
+        let started_ms = self.context.now_ms();
         self.record.step = step.clone().into();
-        // Nothing leaves before this is written.
-        if !self.broken(BrokenRule::SendBeforeRecord) {
+        // The request must not be sent before this is written.
+        if !self.is_broken(BrokenRule::SendBeforeRecord) {
             self.save().await?;
         }
-        if !may_begin_request(begun_ms, self.context.now_ms()) {
-            self.context.note("stood still, and does not send", 0);
+        if !may_begin_request(started_ms, self.context.now_ms()) {
+            self.context.note("was paused, and does not send", 0);
             if mode == SendMode::First {
                 self.record.step = step.not_visible().into();
             }
@@ -85,14 +85,14 @@ impl DeliveryRun<'_> {
             .note("sends, attempt", u64::from(step.attempts));
         self.simulation().count(RequestKind::StoreRead, 1);
         let failure = request_platform(self.context, self.model).await;
-        if self.broken(BrokenRule::SendBeforeRecord) {
+        if self.is_broken(BrokenRule::SendBeforeRecord) {
             self.save().await?;
         }
         let Some(failure) = failure else {
             return self.confirmed(step).await;
         };
         self.context.note("the request failed", failure.kind as u64);
-        if self.broken(BrokenRule::BelieveLostResponse)
+        if self.is_broken(BrokenRule::BelieveLostResponse)
             && failure.outcome == dray_platform::SendOutcome::Ambiguous
         {
             return self.confirmed(step).await;
@@ -160,7 +160,7 @@ impl DeliveryRun<'_> {
     }
 }
 
-/// One visible request. The platform carries it out even when its sender dies meanwhile.
+/// Makes one visible request. The platform carries it out even if its sender is killed meanwhile.
 async fn request_platform(
     context: &HandlerContext,
     model: &'static PlatformModel,
@@ -170,7 +170,7 @@ async fn request_platform(
         let fault = simulation.options.faults.platform_fault;
         draw_fate(&mut *simulation.random.borrow_mut(), fault)
     };
-    // An event of its own: the platform has the request, also when its sender dies.
+    // A separate event, because the platform carries the request out even if its sender is killed.
     if let Some(after) = fate.shown_after {
         let hold = Rc::clone(&context.hold);
         let at = simulation.now() + after;

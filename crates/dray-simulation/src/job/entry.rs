@@ -5,12 +5,12 @@ use std::rc::Rc;
 use dray_bus::rules::is_own_claim;
 use dray_proto::v1::LedgerRecord;
 
-use super::{HeldEntry, JobError, MAX_WRITE_ATTEMPTS, SimulatedJob, WRITE_RETRY};
+use super::{JobError, KnownEntry, MAX_WRITE_ATTEMPTS, MAX_WRITE_RETRY_DELAY, SimulatedJob};
 use crate::simulation::NoResponse;
 use crate::statistics::RequestKind;
 
 impl SimulatedJob {
-    pub(crate) async fn read(&self) -> Result<Option<HeldEntry>, NoResponse> {
+    pub(crate) async fn read(&self) -> Result<Option<KnownEntry>, NoResponse> {
         let key = self.key();
         let found = self
             .simulation
@@ -18,7 +18,7 @@ impl SimulatedJob {
                 simulation.ledger.borrow().get(&key)
             })
             .await?;
-        Ok(found.map(|entry| HeldEntry {
+        Ok(found.map(|entry| KnownEntry {
             record: entry.value,
             revision: entry.revision,
         }))
@@ -34,7 +34,7 @@ impl SimulatedJob {
     }
 
     async fn find_own_claim(&mut self) -> Result<bool, JobError> {
-        let Some(known) = self.held.clone() else {
+        let Some(known) = self.entry.clone() else {
             return Ok(false);
         };
         if !known.record.owner.ends_with(&self.suffix) {
@@ -44,17 +44,17 @@ impl SimulatedJob {
         let own = found.filter(|found| is_own_claim(&known.record, &found.record, &self.suffix));
         let is_own = own.is_some();
         if is_own {
-            self.held = own;
+            self.entry = own;
         }
         Ok(is_own)
     }
 
     async fn try_write(&mut self, record: &Rc<LedgerRecord>) -> Result<(), JobError> {
-        let expected = self.held.as_ref().map_or(0, |held| held.revision);
+        let expected = self.entry.as_ref().map_or(0, |entry| entry.revision);
         let key = self.key();
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let value = Rc::clone(record);
             let written = self
                 .simulation
@@ -64,22 +64,22 @@ impl SimulatedJob {
                 .await;
             match written {
                 Ok(Some(revision)) => {
-                    self.held = Some(HeldEntry {
+                    self.entry = Some(KnownEntry {
                         record: Rc::clone(record),
                         revision,
                     });
                     return Ok(());
                 }
-                // An earlier try may have been stored although its response was lost; then the entry equals it.
+                // An earlier attempt may have been stored although its response was lost; then the entry equals it.
                 Ok(None) => {
                     let found = self.read().await?;
                     let own = found.filter(|found| found.record == *record);
-                    self.held = Some(own.ok_or(JobError::Moved)?);
+                    self.entry = Some(own.ok_or(JobError::Moved)?);
                     return Ok(());
                 }
-                Err(NoResponse) if tries < MAX_WRITE_ATTEMPTS => {
+                Err(NoResponse) if attempts < MAX_WRITE_ATTEMPTS => {
                     self.simulation
-                        .sleep(self.simulation.draw(10_000, WRITE_RETRY))
+                        .sleep(self.simulation.draw(10_000, MAX_WRITE_RETRY_DELAY))
                         .await;
                 }
                 Err(NoResponse) => return Err(JobError::Unreachable),

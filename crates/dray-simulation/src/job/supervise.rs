@@ -1,4 +1,5 @@
-//! The handler of one delivery beside its heartbeat, the renewal of its lease and its deadline (`work::supervise`).
+//! Runs the handler of one delivery together with its heartbeat, the renewal of its lease and its deadline
+//! (`work::supervise`).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::bus_model::{ACK_WAIT, WorkAck};
 use crate::executor::micros;
 use crate::handler::{HandlerContext, HandlerResult, run_handler};
 
-/// What the handler came to.
+/// How the handler ended.
 pub(super) enum HandlerEnd {
     Finished(HandlerResult),
     Expired,
@@ -20,7 +21,7 @@ pub(super) enum HandlerEnd {
 }
 
 impl SimulatedJob {
-    /// Runs the handler beside its heartbeat and the renewal of its lease.
+    /// Runs the handler, and meanwhile sends heartbeats and renews the lease.
     pub(super) async fn supervise(&mut self) -> HandlerEnd {
         let settings = settings();
         let simulation = Rc::clone(&self.simulation);
@@ -30,13 +31,13 @@ impl SimulatedJob {
         let mut renewed = simulation.now();
         let mut next_progress = simulation.now() + ACK_WAIT / 3;
         let mut next_renewal = simulation.now() + renew;
-        let cut = loop {
+        let end = loop {
             if let Some(result) = outcome.take() {
                 return HandlerEnd::Finished(result);
             }
             let left = Deadline::from_unix_ms(self.deadline_ms).remaining(self.now_ms());
-            let expires = simulation.now() + micros(left);
-            let wake = next_progress.min(next_renewal).min(expires);
+            let expires_at = simulation.now() + micros(left);
+            let wake = next_progress.min(next_renewal).min(expires_at);
             let sleep = std::pin::pin!(simulation.executor.sleep_until(wake));
             if let Either::Left((result, _)) = select(&mut handler, sleep).await {
                 return HandlerEnd::Finished(result);
@@ -46,12 +47,12 @@ impl SimulatedJob {
                 next_progress = now + ACK_WAIT / 3;
                 let progress =
                     simulation.timeout(ACK_WAIT / 3, self.acknowledge(WorkAck::Progress));
-                beside(&mut handler, &mut outcome, progress).await;
+                run_beside_handler(&mut handler, &mut outcome, progress).await;
             } else if now >= next_renewal {
                 next_renewal = now + renew;
-                let longer = renewed_record(&self.record(), self.now_ms(), settings.lease);
-                let renewal = simulation.timeout(renew, self.write(longer));
-                match beside(&mut handler, &mut outcome, renewal).await {
+                let renewed_lease = renewed_record(&self.record(), self.now_ms(), settings.lease);
+                let renewal = simulation.timeout(renew, self.write(renewed_lease));
+                match run_beside_handler(&mut handler, &mut outcome, renewal).await {
                     Some(Ok(())) => renewed = simulation.now(),
                     Some(Err(JobError::Moved)) => break HandlerEnd::LeaseLost,
                     Some(Err(JobError::Unreachable)) | None => {
@@ -66,22 +67,22 @@ impl SimulatedJob {
             }
         };
         // The handler is cancelled, and aborted after the grace period.
-        let late = match outcome {
+        let late_outcome = match outcome {
             Some(result) => Some(result),
             None => simulation.timeout(grace, handler).await,
         };
-        match (cut, late) {
-            // It finished in the grace period and still had its lease, so its result counts.
+        match (end, late_outcome) {
+            // The handler finished in the grace period and still had its lease, so its result is valid.
             (HandlerEnd::Expired, Some(HandlerResult::Completed)) => {
                 HandlerEnd::Finished(HandlerResult::Completed)
             }
-            (cut, _) => cut,
+            (end, _) => end,
         }
     }
 }
 
 /// Runs a future to its end while the handler continues.
-async fn beside<T>(
+async fn run_beside_handler<T>(
     handler: &mut std::pin::Pin<Box<impl Future<Output = HandlerResult>>>,
     outcome: &mut Option<HandlerResult>,
     future: impl Future<Output = T>,

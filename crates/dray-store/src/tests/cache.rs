@@ -118,7 +118,7 @@ async fn only_objects_of_the_cache_can_be_evicted() {
     };
     fixture.store.evict(&object).await.unwrap();
     assert_eq!(fixture.read(&tenant("acme"), &kept).await.unwrap(), "kept");
-    // An object that another program put there does not belong to the cache.
+    // An object that another program stored there does not belong to the cache.
     fixture.overwrite("cache/notes.txt", "x").await;
     fixture.overwrite("cache/007/acme/ab/cd", "x").await;
     assert_eq!(fixture.store.cached().await.unwrap(), []);
@@ -161,7 +161,7 @@ async fn a_claim_with_a_false_size_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_claim_with_an_invalid_slot_is_of_an_unknown_store() {
+async fn a_claim_with_an_invalid_slot_is_refused_as_of_an_unknown_store() {
     let fixture = TestStore::new().await;
     let (store, clock) = fixture.at(SLOT_START).await;
     let claim = cache(&store, &tenant("acme"), "abc", "").await;

@@ -101,7 +101,7 @@ async fn a_young_claim_without_an_object_is_requested_three_times() {
     assert!(matches!(error, ReadError::Missing), "{error:?}");
     assert_eq!(head_requests(&proxy), 3);
 
-    // It appears after the first try.
+    // The object appears after the first attempt.
     let acme = tenant("acme");
     let (reading, ()) = tokio::join!(store.read(&acme, &claim, fixture.deadline()), async {
         while head_requests(&proxy) < 4 {

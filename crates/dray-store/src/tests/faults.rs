@@ -55,11 +55,16 @@ fn failures_of_requests_have_a_code_a_detail_and_retry_advice() {
         "store_busy",
         true,
     );
-    let unwell = RequestError::ServerError {
+    let server_error = RequestError::ServerError {
         status: 503,
         code: code(),
     };
-    check(unwell, FaultCode::Unavailable, "store_unavailable", true);
+    check(
+        server_error,
+        FaultCode::Unavailable,
+        "store_unavailable",
+        true,
+    );
     check(
         RequestError::Full { code: code() },
         FaultCode::Unavailable,

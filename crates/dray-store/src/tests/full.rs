@@ -6,7 +6,7 @@ use super::{TestStore, noise, tenant};
 use crate::{ArtifactLabel, PART_BYTES, PutError, RequestError};
 
 #[tokio::test]
-async fn a_full_directory_is_reported_and_holds_no_part_of_the_refused_object() {
+async fn a_full_directory_is_reported_and_contains_no_part_of_the_refused_object() {
     let fixture = TestStore::with_capacity(8 << 20).await;
     let acme = tenant("acme");
     let kept = fixture.put(&acme, noise(1 << 20, 1)).await;
@@ -16,7 +16,7 @@ async fn a_full_directory_is_reported_and_holds_no_part_of_the_refused_object() 
             let mut writer = fixture.store.writer(&acme, &OperationId::mint(), 1);
             writer.write(noise(size, 2)).await?;
             if size == PART_BYTES {
-                // Two of these do not fit.
+                // The directory has no space for two of these.
                 fixture.put(&acme, noise(PART_BYTES - 1, 3)).await;
             }
             writer.finish(ArtifactLabel::default()).await

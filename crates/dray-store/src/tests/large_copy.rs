@@ -1,4 +1,4 @@
-//! Copies of objects that are too large for one request, with ranges of a size that a test can move.
+//! Copies of objects that are too large for one request, with ranges of a size that a test can copy.
 
 use bytes::Bytes;
 
@@ -47,7 +47,7 @@ fn copy(bytes: &Bytes, tag: Option<String>) -> LargeCopy<'static> {
 }
 
 #[tokio::test]
-async fn a_copy_in_parts_is_the_object_and_is_made_once() {
+async fn a_copy_in_parts_equals_the_object_and_is_made_once() {
     let fixture = TestStore::new().await;
     let bytes = noise((11 << 20) + 7, 1);
     let tag = put(&fixture, &bytes).await;
@@ -64,7 +64,7 @@ async fn a_copy_in_parts_is_the_object_and_is_made_once() {
     assert_eq!(digest, dray_types::Sha256Digest::of(&bytes));
     let again = copy_in_parts(inner, &copy(&bytes, tag), None).await;
     assert!(matches!(again, Err(RequestError::Exists)), "{again:?}");
-    // Parts of the second attempt are gone.
+    // The parts of the second attempt were removed.
     assert!(
         !fixture.files().iter().any(|file| file.contains("uploads/")),
         "{:?}",

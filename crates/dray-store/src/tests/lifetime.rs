@@ -22,7 +22,7 @@ async fn put(store: &crate::Store, text: &'static str) -> Claim {
 }
 
 #[tokio::test]
-async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
+async fn the_sweep_removes_exactly_the_objects_past_their_lifetime() {
     let fixture = TestStore::new().await;
     fixture.put(&tenant("acme"), "finished").await;
     fixture.overwrite("stage/op/1/orphan", "orphan").await;
@@ -65,7 +65,7 @@ async fn a_claim_never_outlives_its_object() {
 }
 
 #[tokio::test]
-async fn an_old_object_that_is_claimed_again_becomes_young() {
+async fn an_old_object_that_is_claimed_again_gets_a_new_lifetime() {
     let fixture = TestStore::new().await;
     let now = fixture.clock.now_ms();
     let claim = fixture.put(&tenant("acme"), "same").await;

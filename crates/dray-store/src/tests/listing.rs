@@ -29,7 +29,7 @@ async fn list(fixture: &TestStore, prefix: &str, page: i32) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn keys_come_in_byte_order_for_every_page_size() {
+async fn keys_are_listed_in_byte_order_for_every_page_size() {
     let fixture = TestStore::new().await;
     let mut keys = [
         "a", "a-b", "a/b", "a/b/c", "a/b-c", "a//b", "a.b", "b", "ab", "a/ä", "z/..", "z/.", "Z",

@@ -1,4 +1,4 @@
-//! The store as its callers see it, against the embedded endpoint over real HTTP.
+//! Tests of the store with the embedded endpoint over real HTTP.
 
 mod cache;
 mod damage;
@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use crate::embedded::EmbeddedS3;
 use crate::{ArtifactLabel, ReadError, Store, StoreOptions};
 
-/// A store over a folder of its own.
+/// A store over a temporary directory.
 pub(crate) struct TestStore {
     pub(crate) store: Store,
     pub(crate) options: StoreOptions,
@@ -59,7 +59,7 @@ impl TestStore {
         }
     }
 
-    /// The same store seen by a clock that can be moved.
+    /// The same store with a clock that the test sets.
     pub(crate) async fn at(&self, unix_ms: u64) -> (Store, Clock) {
         let clock = Clock::manual(unix_ms);
         let store = Store::open(&self.options, clock.clone()).await.unwrap();

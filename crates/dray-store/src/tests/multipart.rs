@@ -1,4 +1,4 @@
-//! Uploads in parts at the embedded endpoint, in the ways of clients that are not ours.
+//! Tests of uploads in parts at the embedded endpoint, as other clients make them.
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::ProvideErrorMetadata;
@@ -117,7 +117,7 @@ async fn parts_of_any_sizes_in_any_order_become_the_object() {
 }
 
 #[tokio::test]
-async fn a_part_that_comes_again_replaces_the_first() {
+async fn a_part_that_is_uploaded_again_replaces_the_first() {
     let fixture = TestStore::new().await;
     let upload = TestParts::start(&fixture).await;
     let (old, new, last) = (
@@ -209,7 +209,7 @@ async fn quota_is_released_for_parts_that_are_replaced_aborted_or_left_out() {
             .await
             .unwrap();
     }
-    // The one object is left, so this fits.
+    // Only one object remains, so there is space for this.
     fixture
         .put(&super::tenant("acme"), noise(16 * MIB_BYTES, 5))
         .await;

@@ -12,7 +12,7 @@ fn right() -> StoreOptions {
     }
 }
 
-/// The fields that the changed options are refused for.
+/// The fields that the errors about the changed options name.
 fn check(change: impl FnOnce(&mut StoreOptions), wrong: &[&str]) {
     let mut options = right();
     change(&mut options);

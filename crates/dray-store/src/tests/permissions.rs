@@ -57,14 +57,14 @@ async fn fill(fixture: &TestStore) {
 }
 
 #[tokio::test]
-async fn writes_every_file_and_directory_for_its_owner_alone() {
+async fn creates_every_file_and_directory_only_for_its_owner() {
     let fixture = TestStore::new().await;
     fill(&fixture).await;
     assert_private(fixture.folder.path());
 }
 
 #[tokio::test]
-async fn narrows_a_directory_that_an_earlier_version_left_readable() {
+async fn restricts_a_directory_that_an_earlier_version_left_readable() {
     let fixture = TestStore::new().await;
     fill(&fixture).await;
     let TestStore {
@@ -90,7 +90,7 @@ async fn refuses_a_directory_of_another_user_with_advice() {
 }
 
 #[test]
-fn narrows_a_state_directory_that_holds_nothing_else() {
+fn restricts_a_state_directory_that_contains_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let missing = folder.path().join("a/state");
@@ -105,7 +105,7 @@ fn narrows_a_state_directory_that_holds_nothing_else() {
     prepare_parent(&missing, &["store"]).unwrap();
     assert_eq!(mode(&missing), 0o700);
 
-    // A home or a project: its other files are not ours to hide.
+    // Like a home directory or a project: access to its other files must not change.
     fs::write(missing.join("notes.txt"), "").unwrap();
     fs::set_permissions(&missing, Permissions::from_mode(0o755)).unwrap();
     prepare_parent(&missing, &["store"]).unwrap();

@@ -15,7 +15,7 @@ async fn write(store: &Store, bytes: &Bytes) -> Result<Claim, PutError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_writers_of_the_same_bytes_make_one_object() {
+async fn many_writers_of_the_same_bytes_create_one_object() {
     let fixture = TestStore::new().await;
     for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 1);
@@ -52,13 +52,13 @@ async fn the_loser_of_a_race_checks_the_object_of_the_winner() {
 }
 
 #[tokio::test]
-async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
+async fn a_created_object_whose_response_was_lost_is_found_by_the_second_attempt() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
     for size in [1000, PART_BYTES + 1] {
         let bytes = noise(size, 3);
         proxy.add(
-            FaultRule::new(S3Fault::LostAnswer, |request| {
+            FaultRule::new(S3Fault::LostResponse, |request| {
                 request.method == http::Method::PUT && request.uri.path().contains("/cas/")
             })
             .times(1),
@@ -70,12 +70,12 @@ async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
 }
 
 #[tokio::test]
-async fn a_completion_whose_answer_was_lost_is_not_lost() {
+async fn a_completion_whose_response_was_lost_is_found() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
     let bytes = noise(2 * PART_BYTES + 1, 4);
     proxy.add(
-        FaultRule::new(S3Fault::LostAnswer, |request| {
+        FaultRule::new(S3Fault::LostResponse, |request| {
             request.method == http::Method::POST
                 && request
                     .uri

@@ -1,4 +1,4 @@
-//! A folder that is served again, and by two.
+//! Tests of a directory that is served again after a restart, or by two processes.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use crate::Store;
 use crate::embedded::{EmbeddedS3, serving_options};
 
 #[tokio::test]
-async fn port_and_credentials_survive_a_restart_so_that_links_stay_good() {
+async fn port_and_credentials_survive_a_restart_so_that_links_stay_valid() {
     let folder = tempfile::tempdir().unwrap();
     let (server, before) = EmbeddedS3::start(folder.path()).await.unwrap();
     server.stop().await;
@@ -61,7 +61,7 @@ async fn a_second_process_reads_how_to_reach_the_first() {
 }
 
 #[tokio::test]
-async fn credentials_are_for_the_owner_only_and_damage_means_new_ones() {
+async fn credentials_are_readable_only_by_the_owner_and_damaged_ones_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (server, before) = EmbeddedS3::start(folder.path()).await.unwrap();
     server.stop().await;

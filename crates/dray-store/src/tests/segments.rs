@@ -7,7 +7,7 @@ use super::{TestStore, noise};
 use crate::{MAX_SEGMENT_BYTES, PutError, ReadError};
 
 #[tokio::test]
-async fn segments_come_back_until_they_are_removed() {
+async fn segments_are_read_back_until_they_are_removed() {
     let fixture = TestStore::new().await;
     let operation = OperationId::mint();
     let bytes = noise(MAX_SEGMENT_BYTES, 1);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{TestStore, noise, tenant};
 use crate::{ArtifactLabel, MAX_TRANSFER_BYTES, PART_BYTES};
 
-/// Writes in chunks of the given sizes, over and over.
+/// Writes in chunks of the given sizes, repeatedly in this order.
 async fn write(fixture: &TestStore, bytes: &Bytes, chunks: &[usize]) -> dray_types::Claim {
     let mut writer = fixture
         .store
@@ -130,7 +130,7 @@ async fn a_claim_of_another_store_is_refused() {
 }
 
 #[tokio::test]
-async fn read_all_takes_no_more_than_its_limit() {
+async fn read_all_reads_no_more_than_its_limit() {
     let fixture = TestStore::new().await;
     let acme = tenant("acme");
     let claim = fixture.put(&acme, noise(1000, 1)).await;
@@ -195,7 +195,7 @@ fn any_chunking_gives_the_same_artifact() {
     ];
     let config = ProptestConfig::with_cases(12);
     proptest!(config, |(chunks in proptest::collection::vec(sizes, 1..6), cut in 0..PART_BYTES)| {
-        // Small chunks alone would make thousands of them.
+        // Only small chunks would make thousands of them.
         let mut chunks = chunks;
         chunks.push(1 << 20);
         let part = bytes.slice(cut..);

@@ -83,7 +83,7 @@ async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
 }
 
 #[tokio::test]
-async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
+async fn bytes_that_were_altered_during_the_upload_are_refused_by_the_checksum() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
     for (size, at) in [(1000, 999), (PART_BYTES + 1, 17)] {
@@ -112,21 +112,21 @@ async fn a_download_that_breaks_or_changes_is_never_complete() {
             .await?;
         reader.read_all(ByteSize::mib(8)).await
     };
-    proxy.add(FaultRule::new(S3Fault::CutAnswer(1 << 20), is_download).times(1));
+    proxy.add(FaultRule::new(S3Fault::CutResponse(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(
         matches!(error, ReadError::Request(RequestError::Unreachable(_))),
         "{error:?}"
     );
     proxy.clear_faults();
-    proxy.add(FaultRule::new(S3Fault::AlterAnswer(1 << 20), is_download).times(1));
+    proxy.add(FaultRule::new(S3Fault::AlterResponse(1 << 20), is_download).times(1));
     let error = read().await.unwrap_err();
     assert!(matches!(error, ReadError::Mismatch("digest")), "{error:?}");
     assert_eq!(read().await.unwrap().len(), 3 << 20);
 }
 
 #[tokio::test]
-async fn nothing_outlives_the_deadline() {
+async fn every_request_ends_by_its_deadline() {
     let fixture = TestStore::new().await;
     let (store, proxy) = fixture.behind().await;
     let claim = fixture.put(&tenant("acme"), noise(1000, 1)).await;

@@ -1,5 +1,5 @@
-//! Our client against a store that we did not write (moto), and a client that we did not write (boto3) against our
-//! embedded endpoint.
+//! Tests of the client of this crate with an independent store (moto), and of the embedded endpoint with an independent
+//! client (boto3).
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
@@ -52,7 +52,7 @@ impl MotoServer {
 
 impl Drop for MotoServer {
     fn drop(&mut self) {
-        // Its input ends, then it does; the kill is for when it does not.
+        // The server ends when its input ends; it is killed if it does not.
         drop(self.process.stdin.take());
         let _ = self.process.kill();
         let _ = self.process.wait();

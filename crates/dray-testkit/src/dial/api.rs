@@ -14,15 +14,13 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::body::{self, Body};
-use super::serve::{
-    check_access, json_response as whole, own_bucket, status_response, with_header,
-};
+use super::serve::{check_access, json_response, own_bucket, status_response, with_header};
 use super::{DialCore, DialState, lock_state};
 
 /// A fault of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiFault {
-    /// It responds with this status.
+    /// The response has this status.
     Status(u16),
     /// No response is ever sent.
     Silent,
@@ -66,10 +64,10 @@ impl DialCore {
     }
 
     /// Injects a fault for a decoded path; `None` removes it.
-    pub fn inject_fault(&self, path: &str, trouble: Option<ApiFault>) {
+    pub fn inject_fault(&self, path: &str, fault: Option<ApiFault>) {
         let faults = &mut self.lock().api.faults;
-        match trouble {
-            Some(trouble) => faults.insert(path.to_owned(), trouble),
+        match fault {
+            Some(fault) => faults.insert(path.to_owned(), fault),
             None => faults.remove(path),
         };
     }
@@ -91,15 +89,18 @@ impl DialCore {
     }
 
     /// Sets the result of signing in to a toolset: members `result` or `error` of the response.
-    pub fn sign_in(&self, toolset: &str, answer: Value) {
-        self.lock().api.sign_ins.insert(toolset.to_owned(), answer);
+    pub fn sign_in(&self, toolset: &str, response: Value) {
+        self.lock()
+            .api
+            .sign_ins
+            .insert(toolset.to_owned(), response);
     }
 
     /// Queues a response of the code interpreter to an action, such as `execute_code`.
-    pub fn interpreter(&self, action: &str, status: u16, answer: Value) {
+    pub fn interpreter(&self, action: &str, status: u16, response: Value) {
         let mut state = self.lock();
         let queue = state.api.interpreter.entry(action.to_owned()).or_default();
-        queue.push_back((status, answer));
+        queue.push_back((status, response));
     }
 
     /// Queues a response of a deployment: these chunks, then `[DONE]`.
@@ -115,9 +116,9 @@ impl DialCore {
     }
 }
 
-pub(super) async fn misbehaving_response(trouble: &ApiFault) -> Response<Body> {
+pub(super) async fn faulty_response(fault: &ApiFault) -> Response<Body> {
     let bytes = |text: &String| Bytes::from(text.clone());
-    match trouble {
+    match fault {
         ApiFault::Status(code) => status_response(*code),
         ApiFault::Silent => std::future::pending().await,
         ApiFault::Cut(text) => Response::new(body::broken_body(bytes(text))),
@@ -135,7 +136,7 @@ pub(super) fn get_resource(
     match (own_bucket(&state, headers), state.api.documents.get(path)) {
         (_, None) => status_response(404),
         (Err(code), _) => status_response(code),
-        (Ok(_), Some(document)) => whole(document),
+        (Ok(_), Some(document)) => json_response(document),
     }
 }
 
@@ -172,9 +173,9 @@ pub(super) async fn post_resource(
         let queue = state.api.interpreter.get_mut(action);
         return match queue.and_then(VecDeque::pop_front) {
             None => status_response(404),
-            Some((200, answer)) => whole(&answer),
-            Some((code, answer)) => {
-                let mut response = whole(&answer);
+            Some((200, body)) => json_response(&body),
+            Some((code, body)) => {
+                let mut response = json_response(&body);
                 *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
                 response
             }
@@ -220,11 +221,11 @@ fn grant_access(
         let Some(path) = decoded.strip_prefix("files/") else {
             return status_response(400);
         };
-        // As DIAL Core: only the owner of a bucket may grant, not one who was granted.
+        // As in DIAL Core, only the owner of a bucket may grant access; who was granted access may not.
         if check_access(state, headers, path, true).is_err() {
             return status_response(403);
         }
-        // Files before a refused one stay granted, so a client must not rely on all or none.
+        // Files before a refused one stay granted, so a client must not assume that all or none are granted.
         state.shared.insert((receiver_key.clone(), path.to_owned()));
         urls.push(url.to_owned());
     }
@@ -241,17 +242,17 @@ fn interact_response(state: &DialState, headers: &HeaderMap, body: &Value) -> Re
     if !headers.contains_key("x-dial-client-channel-id") {
         return status_response(400);
     }
-    let answers = body.as_array().into_iter().flatten().filter_map(|request| {
+    let responses = body.as_array().into_iter().flatten().filter_map(|request| {
         let toolset = request.pointer("/params/toolsetId")?.as_str()?;
-        let mut answer = state.api.sign_ins.get(toolset)?.clone();
-        let members = answer.as_object_mut()?;
+        let mut response = state.api.sign_ins.get(toolset)?.clone();
+        let members = response.as_object_mut()?;
         members.insert("jsonrpc".to_owned(), json!("2.0"));
         // JSON-RPC 2.0: the response has the id of its request.
         members.insert("id".to_owned(), request["id"].clone());
-        Some(answer)
+        Some(response)
     });
-    let answers: Vec<_> = answers.collect();
-    event_stream([Value::Array(answers).to_string()])
+    let responses: Vec<_> = responses.collect();
+    event_stream([Value::Array(responses).to_string()])
 }
 
 fn event_stream(events: impl IntoIterator<Item = String>) -> Response<Body> {

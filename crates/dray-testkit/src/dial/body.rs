@@ -25,7 +25,7 @@ pub(super) fn chunked_body(content: Bytes) -> Body {
 
 /// `content`, then a broken connection.
 pub(super) fn broken_body(content: Bytes) -> Body {
-    // hyper writes buffered bytes only when it is polled again; otherwise the peer would get no byte.
+    // hyper writes buffered bytes only when it is polled again; without this the peer would get no byte.
     let end = stream::once(async {
         tokio::task::yield_now().await;
         Err(io::Error::from(io::ErrorKind::ConnectionReset))
@@ -40,7 +40,7 @@ pub(super) fn stalled_body(content: Bytes) -> Body {
     BodyExt::boxed(StreamBody::new(first.chain(stream::pending())))
 }
 
-/// `content` again and again.
+/// Repeats `content` without end.
 pub(super) fn endless_body(content: Bytes) -> Body {
     let frames = stream::repeat(content).map(|content| Ok(Frame::data(content)));
     BodyExt::boxed(StreamBody::new(frames))

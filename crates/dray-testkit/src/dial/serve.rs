@@ -36,9 +36,9 @@ pub(super) async fn answer_request(
         .decode_utf8_lossy()
         .into_owned();
     // Checked before routes and keys, because faults of a path apply to every method and caller.
-    let trouble = lock_state(state).api.faults.get(&path).cloned();
-    if let Some(trouble) = trouble {
-        return Ok(api::misbehaving_response(&trouble).await);
+    let fault = lock_state(state).api.faults.get(&path).cloned();
+    if let Some(fault) = fault {
+        return Ok(api::faulty_response(&fault).await);
     }
     let response = if path == "/v1/bucket" {
         bucket_response(state, &head.headers)
@@ -82,7 +82,7 @@ pub(super) fn json_response(value: &Value) -> Response<Body> {
     with_header(response, CONTENT_TYPE, "application/json")
 }
 
-/// The bucket of the caller; `Err` when the key is unknown.
+/// The key and the bucket of the caller; status 401 if the key is unknown.
 pub(super) fn own_bucket(state: &DialState, headers: &HeaderMap) -> Result<(String, String), u16> {
     let key = headers
         .get("api-key")
@@ -124,7 +124,7 @@ async fn read_file(
     path: &str,
     is_metadata: bool,
 ) -> Response<Body> {
-    let (trouble, stored) = {
+    let (fault, stored) = {
         let state = lock_state(state);
         if let Err(code) = check_access(&state, &head.headers, path, false) {
             return status_response(code);
@@ -137,33 +137,33 @@ async fn read_file(
             };
         }
         (
-            state.troubles.get(path).cloned(),
+            state.file_faults.get(path).cloned(),
             state.files.get(path).cloned(),
         )
     };
-    // After the lock was released: a silent file must not stop the others.
-    if trouble == Some(InjectedFault::Silent) {
+    // After the lock was released, because a silent file must not block requests for others.
+    if fault == Some(InjectedFault::Silent) {
         std::future::pending::<()>().await;
     }
     let Some(file) = stored else {
         return status_response(404);
     };
-    match &trouble {
+    match &fault {
         Some(InjectedFault::Status(code)) => status_response(*code),
         Some(InjectedFault::Busy(code, seconds)) => {
             with_header(status_response(*code), RETRY_AFTER, &seconds.to_string())
         }
         Some(InjectedFault::Redirect(url)) => with_header(status_response(302), LOCATION, url),
-        _ if is_metadata => metadata_response(path, &file, trouble.as_ref()),
-        _ => content_response(&file, trouble.as_ref()),
+        _ if is_metadata => metadata_response(path, &file, fault.as_ref()),
+        _ => content_response(&file, fault.as_ref()),
     }
 }
 
-fn content_response(file: &StoredFile, trouble: Option<&InjectedFault>) -> Response<Body> {
+fn content_response(file: &StoredFile, fault: Option<&InjectedFault>) -> Response<Body> {
     let all = file.content.clone();
     let half = all.slice(..all.len() / 2);
     let promised = || Some(all.len().to_string());
-    let (body, length) = match trouble {
+    let (body, length) = match fault {
         Some(InjectedFault::ContentStatus(code)) => return status_response(*code),
         Some(InjectedFault::NoLength | InjectedFault::MetadataLength(_)) => {
             (body::chunked_body(all.clone()), None)
@@ -179,7 +179,7 @@ fn content_response(file: &StoredFile, trouble: Option<&InjectedFault>) -> Respo
     if let Some(length) = length {
         response = with_header(response, CONTENT_LENGTH, &length);
     }
-    if trouble == Some(&InjectedFault::Encoded) {
+    if fault == Some(&InjectedFault::Encoded) {
         response = with_header(response, CONTENT_ENCODING, "gzip");
     }
     response
@@ -188,14 +188,14 @@ fn content_response(file: &StoredFile, trouble: Option<&InjectedFault>) -> Respo
 fn metadata_response(
     path: &str,
     file: &StoredFile,
-    trouble: Option<&InjectedFault>,
+    fault: Option<&InjectedFault>,
 ) -> Response<Body> {
-    if trouble == Some(&InjectedFault::GarbledMetadata) {
+    if fault == Some(&InjectedFault::GarbledMetadata) {
         return Response::new(body::whole_body("<html>"));
     }
     let mut value = metadata_item(path, file);
     if let Some(members) = value.as_object_mut() {
-        match trouble {
+        match fault {
             Some(InjectedFault::NoLength | InjectedFault::Endless) => {
                 members.remove("contentLength");
             }
@@ -254,11 +254,11 @@ fn folder_response(state: &DialState, path: &str, query: &str) -> Response<Body>
         value.parse::<usize>().ok()
     };
     let page = state.api.page.unwrap_or(100);
-    // A server may give less than was requested; clients have to follow the token.
+    // A server may return fewer items than requested; clients have to follow the token.
     let limit = parameter("limit").unwrap_or(page).min(page);
-    let begin = parameter("token").unwrap_or(0);
-    let next = (items.len() > begin + limit).then(|| (begin + limit).to_string());
-    let items: Vec<_> = items.into_iter().skip(begin).take(limit).collect();
+    let start = parameter("token").unwrap_or(0);
+    let next = (items.len() > start + limit).then(|| (start + limit).to_string());
+    let items: Vec<_> = items.into_iter().skip(start).take(limit).collect();
     let mut listing = json!({
         "bucket": path.split('/').next().unwrap_or_default(),
         "url": format!("{}/", file_url(path.trim_end_matches('/'))),
@@ -302,11 +302,11 @@ async fn put_file(
         return status_response(400);
     }
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let present = state.files.get(path).map(StoredFile::etag);
+    let current = state.files.get(path).map(StoredFile::etag);
     let conflict = match (header(IF_MATCH), header(IF_NONE_MATCH)) {
         // A missing file fails `If-Match` too (RFC 9110, 13.1.1).
-        (Some(wanted), _) => present.as_deref() != Some(wanted),
-        (None, Some("*")) => present.is_some(),
+        (Some(expected), _) => current.as_deref() != Some(expected),
+        (None, Some("*")) => current.is_some(),
         (None, _) => false,
     };
     if conflict {
@@ -320,9 +320,9 @@ async fn put_file(
         content,
         media_type,
     };
-    let answer = metadata_item(path, &file);
+    let metadata = metadata_item(path, &file);
     state.files.insert(path.to_owned(), file);
-    json_response(&answer)
+    json_response(&metadata)
 }
 
 fn delete_file(state: &Mutex<DialState>, headers: &HeaderMap, path: &str) -> Response<Body> {

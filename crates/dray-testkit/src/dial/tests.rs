@@ -47,7 +47,7 @@ async fn put(core: &DialCore, target: &str, headers: &str, text: &str) -> (u16, 
 }
 
 #[tokio::test]
-async fn keys_have_their_own_bucket_only() {
+async fn keys_may_read_only_their_own_bucket_and_shared_files() {
     let core = core().await;
     core.put("other/a", "theirs", "text/plain");
     core.put("other/b", "shared", "text/plain");
@@ -64,7 +64,7 @@ async fn keys_have_their_own_bucket_only() {
 }
 
 #[tokio::test]
-async fn uploads_come_back_with_metadata() {
+async fn uploads_are_read_back_with_their_metadata() {
     let core = core().await;
     let (status, stored) = put(&core, "/v1/files/b/f/%C3%A4%20b.txt", "", "line\r\n").await;
     assert_eq!(status, 200);

@@ -1,4 +1,4 @@
-//! As much of the engine's HTTP as fixtures need: one blocking request per connection.
+//! The part of the engine's HTTP API that fixtures need: one blocking request per connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -17,14 +17,14 @@ pub(super) struct EngineResponse {
 impl EngineResponse {
     /// The body as JSON.
     pub(super) fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).expect("the engine answers in JSON")
+        serde_json::from_slice(&self.body).expect("the engine responds in JSON")
     }
 
     /// One text of a JSON object.
     pub(super) fn text(&self, key: &str) -> String {
         let json = self.json();
         let text = json.get(key).and_then(serde_json::Value::as_str);
-        text.expect("the engine tells").to_owned()
+        text.expect("the engine returns the member").to_owned()
     }
 }
 
@@ -44,15 +44,17 @@ pub(super) fn call_engine(
         "{method} {target} HTTP/1.0\r\nHost: docker\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n"
     )?;
     stream.write_all(body)?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    parse_response(&answer).ok_or_else(|| io::Error::other("not an answer of HTTP"))
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response)?;
+    parse_response(&response).ok_or_else(|| io::Error::other("not an HTTP response"))
 }
 
-fn parse_response(answer: &[u8]) -> Option<EngineResponse> {
+fn parse_response(response: &[u8]) -> Option<EngineResponse> {
     // No header is needed: with HTTP/1.0 the body ends with the connection.
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let (head, rest) = answer.split_at_checked(end)?;
+    let end = response
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")?;
+    let (head, rest) = response.split_at_checked(end)?;
     let status = str::from_utf8(head).ok()?.split(' ').nth(1)?.parse().ok()?;
     let body = rest.get(4..)?.to_vec();
     Some(EngineResponse { status, body })
@@ -70,15 +72,15 @@ pub(super) fn expect_success(
     } else {
         json.to_string().into_bytes()
     };
-    let answer = call_engine(socket, method, target, "application/json", &body);
-    let answer = answer.expect("the engine answers");
+    let response = call_engine(socket, method, target, "application/json", &body);
+    let response = response.expect("the engine responds");
     assert!(
-        (200..400).contains(&answer.status),
+        (200..400).contains(&response.status),
         "{method} {target}: {} {}",
-        answer.status,
-        String::from_utf8_lossy(&answer.body)
+        response.status,
+        String::from_utf8_lossy(&response.body)
     );
-    answer
+    response
 }
 
 #[cfg(test)]
@@ -86,9 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_status_and_what_follows_the_empty_line() {
-        let answer = parse_response(b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{\"Id\":\"x\"}").unwrap();
-        assert_eq!((answer.status, answer.text("Id").as_str()), (201, "x"));
+    fn a_response_is_a_status_and_the_bytes_after_the_empty_line() {
+        let response =
+            parse_response(b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{\"Id\":\"x\"}").unwrap();
+        assert_eq!((response.status, response.text("Id").as_str()), (201, "x"));
         assert!(parse_response(b"HTTP/1.1 200 OK\r\n").is_none());
     }
 }

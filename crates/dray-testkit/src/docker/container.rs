@@ -21,7 +21,7 @@ pub struct ContainerOptions {
     pub environment: Vec<String>,
     /// Mount points of memory file systems with their options, which may be empty.
     pub tmpfs: Vec<(String, String)>,
-    /// Volumes or host folders, as for `docker run --volume`: `source:/target[:ro]`.
+    /// Volumes or host directories, as for `docker run --volume`: `source:/target[:ro]`.
     pub volumes: Vec<String>,
     /// Network that it is attached to, of an engine with networks; none when empty.
     pub network: String,
@@ -29,7 +29,7 @@ pub struct ContainerOptions {
     pub read_only: bool,
     /// Whether its image contains only the running program, without a shell or tools.
     pub shell_less: bool,
-    /// Whether it is only made, not started.
+    /// Whether it is only created and not started.
     pub created_only: bool,
 }
 
@@ -77,9 +77,9 @@ impl Container {
         let tmpfs: serde_json::Map<String, Value> = options
             .tmpfs
             .into_iter()
-            .map(|(path, how)| (path, Value::String(how)))
+            .map(|(path, options)| (path, Value::String(options)))
             .collect();
-        let made = api::expect_success(
+        let created = api::expect_success(
             &socket,
             "POST",
             &format!("/containers/create?name={name}"),
@@ -102,7 +102,7 @@ impl Container {
             }),
         );
         let container = Self {
-            id: made.text("Id"),
+            id: created.text("Id"),
             socket,
             name,
             pid: OnceLock::new(),
@@ -114,12 +114,12 @@ impl Container {
         container
     }
 
-    /// Id of 64 hexadecimal digits, which is never given again.
+    /// Id of 64 hexadecimal digits, which is never reused.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Name that was given or made up, unique on the engine.
+    /// Name from the options or a random one, unique on the engine.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -178,16 +178,16 @@ impl Container {
         output.stdout
     }
 
-    /// Runs a shell script in a folder of the container without the engine, which may be blocked by the container. The
-    /// container must be running.
-    pub fn inside(&self, user: u32, folder: &str, script: &str) -> Output {
+    /// Runs a shell script in a directory of the container without the engine, which may be blocked by the container.
+    /// The container must be running.
+    pub fn inside(&self, user: u32, directory: &str, script: &str) -> Output {
         let ids = [format!("--setuid={user}"), format!("--setgid={user}")];
         let output = Command::new("nsenter")
             .arg(format!("--target={}", self.pid()))
             .args(["--mount", "--pid", "--root"])
             .args(ids)
             .args(["/bin/sh", "-c", "cd \"$1\" && eval \"$2\"", "sh"])
-            .args([folder, script])
+            .args([directory, script])
             .env_clear()
             .env("PATH", "/bin:/usr/bin:/sbin:/usr/sbin")
             .output();
@@ -204,28 +204,28 @@ impl Container {
     pub fn pid(&self) -> i64 {
         *self.pid.get_or_init(|| {
             let target = format!("/containers/{}/json", self.id);
-            let known = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
-            let pid = known.get("State").and_then(|state| state.get("Pid"));
+            let details = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
+            let pid = details.get("State").and_then(|state| state.get("Pid"));
             pid.and_then(Value::as_i64).expect("it runs")
         })
     }
 
     /// Runs a command as this user.
     pub fn exec(&self, user: &str, command: &[&str]) -> Output {
-        let made = api::expect_success(
+        let created = api::expect_success(
             &self.socket,
             "POST",
             &format!("/containers/{}/exec", self.id),
             &json!({"User": user, "AttachStdout": true, "AttachStderr": true, "Cmd": command}),
         );
-        let id = made.text("Id");
+        let id = created.text("Id");
         let target = format!("/exec/{id}/start");
-        let ran = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
-        let (stdout, stderr) = split_frames(&ran.body);
+        let output = api::expect_success(&self.socket, "POST", &target, &json!({"Tty": false}));
+        let (stdout, stderr) = split_frames(&output.body);
         let target = format!("/exec/{id}/json");
         // Requested after the end of the output, because the status is unknown earlier.
-        let ended = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
-        let status = ended.get("ExitCode").and_then(Value::as_i64);
+        let details = api::expect_success(&self.socket, "GET", &target, &Value::Null).json();
+        let status = details.get("ExitCode").and_then(Value::as_i64);
         Output {
             status: status.expect("it has ended when its output has"),
             stdout,
@@ -301,8 +301,11 @@ impl Drop for Volume {
 
 /// A name that no other process on this machine uses.
 fn unique_name(what: &str) -> String {
-    let folder = tempfile::Builder::new().prefix(what).tempdir();
-    let folder = folder.expect("a folder with a name of its own");
-    let name = folder.path().file_name().expect("a folder has a name");
+    let directory = tempfile::Builder::new().prefix(what).tempdir();
+    let directory = directory.expect("a directory with a unique name");
+    let name = directory
+        .path()
+        .file_name()
+        .expect("a directory has a name");
     format!("{}-{}", name.to_string_lossy(), std::process::id())
 }

@@ -19,17 +19,14 @@ const BUSYBOX_PROGRAM: &str = "/bin/busybox";
 pub(super) fn import_image(socket: &Path, image: &str, tar: &[u8]) {
     let (name, tag) = image.split_once(':').expect("a name and a tag");
     let target = format!("/images/create?fromSrc=-&repo={name}&tag={tag}");
-    let answer = api::call_engine(socket, "POST", &target, "application/x-tar", tar);
-    let answer = answer.expect("the engine answers");
-    let response = String::from_utf8_lossy(&answer.body);
+    let response = api::call_engine(socket, "POST", &target, "application/x-tar", tar);
+    let response = response.expect("the engine responds");
+    let body = String::from_utf8_lossy(&response.body);
     // The engine reports progress and failures in the body, after the status.
-    assert!(
-        answer.status == 200 && !response.contains("error"),
-        "{response}"
-    );
+    assert!(response.status == 200 && !body.contains("error"), "{body}");
     // Podman 4.3 tags an import as `latest`, although the request names another tag.
-    let known = api::call_engine(socket, "GET", &format!("/images/{image}/json"), "", b"");
-    if known.expect("the engine answers").status == 404 {
+    let tagged = api::call_engine(socket, "GET", &format!("/images/{image}/json"), "", b"");
+    if tagged.expect("the engine responds").status == 404 {
         let target = format!("/images/{name}:latest/tag?repo={name}&tag={tag}");
         api::expect_success(socket, "POST", &target, &serde_json::Value::Null);
     }
@@ -37,14 +34,14 @@ pub(super) fn import_image(socket: &Path, image: &str, tar: &[u8]) {
 
 pub(super) fn busybox_tar() -> Vec<u8> {
     let mut tar = TarBytes::default();
-    for folder in [
+    for directory in [
         "bin", "dev", "etc", "home", "proc", "root", "sys", "usr", "usr/bin",
     ] {
-        tar.add(folder, b'5', 0o755, 0, b"", "");
+        tar.add(directory, b'5', 0o755, 0, b"", "");
     }
     tar.add("tmp", b'5', 0o1777, 0, b"", "");
-    for folder in ["home/agent", "workspace"] {
-        tar.add(folder, b'5', 0o755, 1000, b"", "");
+    for directory in ["home/agent", "workspace"] {
+        tar.add(directory, b'5', 0o755, 1000, b"", "");
     }
     tar.add("alias", b'2', 0o777, 0, b"", "/workspace");
     tar.add(
@@ -68,8 +65,8 @@ pub(super) fn busybox_tar() -> Vec<u8> {
 
 pub(super) fn shell_less() -> Vec<u8> {
     let mut tar = TarBytes::default();
-    for folder in ["app", "dev", "proc", "sys", "tmp", "workspace"] {
-        tar.add(folder, b'5', 0o755, 0, b"", "");
+    for directory in ["app", "dev", "proc", "sys", "tmp", "workspace"] {
+        tar.add(directory, b'5', 0o755, 0, b"", "");
     }
     tar.add("app/sleep", b'0', 0o755, 0, &busybox_program(), "");
     tar.finish()
@@ -81,12 +78,12 @@ fn busybox_program() -> Vec<u8> {
 
 fn busybox_applets() -> Vec<String> {
     let list = Command::new(BUSYBOX_PROGRAM).arg("--list").output();
-    let list = list.expect("BusyBox names its applets").stdout;
+    let list = list.expect("BusyBox lists its applets").stdout;
     let list = String::from_utf8(list).expect("names of applets are text");
     list.lines().map(str::to_owned).collect()
 }
 
-/// When all files of images were written, in seconds since the epoch.
+/// Modification time of all files in images, in seconds since the epoch.
 const FILE_MTIME: u64 = 1_610_612_736;
 
 #[derive(Default)]

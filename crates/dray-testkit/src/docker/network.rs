@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A public address in the namespace behind the default route. Servers of a test listen there.
 pub const OUTSIDE_ADDRESS: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 
-/// Makes both namespaces. Arguments: name of the engine's namespace, address outside. Responses reach a bridge only
+/// Creates both namespaces. Arguments: name of the engine's namespace, address outside. Responses reach a bridge only
 /// through masquerading, because the outside namespace has no route to private addresses.
 pub(super) const CREATE_NAMESPACES: &str = r#"
 create_namespaces() {
@@ -56,7 +56,7 @@ impl Network {
         enter_namespace(&format!("/run/netns/{}", self.namespace), program)
     }
 
-    /// A program in the rest of the world, where [`OUTSIDE_ADDRESS`] is.
+    /// A program in the outside network, where [`OUTSIDE_ADDRESS`] is.
     pub fn outside_command(&self, program: &str) -> Command {
         enter_namespace(&format!("/run/netns/{}-outside", self.namespace), program)
     }

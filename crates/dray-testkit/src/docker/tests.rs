@@ -1,4 +1,4 @@
-//! Tests of the fixture: what it starts, and that it is removed completely.
+//! Tests of the fixture: that it starts, and that it is removed completely.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_container_runs_commands_and_keeps_the_streams_apart() {
 }
 
 #[test]
-fn a_script_runs_inside_without_the_engine() {
+fn a_script_runs_in_a_container_without_the_engine() {
     let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh("chown 1000 /tmp/.; echo seen > /tmp/file");
@@ -35,32 +35,32 @@ fn a_script_runs_inside_without_the_engine() {
 }
 
 #[test]
-fn the_shared_engine_is_one_and_the_same() {
+fn every_use_of_the_shared_engine_gets_the_same_one() {
     let (one, other) = (DockerEngine::shared(), DockerEngine::shared());
     assert_eq!(one.socket(), other.socket());
     drop(one);
-    assert!(engine_answers(&other.folder));
+    assert!(engine_responds(&other.directory));
 }
 
 #[test]
 fn an_own_engine_is_removed_completely() {
     let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
-    let host_pid = std::fs::read_to_string(engine.folder.join("pid")).unwrap();
+    let host_pid = std::fs::read_to_string(engine.directory.join("pid")).unwrap();
     let host_pid = host_pid.trim().to_owned();
-    let folder = engine.folder.clone();
+    let directory = engine.directory.clone();
     drop(engine);
-    assert!(!alive(&host_pid) && !folder.exists());
+    assert!(!alive(&host_pid) && !directory.exists());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    assert!(!mounts.contains(folder.to_str().unwrap()), "{mounts}");
+    assert!(!mounts.contains(directory.to_str().unwrap()), "{mounts}");
     drop(container);
 }
 
 #[tokio::test]
-async fn a_killed_engine_leaves_no_process_either() {
+async fn a_killed_engine_leaves_no_process() {
     let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
-    let folder = engine.folder.to_str().unwrap().to_owned();
+    let directory = engine.directory.to_str().unwrap().to_owned();
     engine.kill9();
     drop(engine);
     let left = || -> Vec<String> {
@@ -69,10 +69,10 @@ async fn a_killed_engine_leaves_no_process_either() {
             .flatten()
             .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
             .map(|line| String::from_utf8_lossy(&line).into_owned())
-            .filter(|line| line.contains(&folder) || line.contains(container.id()))
+            .filter(|line| line.contains(&directory) || line.contains(container.id()))
             .collect()
     };
-    // They are killed, but may take a moment to go.
+    // They are killed, but may end a moment later.
     crate::eventually("the end of every process", async || {
         left().is_empty().then_some(())
     })
@@ -122,7 +122,7 @@ fn an_engine_with_a_network_reaches_its_uplink_and_removes_its_namespace() {
 }
 
 #[test]
-fn a_small_volume_is_full_soon() {
+fn a_small_volume_refuses_content_above_its_size() {
     let engine = DockerEngine::shared();
     let volume = engine.small_volume(65_536);
     let container = engine.container(ContainerOptions {

@@ -46,7 +46,7 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> RehearsalResponse {
     for (index, call) in reply.call.iter().enumerate() {
         deltas.extend(call_deltas(messages.len(), index, call));
     }
-    let by_calls = if reply.call.is_empty() {
+    let default_reason = if reply.call.is_empty() {
         "stop"
     } else {
         "tool_calls"
@@ -65,7 +65,7 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> RehearsalResponse {
         finish: reply
             .finish_reason
             .clone()
-            .unwrap_or_else(|| by_calls.to_owned()),
+            .unwrap_or_else(|| default_reason.to_owned()),
         usage: json!({
             "prompt_tokens": used.prompt,
             "completion_tokens": used.completion,

@@ -18,7 +18,7 @@ pub struct Rule {
     /// Requests that it answers; all by default.
     #[serde(default)]
     pub when: When,
-    /// What is answered when the rule fits.
+    /// The answer to a request that matches the rule.
     pub reply: Reply,
     /// Number of times it answers; unlimited by default.
     #[serde(default)]
@@ -143,26 +143,26 @@ impl Script {
 }
 
 impl When {
-    /// Whether a request is like this.
-    pub(super) fn fits(&self, model: &str, body: &Value) -> bool {
+    /// Whether a request meets the conditions.
+    pub(super) fn matches(&self, model: &str, body: &Value) -> bool {
         let messages = request_messages(body);
-        let holds = |wanted: &Option<String>, test: &dyn Fn(&str) -> bool| {
-            wanted.as_deref().is_none_or(test)
+        let holds = |expected: &Option<String>, test: &dyn Fn(&str) -> bool| {
+            expected.as_deref().is_none_or(test)
         };
-        holds(&self.model, &|wanted| wanted == model)
-            && holds(&self.last_user_contains, &|wanted| {
-                last_user(messages).contains(wanted)
+        holds(&self.model, &|expected| expected == model)
+            && holds(&self.last_user_contains, &|expected| {
+                last_user(messages).contains(expected)
             })
-            && holds(&self.tool_result_of, &|wanted| {
-                newest_calls(messages).any(|name| name == wanted)
+            && holds(&self.tool_result_of, &|expected| {
+                newest_calls(messages).any(|name| name == expected)
             })
-            && holds(&self.has_tool, &|wanted| {
+            && holds(&self.has_tool, &|expected| {
                 let tools = body.get("tools").and_then(Value::as_array);
                 let mut names = tools
                     .into_iter()
                     .flatten()
                     .map(|tool| pointer_text(tool, "/function/name"));
-                names.any(|name| name == wanted)
+                names.any(|name| name == expected)
             })
             // Counted in the messages of the request and not by the server, so that a repeated request gets the same
             // answer.
@@ -188,7 +188,7 @@ fn pointer_text<'a>(value: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The text of the user's last message; parts are put together.
+/// The text of the user's last message; parts are joined.
 pub(super) fn last_user(messages: &[Value]) -> String {
     let user = messages
         .iter()
@@ -219,7 +219,7 @@ fn message_content(message: &Value) -> String {
     }
 }
 
-/// Tools of the newest round of calls, when results are the last that was reported.
+/// Tools of the newest round of calls; none if a message other than a result follows them.
 fn newest_calls(messages: &[Value]) -> impl Iterator<Item = &str> {
     let is_result = |message: &&Value| pointer_text(message, "/role") == "tool";
     let answered = messages.last().is_some_and(|last| is_result(&last));

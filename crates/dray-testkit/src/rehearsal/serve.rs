@@ -23,7 +23,7 @@ pub(super) struct ConnectionCut;
 
 impl fmt::Display for ConnectionCut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the script cut the answer")
+        f.write_str("the script cut the response")
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn answer_request(
 ) -> Result<Response<Body>, ConnectionCut> {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.map_err(|_| ConnectionCut)?.to_bytes();
-    // A body that is not JSON is `null`; it is remembered anyway.
+    // A body that is not JSON is `null`; it is recorded anyway.
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = head.uri.path();
     lock_state(state).requests.push(RehearsedRequest {
@@ -50,24 +50,24 @@ pub(super) async fn answer_request(
         return Ok(failed_response(404, "the path does not exist"));
     };
     let Some(reply) = choose_reply(state, &model, &body) else {
-        return Ok(failed_response(400, "no rule of the script fits"));
+        return Ok(failed_response(400, "no rule of the script matches"));
     };
     pause_reply(&reply).await;
     if let Some(fail) = &reply.fail {
         return Ok(scripted_failure(fail));
     }
-    let made = make_answer(&reply, &body);
+    let response = make_answer(&reply, &body);
     if body.get("stream") == Some(&json!(true)) {
         let usage = body.pointer("/stream_options/include_usage") == Some(&json!(true));
         return Ok(streamed_response(
             &reply,
-            &made.chunks(&model, usage, !dial),
+            &response.chunks(&model, usage, !dial),
         ));
     }
     if reply.cut_after.is_some() {
         return Err(ConnectionCut);
     }
-    Ok(whole_response(&made, &model))
+    Ok(whole_response(&response, &model))
 }
 
 /// The requested model, and whether the path is one of DIAL's.
@@ -85,14 +85,14 @@ fn requested_model(path: &str, body: &Value) -> Option<(String, bool)> {
     Some((model.into_owned(), true))
 }
 
-/// The reply of the first rule that fits and is not used up.
+/// The reply of the first rule that matches and is not used up.
 fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
     let mut state = lock_state(state);
     let RehearsalState { script, used, .. } = &mut *state;
     let mut rules = script.rules.iter().zip(used);
     let (rule, used) = rules.find(|(rule, used)| {
         // Under one lock with the count below, so that concurrent requests do not share the last use.
-        rule.times.is_none_or(|times| **used < times) && rule.when.fits(model, body)
+        rule.times.is_none_or(|times| **used < times) && rule.when.matches(model, body)
     })?;
     *used += 1;
     Some(rule.reply.clone())
@@ -133,11 +133,11 @@ fn scripted_failure(fail: &Fail) -> Response<Body> {
     }
 }
 
-fn whole_response(made: &RehearsalResponse, model: &str) -> Response<Body> {
+fn whole_response(response: &RehearsalResponse, model: &str) -> Response<Body> {
     http_response(
         200,
         "application/json",
-        full_body(made.whole(model).to_string()),
+        full_body(response.whole(model).to_string()),
     )
 }
 

@@ -62,7 +62,7 @@ fn ask(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_first_rule_that_fits_answers() {
+async fn the_first_matching_rule_answers() {
     let model = start().await;
     let (_, answer) = plain(&model, &ask("the sum")).await;
     let message = &answer["choices"][0]["message"];
@@ -108,7 +108,7 @@ async fn rules_match_turns_tools_and_models() {
 }
 
 #[tokio::test]
-async fn a_stream_and_a_whole_answer_say_the_same() {
+async fn a_streamed_and_a_whole_answer_have_the_same_content() {
     let model = start().await;
     let (_, whole) = plain(&model, &ask("x")).await;
     let message = &whole["choices"][0]["message"];
@@ -157,7 +157,7 @@ async fn failures_and_broken_streams_follow_the_script() {
 }
 
 #[tokio::test]
-async fn the_same_request_gets_the_same_bytes_and_is_remembered() {
+async fn the_same_request_gets_the_same_bytes_and_is_recorded() {
     let model = start().await;
     let mut body = ask("the sum");
     body["stream"] = json!(true);
@@ -173,7 +173,7 @@ async fn the_same_request_gets_the_same_bytes_and_is_remembered() {
 }
 
 #[test]
-fn a_script_with_a_slip_is_refused() {
+fn a_script_with_unknown_or_missing_members_is_refused() {
     for wrong in [
         "{}",
         r#"{"rules": [{"replay": {}}]}"#,

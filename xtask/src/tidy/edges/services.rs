@@ -1,6 +1,6 @@
-//! The allowed dependencies of the services, and of what only they use.
+//! The allowed dependencies of the services, and of crates that only they use.
 
-/// A service, beside all kinds of sandboxes; no platform is among it.
+/// The allowed dependencies of a service, in addition to all kinds of sandboxes. No platform is among them.
 pub(super) const SANDBOX_TRANSFER: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -18,7 +18,7 @@ pub(super) const SANDBOX_TRANSFER: &[&str] = &[
     "dray-preview",
 ];
 
-/// A service, beside all platforms; no sandbox is among it.
+/// The allowed dependencies of a service, in addition to all platforms. No sandbox is among them.
 pub(super) const PLATFORM_DELIVERY: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -74,7 +74,8 @@ pub(super) const FILE_TOOLS: &[&str] = &[
     "dray-tool",
 ];
 
-/// A service, beside all kinds of tools; no reader, sandbox or platform is among it.
+/// The allowed dependencies of a service, in addition to all kinds of tools. No reader, sandbox or platform is among
+/// them.
 pub(super) const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-types",
     "dray-media-type",

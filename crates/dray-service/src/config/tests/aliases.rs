@@ -1,9 +1,9 @@
-//! Variables of other products.
+//! Tests of the variables of other products that set fields.
 
 use super::*;
 
 #[test]
-fn strict_prefixes_refuse_typing_errors() {
+fn variables_with_a_strict_prefix_refuse_typing_errors() {
     let problems = config_problems(&[("PEER_FETCH_ENABLE", "false")]);
     assert_eq!(
         problems,

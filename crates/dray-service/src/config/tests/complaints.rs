@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_complaint_names_key_value_source_and_what_would_be_right() {
+fn an_error_names_the_key_the_value_the_source_and_the_valid_values() {
     for (variable, value, expected) in [
         (
             "ENABLED",
@@ -55,7 +55,7 @@ fn a_complaint_names_key_value_source_and_what_would_be_right() {
 }
 
 #[test]
-fn what_a_type_cannot_read_names_the_field_too() {
+fn a_value_that_its_type_cannot_read_is_reported_with_its_field() {
     let problems = config_problems(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
     assert!(
         problems[0].starts_with("`egress-fetcher.max_bytes`"),
@@ -99,7 +99,7 @@ fn variables_that_nothing_reads_are_refused() {
 }
 
 #[test]
-fn variables_of_others_with_our_prefix_are_ignored_with_a_warning() {
+fn variables_of_other_programs_with_the_prefix_are_ignored_with_a_warning() {
     let loaded = loader()
         .load(&with_variables(&[
             ("DRAY_BIN", "/usr/bin/dray"),
@@ -118,7 +118,7 @@ fn variables_of_others_with_our_prefix_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn files_are_checked_like_everything_else() {
+fn files_are_checked_as_variables_are() {
     let check = |text: &str, expected: &str| {
         let toml = file(text);
         let error = load(&ConfigSources::default().file(toml.path())).unwrap_err();
@@ -148,7 +148,7 @@ fn files_are_checked_like_everything_else() {
 }
 
 #[test]
-fn flags_are_checked_like_everything_else() {
+fn flags_are_checked_as_variables_are() {
     let check = |key: &str, value: &str, expected: &str| {
         let error = load(&ConfigSources::default().set(key, value)).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -1,4 +1,4 @@
-//! Names of fields that were changed.
+//! Tests of the former names of fields.
 
 use super::*;
 

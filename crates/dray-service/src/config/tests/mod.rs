@@ -1,4 +1,4 @@
-//! Configuration as an operator meets it: sources in, effective values or complaints out.
+//! Tests of the configuration from its sources to effective values or errors.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -156,7 +156,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Every complaint about these variables, without the first line.
+/// Every error about these variables, without the first line.
 fn config_problems(variables: &[(&str, &str)]) -> Vec<String> {
     match load(&with_variables(variables)) {
         Ok(section) => panic!("{variables:?} were accepted: {section:?}"),

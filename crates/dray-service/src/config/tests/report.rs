@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_report_says_where_each_value_came_from_and_hides_secrets() {
+fn the_report_names_the_source_of_each_value_and_hides_secrets() {
     let sources = with_variables(&[
         ("PEER_FETCH_ENABLED", "true"),
         ("DRAY_EGRESS_FETCHER__LIMITS__PER_HOST", "9"),

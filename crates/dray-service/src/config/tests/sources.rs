@@ -115,7 +115,7 @@ fn a_flag_for_the_configuration_file_wins_over_the_variable_dray_config() {
     assert_eq!(load(&sources.file(two.path())).unwrap().agent, "two");
 }
 
-/// A directory as Kubernetes mounts a secret: files are links into a version that can be swapped.
+/// A directory like a secret that Kubernetes mounts: its files are links into a version that can be replaced.
 fn mounted_secret(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let version = directory.path().join("..2026_11_27");
@@ -152,7 +152,7 @@ fn files_of_a_secrets_directory_set_fields_below_variables_and_above_the_configu
 }
 
 #[test]
-fn a_secrets_directory_that_is_wrong_is_refused_without_its_content() {
+fn an_invalid_secrets_directory_is_refused_without_showing_its_content() {
     let missing = load(&with_secrets_dir("/nowhere/at/all".as_ref(), &[])).unwrap_err();
     assert!(
         missing.contains("must name a readable directory"),

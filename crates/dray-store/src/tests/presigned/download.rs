@@ -96,7 +96,7 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
 }
 
 #[tokio::test]
-async fn links_carry_the_host_that_clients_use() {
+async fn links_contain_the_host_that_clients_use() {
     let fixture = TestStore::new().await;
     let to = fixture.endpoint.address();
     let claim = put(&fixture, "text/plain", "a.txt").await;
@@ -123,7 +123,7 @@ async fn links_carry_the_host_that_clients_use() {
 }
 
 #[tokio::test]
-async fn links_do_not_print() {
+async fn debug_texts_do_not_contain_links_or_secrets() {
     let fixture = TestStore::new().await;
     let claim = put(&fixture, "text/plain", "a.txt").await;
     let link = fixture

@@ -12,7 +12,8 @@ use crate::{MAX_LIFETIME, MIN_LIFETIME, PresignError, PresignedLink, Store, Stor
 const NOW_MS: u64 = 1_800_000_000_000;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Mints at [`NOW_MS`] for an object that ends `object` later and credentials that end `credentials` later.
+/// Creates a link at [`NOW_MS`] for an object that expires after `object` and credentials that expire after
+/// `credentials`.
 async fn mint(
     fixture: &TestStore,
     wanted: Duration,
@@ -63,7 +64,7 @@ async fn lifetimes_are_clamped_and_returned() {
 }
 
 #[tokio::test]
-async fn no_link_is_made_for_an_object_that_ends_soon() {
+async fn no_link_is_made_for_an_object_that_expires_soon() {
     let fixture = TestStore::new().await;
     let hour = Duration::from_hours(1);
     let error = mint(&fixture, hour, 999, None).await.unwrap_err();
@@ -77,11 +78,11 @@ async fn no_link_is_made_for_an_object_that_ends_soon() {
 }
 
 #[tokio::test]
-async fn a_link_works_until_it_ends_and_not_after() {
+async fn a_link_works_until_it_expires_and_not_after() {
     let fixture = TestStore::new().await;
     let claim = fixture.put(&tenant("acme"), "bytes").await;
     let now = fixture.clock.now_ms();
-    // Seconds after minting at which the link is used; its lifetime is 300 s.
+    // Seconds between the creation and the use of the link; its lifetime is 300 s.
     for (age, status) in [
         (0, StatusCode::OK),
         (280, StatusCode::OK),
@@ -97,7 +98,7 @@ async fn a_link_works_until_it_ends_and_not_after() {
         let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
         assert_eq!(answer.status, status, "{age}");
     }
-    // Far from the future it is not valid yet.
+    // A link from the distant future is not valid yet.
     let (store, _) = fixture.at(now + DAY_MS).await;
     let link = store
         .presign_get(&tenant("acme"), &claim, MIN_LIFETIME)

@@ -143,7 +143,7 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
+async fn a_ticket_accepts_exactly_the_announced_bytes_once() {
     let fixture = TestStore::new().await;
     let hello = || Bytes::from_static(b"hello");
     let ticket = ticket(&fixture, 5, Some(Sha256Digest::of(b"hello"))).await;
@@ -153,7 +153,7 @@ async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
     assert_eq!(fixture.files(), Vec::<String>::new());
 
-    // And it is good for one upload.
+    // The ticket is valid for one upload.
     assert_eq!(
         upload(&fixture, &ticket, None, hello()).await.status,
         StatusCode::OK
