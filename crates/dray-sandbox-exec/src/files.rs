@@ -207,7 +207,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::change_marker`]; `None` also where [`Self::state`] says too little.
     pub async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
         match self.state(path).await {
-            Ok(state) => Ok(Some(state.said)),
+            Ok(state) => Ok(Some(state.text)),
             Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
             Err(error) => Err(error),
         }
