@@ -107,7 +107,7 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
         PreviewAction::Created,
         PreviewAction::Created,
         PreviewAction::Created,
-        PreviewAction::OpenedSandbox,
+        PreviewAction::Opened,
     ];
     for action in expected {
         let audit: v1::PreviewAudit = events.next().await.unwrap().decode().unwrap();
@@ -197,7 +197,7 @@ async fn without_an_address_there_are_no_previews_and_each_change_is_an_audit_ev
         actions,
         [
             PreviewAction::Created,
-            PreviewAction::OpenedSandbox,
+            PreviewAction::Opened,
             PreviewAction::Revoked
         ]
     );
