@@ -30,7 +30,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         directory: Option<&SandboxPath>,
     ) -> Result<DirectoryIdentity, Error> {
         let path = directory.map_or(&b""[..], SandboxPath::as_bytes);
-        let reply = self.ask(IDENTITY_SCRIPT, &[path], None).await?;
+        let reply = self.run_script(IDENTITY_SCRIPT, &[path], None).await?;
         reply.check("text")?;
         parse(&reply).ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity"))
     }

@@ -93,7 +93,7 @@ pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], response_begun: bool)
     };
     Error::new(
         kind,
-        format!("no answer, status {}: {}", exit.status, output.trim()),
+        format!("no response, status {}: {}", exit.status, output.trim()),
     )
 }
 
