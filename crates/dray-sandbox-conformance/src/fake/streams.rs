@@ -27,7 +27,7 @@ impl Drop for StreamCount {
     }
 }
 
-/// A read that is under way.
+/// An unfinished read.
 struct FakeRead {
     fake: Fake,
     path: SandboxPath,
