@@ -26,7 +26,7 @@ pub fn unanswered(error: HttpError) -> Error {
         | FailureKind::Options(_)
         | FailureKind::Request(_) => ErrorKind::Protocol,
     };
-    Error::new(kind, "no answer").caused_by(error)
+    Error::new(kind, "no response").caused_by(error)
 }
 
 /// The JSON body of a refusal. One that is not JSON counts as the default.
