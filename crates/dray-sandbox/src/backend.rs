@@ -18,7 +18,7 @@ use crate::handle::{Address, Handle};
 use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
 use crate::path::SandboxPath;
 
-/// Result of [`Backend::check`].
+/// The result of [`Backend::check`]: whether the backend can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendCheck {
     /// The host or provider responded and accepted the credentials; the text names what responded.

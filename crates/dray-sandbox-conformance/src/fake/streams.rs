@@ -27,7 +27,7 @@ impl Drop for StreamCount {
     }
 }
 
-/// An unfinished read.
+/// A read that has not ended.
 struct FakeRead {
     fake: Fake,
     path: SandboxPath,
