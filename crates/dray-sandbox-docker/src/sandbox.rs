@@ -93,7 +93,7 @@ impl DockerSandbox {
 
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
     /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
-    async fn run_short<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn request<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
         if let Ok(answered) = timeout(self.shell_timeout, call).await {
             self.record_outcome(answered)
@@ -191,7 +191,7 @@ impl DockerSandbox {
     /// Reads a file over the archive API while a command computes its digest. The command starts first: the engine
     /// starts none in a container while it sends an archive of it.
     async fn read_archive_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
-        let started = self.run_short(self.commands.start_fingerprint(&read.file.real_path));
+        let started = self.request(self.commands.start_fingerprint(&read.file.real_path));
         let started = started.await;
         let body = self.read(read).await?;
         let (mut sender, receiver) = oneshot::channel();
@@ -250,7 +250,7 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn probe(&self) -> Result<Probe, Error> {
-        match self.run_short(self.commands.probe()).await {
+        match self.request(self.commands.probe()).await {
             Ok(mut probe) => {
                 probe.transports.insert(0, Transport::Archive);
                 Ok(probe)
@@ -282,7 +282,7 @@ impl Sandbox for DockerSandbox {
                 identity: None,
             }),
             ResolvedPath::Hidden(rest) => {
-                let reply = self.run_short(self.commands.stat(&rest, follow)).await?;
+                let reply = self.request(self.commands.stat(&rest, follow)).await?;
                 Ok(Metadata {
                     path: path.clone(),
                     ..reply
@@ -347,7 +347,7 @@ impl Sandbox for DockerSandbox {
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.transport != Transport::Archive {
             let at = &read.file.real_path;
-            return self.readable(at, self.run_short(self.commands.read(read)).await);
+            return self.readable(at, self.request(self.commands.read(read)).await);
         }
         check_no_offset(read.offset)?;
         if !self.archive_sees(&read.file.real_path) {
@@ -370,10 +370,7 @@ impl Sandbox for DockerSandbox {
         if read.transport == Transport::Archive {
             return self.read_archive_with_digest(read).await;
         }
-        self.readable(
-            at,
-            self.run_short(self.commands.read_with_digest(read)).await,
-        )
+        self.readable(at, self.request(self.commands.read_with_digest(read)).await)
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
@@ -418,7 +415,7 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
-        self.run_short(self.commands.state(path)).await
+        self.request(self.commands.state(path)).await
     }
 
     async fn rename(
@@ -427,12 +424,11 @@ impl Sandbox for DockerSandbox {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        self.run_short(self.commands.rename(from, to, replace))
-            .await
+        self.request(self.commands.rename(from, to, replace)).await
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        self.run_short(self.commands.make_directory(path)).await
+        self.request(self.commands.make_directory(path)).await
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
@@ -450,7 +446,7 @@ impl Sandbox for DockerSandbox {
         if recursive {
             return self.record_outcome(self.commands.remove(path, recursive).await);
         }
-        self.run_short(self.commands.remove(path, recursive)).await
+        self.request(self.commands.remove(path, recursive)).await
     }
 
     async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
