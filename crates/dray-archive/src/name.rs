@@ -5,7 +5,7 @@ pub const MAX_NAME_BYTES: usize = 4096;
 /// Most bytes of one part of a name: the limit of Linux for a file name.
 pub const MAX_PART_BYTES: usize = 255;
 
-/// A name that leads elsewhere, or that no file can have.
+/// A name that leaves its directory, or that no file can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the name of an entry cannot be used")]
 pub struct UnsafeName;

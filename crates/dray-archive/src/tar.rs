@@ -13,7 +13,7 @@ pub use decoder::{
 pub use encoder::{NewEntry, Owner, encode};
 pub use header::is_header;
 
-/// Everything in a tar is a multiple of this many bytes.
+/// Bytes of one block. Headers and padded content are multiples of it.
 pub const BLOCK_BYTES: usize = 512;
 
 /// One block.
@@ -33,7 +33,7 @@ pub enum TarError {
     /// The data is not a tar, or another reader could interpret it differently.
     #[error("{0}")]
     Malformed(&'static str),
-    /// It ends before its end.
+    /// The tar ends without its end marker, or inside an entry.
     #[error("the tar ended early")]
     Truncated,
 }

@@ -95,7 +95,7 @@ async fn source_of(
     let store = &view.service.inner.system.store;
     let writer = store.writer(&meta.tenant, &meta.operation, 0);
     let mut writer = writer.deadline(meta.deadline).cached();
-    // Dropping the writer before its end discards what was written, so an error of the sandbox leaves no artifact.
+    // Dropping the writer before its end discards the written bytes, so an error of the sandbox leaves no artifact.
     while let Some(bytes) = body.next().await {
         if let Err(error) = writer.write(bytes?).await {
             return Ok(Err(error.into()));

@@ -51,7 +51,7 @@ pub struct EndpointError {
     source: io::Error,
 }
 
-/// The first part of a path, which selects what is served.
+/// The first part of a path, which selects the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UrlArea {
     /// The files as they are: `p`.
@@ -161,7 +161,7 @@ async fn serve_preview(
     let permit = permit.map_err(|_| PreviewError::Busy)?;
     let view = SandboxView::open(service, &token, &found, location).await?;
     // A program that only checks whether the link works does not count as a person who opened it.
-    // Of a page, the page itself counts and not what it loads.
+    // Only the page itself is counted, and not the resources that it loads.
     let is_look = area == UrlArea::Viewer || found.is_unopened();
     if *method == Method::GET && is_look {
         service

@@ -41,7 +41,7 @@ pub enum PreviewError {
     /// The limit of concurrent responses is reached.
     #[error("too many responses are at work")]
     Busy,
-    /// Another writer kept changing the record.
+    /// Other writers changed the record on every attempt.
     #[error("the record keeps changing")]
     Contended,
     /// The stored record cannot be decoded.

@@ -49,7 +49,7 @@ pub struct PreviewService {
     pub(crate) inner: Arc<ServiceParts>,
 }
 
-/// What the service is built from.
+/// The parts from which the service is built.
 #[derive(Debug)]
 pub struct PreviewSystem {
     /// Bus of records and audit events.
@@ -445,12 +445,12 @@ fn count_look(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -
 }
 
 impl FoundPreview {
-    /// Whether a location may be looked at.
+    /// Whether a location may be viewed.
     pub(crate) fn admits(&self, location: &Location) -> bool {
         !self.preview.only_file || *location == Location::of_name(&self.preview.file)
     }
 
-    /// Whether a person has not looked at it yet.
+    /// Whether no person has viewed it yet.
     pub(crate) const fn is_unopened(&self) -> bool {
         self.preview.opened_at_ms == 0
     }

@@ -20,7 +20,7 @@ pub trait PreviewSource: Debug + Send + Sync {
     -> Result<OpenSandbox, Fault>;
 }
 
-/// An open sandbox and what may be read in it.
+/// An open sandbox, with the policy for reading in it.
 #[derive(Clone, Debug)]
 pub struct OpenSandbox {
     /// The incarnation.

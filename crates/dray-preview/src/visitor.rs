@@ -1,7 +1,7 @@
-//! Who looks at a link: a person, or a program that names itself.
+//! The visitor of a link: a person, or a program that names itself.
 //!
-//! Chat platforms and mail gateways fetch links of messages. Those that say so in `User-Agent` are counted apart; a scanner
-//! that calls itself a browser cannot be, and counts as a person.
+//! Chat platforms and mail gateways fetch links of messages. Those that say so in `User-Agent` are counted apart; a
+//! scanner that calls itself a browser cannot be, and counts as a person.
 
 use http::{HeaderMap, header};
 

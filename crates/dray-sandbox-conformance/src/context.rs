@@ -1,4 +1,4 @@
-//! What one case works with: its sandbox and its directory.
+//! The sandbox and the directory of one case.
 
 use std::sync::Arc;
 

@@ -321,7 +321,7 @@ impl Fake {
         state.calls.iter().filter(|(made, _)| *made == call).count()
     }
 
-    /// Number of reads and writes that are under way.
+    /// Number of reads and writes that have not ended.
     pub fn streams(&self) -> usize {
         self.streams.load(Ordering::SeqCst)
     }

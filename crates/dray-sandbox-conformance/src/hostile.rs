@@ -38,9 +38,9 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
         let read = context.read_by(transport, &stat).await;
         expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
         // The backend must check again itself; the caller's metadata are outdated.
-        let mut early = stale(context, &path).await?;
-        early.size = 5;
-        let read = context.read_by(transport, &early).await;
+        let mut stale_file = stale(context, &path).await?;
+        stale_file.size = 5;
+        let read = context.read_by(transport, &stale_file).await;
         expect_true(
             read.is_err(),
             format_args!("{}: a pipe was read", transport.as_str()),
@@ -92,8 +92,8 @@ pub(super) async fn devices_and_pseudo_files_are_not_read(
         for transport in context.sandbox.transports(&path) {
             let read = context.read_by(transport, &stat).await;
             expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
-            let early = stale(context, &path).await?;
-            let read = context.read_by(transport, &early).await;
+            let stale_file = stale(context, &path).await?;
+            let read = context.read_by(transport, &stale_file).await;
             expect_true(
                 read.is_err(),
                 format_args!("{}: a device was read", transport.as_str()),

@@ -1,7 +1,7 @@
 //! Daytona sandboxes, by the API and the toolbox in the sandbox (sandbox-transfer 9).
 //!
 //! - [`DaytonaBackend`]: the sandboxes of one organization, as [`dray_sandbox::Backend`].
-//! - [`Config`]: what an operator sets about it.
+//! - [`Config`]: the settings of an operator.
 //! - [`signature`]: signed URLs of files.
 //! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests.
 //!

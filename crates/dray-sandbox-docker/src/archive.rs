@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::client::Client;
 use crate::fault;
-use crate::wire::{Connection, EngineResponse, Sent, empty, outgoing};
+use crate::wire::{Connection, EngineResponse, RequestBody, empty, outgoing};
 
 /// Header in which the engine describes a path.
 const PATH_STAT: &str = "x-docker-container-path-stat";
@@ -48,15 +48,15 @@ struct PathStatHeader {
 impl PathStat {
     /// Reads the header of a response to HEAD or GET.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
-        let wrong = || Error::new(ErrorKind::Protocol, "the engine does not describe the path");
-        let value = headers.get(PATH_STAT).ok_or_else(wrong)?;
+        let invalid = || Error::new(ErrorKind::Protocol, "the engine does not describe the path");
+        let value = headers.get(PATH_STAT).ok_or_else(invalid)?;
         // Docker writes the standard alphabet, Podman the one for URLs.
         let json = STANDARD
             .decode(value.as_bytes())
             .or_else(|_| URL_SAFE.decode(value.as_bytes()))
-            .map_err(|error| wrong().caused_by(error))?;
+            .map_err(|error| invalid().caused_by(error))?;
         let wire: PathStatHeader =
-            serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
+            serde_json::from_slice(&json).map_err(|error| invalid().caused_by(error))?;
         let mtime = wire.mtime.parse::<jiff::Timestamp>().ok();
         Ok(Self {
             kind: kind(wire.mode),
@@ -117,7 +117,7 @@ impl Client {
         if status.as_u16() == 404 {
             // The container may be missing instead, which is another kind of failure.
             self.inspect(container).await?;
-            return Err(Error::new(ErrorKind::NotFound, "looking at a path"));
+            return Err(Error::new(ErrorKind::NotFound, "the path does not exist"));
         }
         // The same request as GET has a body with the reason.
         match self.download(container, path).await {
@@ -183,7 +183,7 @@ impl Client {
         method: Method,
         container: &str,
         path: &[u8],
-    ) -> Result<Request<Sent>, Error> {
+    ) -> Result<Request<RequestBody>, Error> {
         let version = self.version().await?;
         // By hand, because the client library takes text, and a path may hold any bytes.
         let path = percent_encode(path, PATH_BYTE_SET);

@@ -92,9 +92,9 @@ impl Backend for DockerBackend {
 
 /// Checks a name, which goes into the paths of requests as it is.
 fn check(name: &str) -> Result<(), Error> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    let dots = name.bytes().all(|byte| byte == b'.');
-    if name.bytes().all(fine) && !dots && name.len() <= 255 {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let only_dots = name.bytes().all(|byte| byte == b'.');
+    if name.bytes().all(is_allowed) && !only_dots && name.len() <= 255 {
         return Ok(());
     }
     Err(Error::new(

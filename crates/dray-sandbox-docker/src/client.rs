@@ -171,14 +171,14 @@ impl Client {
 
     /// Makes the library's client over our connections, with the version in front of every path.
     fn library(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
-        let way = Arc::new(EngineTransport {
+        let transport = Arc::new(EngineTransport {
             endpoint: self.endpoint.clone(),
             connect_timeout: self.connect_timeout,
             prefix: format!("/v{text}"),
             tasks: self.tasks.clone(),
         });
         Docker::connect_with_custom_transport(
-            move |request: BollardRequest| Arc::clone(&way).send(request),
+            move |request: BollardRequest| Arc::clone(&transport).send(request),
             Some("http://docker"),
             // The library counts in whole seconds, and zero would mean no time at all.
             self.answer_timeout.as_secs().max(1),

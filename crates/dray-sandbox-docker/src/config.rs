@@ -66,17 +66,17 @@ pub enum ConfigError {
 impl Config {
     /// Parses the endpoint with its settings.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, ConfigError> {
-        let wrong = || ConfigError::Endpoint(self.endpoint.clone());
+        let invalid = || ConfigError::Endpoint(self.endpoint.clone());
         match self.endpoint.split_once("://") {
             Some(("unix", path)) if path.starts_with('/') => {
                 Ok(Endpoint::Unix(PathBuf::from(path)))
             }
             Some((scheme @ ("http" | "tcp" | "https"), address)) => {
                 let address = address.strip_suffix('/').unwrap_or(address);
-                let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
-                let plain = !host.is_empty() && !host.contains(['/', '@', '?', '#']);
-                if !plain || port.parse::<u16>().is_err() {
-                    return Err(wrong());
+                let (host, port) = address.rsplit_once(':').ok_or_else(invalid)?;
+                let is_plain_host = !host.is_empty() && !host.contains(['/', '@', '?', '#']);
+                if !is_plain_host || port.parse::<u16>().is_err() {
+                    return Err(invalid());
                 }
                 if scheme == "http" || (scheme == "tcp" && !self.tls_verify) {
                     return Ok(Endpoint::Tcp(address.to_owned()));
@@ -88,9 +88,9 @@ impl Config {
                 }))
             }
             Some(("ssh", destination)) => {
-                self.ssh(destination).ok_or_else(wrong).map(Endpoint::Ssh)
+                self.ssh(destination).ok_or_else(invalid).map(Endpoint::Ssh)
             }
-            _ => Err(wrong()),
+            _ => Err(invalid()),
         }
     }
 
@@ -106,10 +106,10 @@ impl Config {
         let destination = destination.replace(['[', ']'], "");
         let is_plain =
             |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | '.' | '-' | '_' | ':' | '%');
-        let sound = !destination.is_empty()
+        let is_plain_destination = !destination.is_empty()
             && !destination.starts_with('-')
             && destination.chars().all(is_plain);
-        sound.then(|| SshEndpoint {
+        is_plain_destination.then(|| SshEndpoint {
             program: self.ssh_program.clone(),
             destination,
             port,

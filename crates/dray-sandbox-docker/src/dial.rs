@@ -73,24 +73,24 @@ fn client_config(directory: &Path) -> io::Result<ClientConfig> {
         .with_safe_default_protocol_versions()
         .map_err(|error| invalid("TLS", error))?
         .with_root_certificates(roots);
-    let (own, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+    let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
     // Either both files or none: one file alone is a mistake that must be reported.
-    if !own.exists() && !key.exists() {
+    if !certificate.exists() && !key.exists() {
         return Ok(builder.with_no_client_auth());
     }
     let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| invalid("key.pem", error))?;
-    let own = builder.with_client_auth_cert(certificates(&own)?, key);
-    own.map_err(|error| invalid("cert.pem", error))
+    let config = builder.with_client_auth_cert(certificates(&certificate)?, key);
+    config.map_err(|error| invalid("cert.pem", error))
 }
 
 fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let called = file.display().to_string();
+    let file_name = file.display().to_string();
     let found =
         CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(invalid(&called, "holds no certificate")),
-        Err(error) => Err(invalid(&called, error)),
+        Ok(_) => Err(invalid(&file_name, "holds no certificate")),
+        Err(error) => Err(invalid(&file_name, error)),
     }
 }
 

@@ -80,8 +80,8 @@ impl Exec for DockerExec {
         Ok(())
     }
 
-    /// A running shell belongs to this container, because its full id is in every path. Nothing may be under way that
-    /// still changes files: a command that is being ended could.
+    /// A running shell belongs to this container, because its full id is in every path. A command that is being killed
+    /// could still change files, so there must be none.
     fn asks_beside_ready(&self) -> bool {
         self.supervisor.is_settled()
     }
@@ -140,7 +140,7 @@ type Output = std::pin::Pin<
 type Input = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
 
 /// Waits until a command has ended and returns its status. Its output has ended, or is not read.
-async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
+async fn await_status(client: &Client, id: &str) -> Result<i32, Error> {
     let docker = client.docker().await?;
     let until = Instant::now() + client.response_timeout();
     let mut pause = FIRST_PAUSE;

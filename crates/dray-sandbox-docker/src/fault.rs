@@ -1,7 +1,7 @@
 //! Refusals of the engine as kinds of failure (sandbox-transfer 1.3).
 //!
 //! The engine distinguishes kinds only by sentences. They are compared at their beginning and end, where no name from
-//! the sandbox can stand. The sentence itself goes to the operator's log as the cause; it may hold host paths.
+//! the sandbox can occur. The sentence itself goes to the operator's log as the cause; it may hold host paths.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -47,14 +47,14 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
 ];
 
 /// Makes the error of a refusal, with a status above 399.
-pub(crate) fn refused(doing: &'static str, status: u16, message: &str) -> Error {
+pub(crate) fn refused(action: &'static str, status: u16, message: &str) -> Error {
     let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
     let message = message.get(..cut).unwrap_or_default().trim();
     let refusal = Refusal {
         status,
         message: message.to_owned(),
     };
-    Error::new(kind(status, message), doing).caused_by(refusal)
+    Error::new(kind(status, message), action).caused_by(refusal)
 }
 
 fn kind(status: u16, message: &str) -> ErrorKind {
@@ -111,27 +111,27 @@ fn conflict(message: &str) -> ErrorKind {
 }
 
 /// Makes the error of a failure in the client library.
-pub(crate) fn failed(doing: &'static str, error: BollardError) -> Error {
+pub(crate) fn failed(action: &'static str, error: BollardError) -> Error {
     let kind = match &error {
         BollardError::DockerResponseServerError {
             status_code,
             message,
-        } => return refused(doing, *status_code, message),
+        } => return refused(action, *status_code, message),
         BollardError::RequestTimeoutError => ErrorKind::Timeout,
         BollardError::JsonDataError { .. } | BollardError::JsonSerdeError { .. } => {
             ErrorKind::Protocol
         }
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, doing).caused_by(error)
+    Error::new(kind, action).caused_by(error)
 }
 
 /// Makes the error of a connection that could not be made, or that broke.
 pub(crate) fn broken(
-    doing: &'static str,
+    action: &'static str,
     error: impl Into<Box<dyn StdError + Send + Sync>>,
 ) -> Error {
-    Error::new(ErrorKind::Unavailable, doing).caused_by(error)
+    Error::new(ErrorKind::Unavailable, action).caused_by(error)
 }
 
 /// Whether the failure means that the container runs no commands now.

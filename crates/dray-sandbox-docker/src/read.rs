@@ -19,11 +19,11 @@ pub(crate) async fn read(
     container: String,
     file: &Metadata,
 ) -> Result<Body, Error> {
-    regular(file.kind)?;
+    check_kind(file.kind)?;
     let downloaded = client.download(&container, file.real_path.as_bytes());
     let (stat, tar) = downloaded.await?;
     // The name may point to another file by now (TOCTOU).
-    same(&stat, file)?;
+    check_unchanged(&stat, file)?;
     let mut reader = TarEntries::new(tar, TarRules::Exact);
     let Some(header) = reader.entry().await? else {
         // The file existed when the head was sent, so it was removed since.
@@ -48,14 +48,14 @@ pub(crate) async fn read(
                 } = reading;
                 // First: while the engine sends an archive of a container, it delays every other request about it.
                 drop(reader);
-                Some((Err(reason(&client, &container, error).await), None))
+                Some((Err(explain(&client, &container, error).await), None))
             }
         }
     })))
 }
 
 /// Refuses files that would block, never end, or are not regular.
-fn regular(kind: FileKind) -> Result<(), Error> {
+fn check_kind(kind: FileKind) -> Result<(), Error> {
     match kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "reading a file")),
@@ -67,8 +67,8 @@ fn changed(what: &'static str) -> Error {
     Error::new(ErrorKind::ChangedDuringTransfer, what)
 }
 
-fn same(stat: &PathStat, file: &Metadata) -> Result<(), Error> {
-    regular(stat.kind)?;
+fn check_unchanged(stat: &PathStat, file: &Metadata) -> Result<(), Error> {
+    check_kind(stat.kind)?;
     if stat.size != file.size {
         return Err(changed("the file has another size than before"));
     }
@@ -127,7 +127,7 @@ impl ArchiveRead {
 }
 
 /// Finds out whether a stream broke because its container was removed.
-async fn reason(client: &Client, container: &str, error: Error) -> Error {
+async fn explain(client: &Client, container: &str, error: Error) -> Error {
     // Only these can be the end of the container in the middle of the transfer.
     if !matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Unavailable) {
         return error;

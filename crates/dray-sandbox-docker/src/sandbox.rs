@@ -58,7 +58,7 @@ impl DockerSandbox {
     ) -> Result<Self, Error> {
         let container = handle.incarnation.clone();
         let mut mounts = Mounts::of(&known);
-        // One time for each opening: the engine cannot add mounts to a container.
+        // Once for each opening: the engine cannot add mounts to an existing container.
         mounts.resolve(&client, &container).await?;
         let exec = DockerExec::new(Arc::clone(&client), container);
         let shell_timeout = client.shell_timeout();
@@ -78,7 +78,7 @@ impl DockerSandbox {
     }
 
     /// Whether the archive calls can be used for a resolved path. They lose names that are not UTF-8.
-    fn archived(&self, path: &SandboxPath) -> bool {
+    fn archive_sees(&self, path: &SandboxPath) -> bool {
         self.mounts.sees(path) && str::from_utf8(path.name()).is_ok()
     }
 
@@ -93,32 +93,32 @@ impl DockerSandbox {
 
     /// Runs a request to the container's shell, within the time limit for short responses. A shell that hangs is not
     /// used for a while; meanwhile the container counts as one without a shell, and the archive calls are used.
-    async fn ask<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn request<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
         if let Ok(answered) = timeout(self.shell_timeout, call).await {
-            self.noted(answered)
+            self.record_outcome(answered)
         } else {
             // Every following request would wait for the whole time limit as well.
             *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            Err(no_answer())
+            Err(hung_shell_error())
         }
     }
 
     fn check_shell(&self) -> Result<(), Error> {
-        if self.hangs() {
-            Err(no_answer())
+        if self.is_hung() {
+            Err(hung_shell_error())
         } else {
             Ok(())
         }
     }
 
-    fn hangs(&self) -> bool {
+    fn is_hung(&self) -> bool {
         let hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
         hung.is_some_and(|since| since.elapsed() < HUNG_TIME)
     }
 
     /// Records whether commands can be run here.
-    fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+    fn record_outcome<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         match &result {
             Ok(_) => self.stopped.store(false, Ordering::Relaxed),
             Err(error) if stopped(error) => self.stopped.store(true, Ordering::Relaxed),
@@ -138,7 +138,7 @@ impl DockerSandbox {
     fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
         match read {
             // `ToolMissing` makes the transfer engine choose the archive API, which works on stopped containers too.
-            Err(error) if stopped(&error) && self.archived(at) => {
+            Err(error) if stopped(&error) && self.archive_sees(at) => {
                 let mute = "the container runs no commands now";
                 Err(Error::new(ErrorKind::ToolMissing, mute).caused_by(error))
             }
@@ -191,7 +191,7 @@ impl DockerSandbox {
     /// Reads a file over the archive API while a command computes its digest. The command starts first: the engine
     /// starts none in a container while it sends an archive of it.
     async fn read_archive_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
-        let started = self.ask(self.commands.start_fingerprint(&read.file.real_path));
+        let started = self.request(self.commands.start_fingerprint(&read.file.real_path));
         let started = started.await;
         let body = self.read(read).await?;
         let (mut sender, receiver) = oneshot::channel();
@@ -238,7 +238,7 @@ impl DockerSandbox {
     }
 }
 
-fn no_answer() -> Error {
+fn hung_shell_error() -> Error {
     let hung = "the shell of the container does not answer";
     Error::new(ErrorKind::ToolMissing, hung)
 }
@@ -250,7 +250,7 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn probe(&self) -> Result<Probe, Error> {
-        match self.ask(self.commands.probe()).await {
+        match self.request(self.commands.probe()).await {
             Ok(mut probe) => {
                 probe.transports.insert(0, Transport::Archive);
                 Ok(probe)
@@ -282,7 +282,7 @@ impl Sandbox for DockerSandbox {
                 identity: None,
             }),
             ResolvedPath::Hidden(rest) => {
-                let reply = self.ask(self.commands.stat(&rest, follow)).await?;
+                let reply = self.request(self.commands.stat(&rest, follow)).await?;
                 Ok(Metadata {
                     path: path.clone(),
                     ..reply
@@ -293,7 +293,7 @@ impl Sandbox for DockerSandbox {
 
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
         let listed = match self.check_shell() {
-            Ok(()) => self.noted(self.commands.list(path, depth, limit).await),
+            Ok(()) => self.record_outcome(self.commands.list(path, depth, limit).await),
             Err(error) => Err(error),
         };
         let error = match listed {
@@ -308,14 +308,14 @@ impl Sandbox for DockerSandbox {
         under(path, &directory, listing)
     }
 
-    /// Commands come first: they hold nothing up, their user is that of the container, and the digest comes with the
-    /// bytes. The archive calls, which read and write as root, are for containers that run no commands.
+    /// Commands come first: they block no other request, their user is that of the container, and the digest comes with
+    /// the bytes. The archive calls, which read and write as root, are for containers that run no commands.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
-        if !self.shell_less.load(Ordering::Relaxed) && !self.hangs() {
+        if !self.shell_less.load(Ordering::Relaxed) && !self.is_hung() {
             transports.append(&mut self.commands.transports());
         }
-        if self.archived(path) {
+        if self.archive_sees(path) {
             let first = usize::from(!transports.is_empty());
             let stopped = self.stopped.load(Ordering::Relaxed);
             transports.insert(if stopped { 0 } else { first }, Transport::Archive);
@@ -339,7 +339,7 @@ impl Sandbox for DockerSandbox {
         transport == Transport::Archive
     }
 
-    /// One transfer: a download holds up everything else in its container (sandbox-transfer 4.6).
+    /// One transfer: a download blocks every other request about its container (sandbox-transfer 4.6).
     fn parallel(&self) -> usize {
         1
     }
@@ -347,10 +347,10 @@ impl Sandbox for DockerSandbox {
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.transport != Transport::Archive {
             let at = &read.file.real_path;
-            return self.readable(at, self.ask(self.commands.read(read)).await);
+            return self.readable(at, self.request(self.commands.read(read)).await);
         }
-        begins_at_the_start(read.offset)?;
-        if !self.archived(&read.file.real_path) {
+        check_no_offset(read.offset)?;
+        if !self.archive_sees(&read.file.real_path) {
             let unseen = "not for the archive calls";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
         }
@@ -360,7 +360,7 @@ impl Sandbox for DockerSandbox {
 
     fn reads_with_digest(&self, read: &Read<'_>) -> bool {
         if read.transport == Transport::Archive {
-            return !self.shell_less.load(Ordering::Relaxed) && !self.hangs();
+            return !self.shell_less.load(Ordering::Relaxed) && !self.is_hung();
         }
         self.commands.reads_with_digest(read)
     }
@@ -370,15 +370,15 @@ impl Sandbox for DockerSandbox {
         if read.transport == Transport::Archive {
             return self.read_archive_with_digest(read).await;
         }
-        self.readable(at, self.ask(self.commands.read_with_digest(read)).await)
+        self.readable(at, self.request(self.commands.read_with_digest(read)).await)
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         if write.transport != Transport::Archive {
-            return self.noted(self.commands.write(write, body).await);
+            return self.record_outcome(self.commands.write(write, body).await);
         }
-        begins_at_the_start(write.offset)?;
-        if !self.archived(write.path) {
+        check_no_offset(write.offset)?;
+        if !self.archive_sees(write.path) {
             // Beneath a mount the container would not find it.
             let unseen = "not for the archive calls";
             return Err(Error::new(ErrorKind::ToolMissing, unseen));
@@ -397,12 +397,12 @@ impl Sandbox for DockerSandbox {
         if write.transport == Transport::Archive {
             return self.write(write, body).await.map(|()| None);
         }
-        self.noted(self.commands.write_with_digest(write, body).await)
+        self.record_outcome(self.commands.write_with_digest(write, body).await)
     }
 
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         self.check_shell()?;
-        self.noted(self.commands.execute(request).await)
+        self.record_outcome(self.commands.execute(request).await)
     }
 
     async fn settled(&self) {
@@ -411,11 +411,11 @@ impl Sandbox for DockerSandbox {
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         self.check_shell()?;
-        self.noted(self.commands.fingerprint(path).await)
+        self.record_outcome(self.commands.fingerprint(path).await)
     }
 
     async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
-        self.ask(self.commands.state(path)).await
+        self.request(self.commands.state(path)).await
     }
 
     async fn rename(
@@ -424,11 +424,11 @@ impl Sandbox for DockerSandbox {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        self.ask(self.commands.rename(from, to, replace)).await
+        self.request(self.commands.rename(from, to, replace)).await
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        self.ask(self.commands.make_directory(path)).await
+        self.request(self.commands.make_directory(path)).await
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
@@ -444,15 +444,15 @@ impl Sandbox for DockerSandbox {
             return Err(error);
         }
         if recursive {
-            return self.noted(self.commands.remove(path, recursive).await);
+            return self.record_outcome(self.commands.remove(path, recursive).await);
         }
-        self.ask(self.commands.remove(path, recursive)).await
+        self.request(self.commands.remove(path, recursive)).await
     }
 
     async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
         match self.seen_directory(path).await? {
             Some(directory) if self.mounts.sees_all(&directory) => self.download(&directory).await,
-            _ => self.noted(self.commands.read_tree(path).await),
+            _ => self.record_outcome(self.commands.read_tree(path).await),
         }
     }
 
@@ -465,18 +465,18 @@ impl Sandbox for DockerSandbox {
             Some(directory) if !self.runs_commands().await? => {
                 write::send(&self.client, self.container(), directory.as_bytes(), tar).await
             }
-            _ => self.noted(self.commands.write_tree(path, tar).await),
+            _ => self.record_outcome(self.commands.write_tree(path, tar).await),
         }
     }
 }
 
-fn begins_at_the_start(offset: u64) -> Result<(), Error> {
+fn check_no_offset(offset: u64) -> Result<(), Error> {
     if offset == 0 {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Protocol,
-        "the archive calls begin at the start",
+        "the archive calls cannot begin at an offset",
     ))
 }
 

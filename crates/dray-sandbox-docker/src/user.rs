@@ -11,7 +11,7 @@ use crate::resolve::{ResolvedPath, resolve};
 /// Longest list of users or groups in bytes that is read.
 const MAX_LIST_BYTES: usize = 1 << 20;
 
-/// The user as whom the container works.
+/// The user as whom commands run in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerUser {
     pub(crate) uid: u32,

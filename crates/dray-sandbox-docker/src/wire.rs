@@ -1,8 +1,8 @@
 //! HTTP to the engine, for calls that the client library does not support.
 //!
-//! The archive calls need paths that are not UTF-8, a declared length, and answers that are distinguished by their
-//! head. Each transfer has a connection of its own, driven by its reader or writer: dropping it closes it immediately,
-//! which also unblocks the container, which the engine locks during a transfer.
+//! The archive calls need paths that are not UTF-8, a declared length, and responses that are distinguished by their
+//! head. Each transfer has its own connection, driven by its reader or writer. Dropping the reader or writer closes the
+//! connection immediately, which also unblocks the container: the engine locks it during a transfer.
 
 use std::future::poll_fn;
 use std::io;
@@ -84,13 +84,13 @@ impl Endpoint {
 }
 
 /// The body of a request.
-pub(crate) type Sent = UnsyncBoxBody<Bytes, Error>;
+pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Error>;
 
-type Driver = Pin<Box<http1::Connection<Io, Sent>>>;
+type Driver = Pin<Box<http1::Connection<Io, RequestBody>>>;
 
 /// A connection that carries one request after another.
 pub(crate) struct Connection {
-    sender: http1::SendRequest<Sent>,
+    sender: http1::SendRequest<RequestBody>,
     /// The state machine of the connection; `None` once it is closed.
     driver: Option<Driver>,
 }
@@ -116,25 +116,25 @@ impl Connection {
     /// own.
     pub(crate) async fn send(
         &mut self,
-        request: Request<Sent>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Error> {
         let Self { sender, driver } = self;
         let mut sending = pin!(async {
             sender.ready().await?;
             sender.send_request(request).await
         });
-        let answered = poll_fn(|context| {
+        let response = poll_fn(|context| {
             loop {
                 // The request is polled first: the connection may have read its response in the last round.
-                if let Poll::Ready(answered) = sending.as_mut().poll(context) {
-                    return Poll::Ready(answered);
+                if let Poll::Ready(response) = sending.as_mut().poll(context) {
+                    return Poll::Ready(response);
                 }
                 if drive(driver, context).is_pending() {
                     return sending.as_mut().poll(context);
                 }
             }
         });
-        answered
+        response
             .await
             .map_err(|error| fault::broken("asking the engine", error))
     }
@@ -145,7 +145,7 @@ impl Connection {
     }
 }
 
-/// Moves bytes; ready when the connection has just closed.
+/// Polls the connection, which moves its bytes; ready when it has just closed.
 fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
     let Some(running) = driver else {
         return Poll::Pending;
@@ -197,7 +197,10 @@ impl EngineResponse {
         while let Some(chunk) = poll_fn(|context| reply.poll_chunk(context)).await {
             all.extend_from_slice(&chunk?);
             if all.len() > MAX_REFUSAL_BYTES {
-                return Err(Error::new(ErrorKind::Protocol, "an endless refusal"));
+                return Err(Error::new(
+                    ErrorKind::Protocol,
+                    "the message of a refusal has no end",
+                ));
             }
         }
         Ok((all, reply.connection))
@@ -216,7 +219,7 @@ impl EngineResponse {
 
     /// Collects the bytes that have arrived, up to the size of a chunk.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
-        let mut gathered = BytesMut::new();
+        let mut collected = BytesMut::new();
         let mut driven = false;
         loop {
             match Pin::new(&mut self.body).poll_frame(context) {
@@ -226,15 +229,15 @@ impl EngineResponse {
                         continue;
                     };
                     driven = false;
-                    if gathered.is_empty() {
+                    if collected.is_empty() {
                         if data.len() >= CHUNK_BYTES {
                             return Poll::Ready(Some(Ok(data)));
                         }
-                        gathered.reserve(CHUNK_BYTES + data.len());
+                        collected.reserve(CHUNK_BYTES + data.len());
                     }
-                    gathered.extend_from_slice(&data);
-                    if gathered.len() >= CHUNK_BYTES {
-                        return Poll::Ready(Some(Ok(gathered.freeze())));
+                    collected.extend_from_slice(&data);
+                    if collected.len() >= CHUNK_BYTES {
+                        return Poll::Ready(Some(Ok(collected.freeze())));
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {
@@ -246,10 +249,10 @@ impl EngineResponse {
                     driven = true;
                     let _ = drive(&mut self.connection.driver, context);
                 }
-                Poll::Pending if gathered.is_empty() => return Poll::Pending,
-                Poll::Ready(None) if gathered.is_empty() => return Poll::Ready(None),
+                Poll::Pending if collected.is_empty() => return Poll::Pending,
+                Poll::Ready(None) if collected.is_empty() => return Poll::Ready(None),
                 Poll::Pending | Poll::Ready(None) => {
-                    return Poll::Ready(Some(Ok(gathered.freeze())));
+                    return Poll::Ready(Some(Ok(collected.freeze())));
                 }
             }
         }
@@ -263,11 +266,11 @@ struct RefusalBody {
 }
 
 /// The body of an upload. The head declares no length: a tar marks its own end.
-pub(crate) fn outgoing(body: Body) -> Sent {
+pub(crate) fn outgoing(body: Body) -> RequestBody {
     UnsyncBoxBody::new(StreamBody::new(body.map(|chunk| chunk.map(Frame::data))))
 }
 
 /// The body of a request without one.
-pub(crate) fn empty() -> Sent {
+pub(crate) fn empty() -> RequestBody {
     UnsyncBoxBody::new(Empty::new().map_err(|never| match never {}))
 }

@@ -1,7 +1,7 @@
 //! E2B sandboxes, by the control API and the daemon in the sandbox (sandbox-transfer 8).
 //!
 //! - [`E2bBackend`]: the sandboxes of one account, as [`dray_sandbox::Backend`].
-//! - [`Config`]: what an operator sets about it.
+//! - [`Config`]: the settings of an operator.
 //! - [`signature`]: signed URLs of files, version 1.
 //! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests.
 //!

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     /// Whether a file can be the body of a request.
     plain_uploads: bool,
     /// Tasks that kill commands whose callers were dropped.
-    pub(crate) aftermath: TaskTracker,
+    pub(crate) background_tasks: TaskTracker,
     base: String,
     by_header: bool,
     token: Option<Secret>,
@@ -58,7 +58,7 @@ impl Link {
             // How the daemon learns the user; the password is empty.
             basic: Secret::new(STANDARD.encode(format!("{}:", config.user))),
             plain_uploads: info.is_at_least(PLAIN_UPLOADS),
-            aftermath: TaskTracker::new(),
+            background_tasks: TaskTracker::new(),
             base,
             handle,
             control,

@@ -105,7 +105,7 @@ impl Exec for Processes {
                 envelope(0, start.to_string().as_bytes()),
             );
         let response = self.link.send(request).await?;
-        let (process_id, ended) = oneshot::channel();
+        let (exit_sender, ended) = oneshot::channel();
         let mut output = ProcessOutput {
             response,
             frames: Frames::default(),
@@ -114,7 +114,7 @@ impl Exec for Processes {
                 link: Arc::clone(&self.link),
                 pid: None,
             },
-            told: Some(process_id),
+            exit_sender: Some(exit_sender),
         };
         let mut first = None;
         // Read up to the process id: a command that cannot be started fails here and not in the middle of its output.
@@ -203,7 +203,7 @@ impl Drop for RunningProcess {
                 tracing::debug!(%error, "a command was left to itself");
             }
         };
-        self.link.aftermath.spawn_on(kill, &runtime);
+        self.link.background_tasks.spawn_on(kill, &runtime);
     }
 }
 
@@ -213,7 +213,8 @@ struct ProcessOutput {
     frames: Frames,
     stderr: StderrTail,
     process: RunningProcess,
-    told: Option<oneshot::Sender<CommandExit>>,
+    /// Sends the exit status; `None` once it was sent.
+    exit_sender: Option<oneshot::Sender<CommandExit>>,
 }
 
 impl ProcessOutput {
@@ -248,9 +249,9 @@ impl ProcessOutput {
         if let Some(ended) = event.end {
             // Nothing is left to kill.
             self.process.pid = None;
-            if let Some(told) = self.told.take() {
+            if let Some(exit_sender) = self.exit_sender.take() {
                 // A caller that does not wait for it ignores the result.
-                let _ = told.send(ended.into_exit(self.stderr.text()));
+                let _ = exit_sender.send(ended.into_exit(self.stderr.text()));
             }
         }
         Ok(Some(stdout.into()))
@@ -261,7 +262,7 @@ impl ProcessOutput {
         match trailer.error {
             Some(refusal) => Err(refusal.into_error(200)),
             // The trailer without an error closes the stream and not the command; its exit status is unknown.
-            None if self.told.is_some() => {
+            None if self.exit_sender.is_some() => {
                 let context = "the stream ended before the command";
                 Err(Error::new(ErrorKind::Unavailable, context))
             }

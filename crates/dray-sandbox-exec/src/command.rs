@@ -149,7 +149,8 @@ impl Backend for CommandBackend {
         let exec = LocalExec::new(&config.command)
             .with_environment(&config.environment)
             .with_channel(config.channel.into());
-        // Without that command the identity is the entry itself, which cannot change while this runs.
+        // Without a command for the incarnation, the entry identifies it, and the entry cannot change while this
+        // process runs.
         Ok(if config.incarnation.is_empty() {
             Arc::new(ExecSandbox::new(handle.clone(), exec))
         } else {
@@ -191,7 +192,7 @@ async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
     let exec = LocalExec::new(none).with_environment(&config.environment);
     let words = config.incarnation.iter().map(|word| word.clone().into());
     let running = exec.run(words.collect(), None).await.map_err(|error| {
-        let context = "the incarnation cannot be asked";
+        let context = "the command for the incarnation cannot be run";
         Error::new(ErrorKind::Unavailable, context).caused_by(error)
     })?;
     let output = running.stdout.read_all(MAX_INCARNATION_BYTES).await?;

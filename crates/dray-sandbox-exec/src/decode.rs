@@ -25,8 +25,8 @@ pub(super) struct TextDecoder {
 
 impl TextDecoder {
     /// A decoder for the output of the encoder with this name, which the script chose.
-    pub(super) fn new(how: &str) -> Result<Self, Error> {
-        let hex = match how {
+    pub(super) fn new(encoder: &str) -> Result<Self, Error> {
+        let hex = match encoder {
             "od" => true,
             "raw" | "base64" | "openssl" | "python3" | "perl" | "uuencode" => false,
             _ => return Err(Error::new(ErrorKind::Protocol, "an unknown coding")),
@@ -95,11 +95,11 @@ pub(super) struct GzipExpander {
 }
 
 impl GzipExpander {
-    /// Expands at most `most` bytes and fails beyond them.
-    pub(super) fn new(most: u64) -> Self {
+    /// Expands at most `max_bytes` bytes and fails beyond them.
+    pub(super) fn new(max_bytes: u64) -> Self {
         Self {
             gzip: GzDecoder::new(Vec::new()),
-            left: most,
+            left: max_bytes,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which directory it is, beyond its path.
+//! The identity of a directory, beyond its path.
 
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
@@ -12,7 +12,7 @@ const IDENTITY_SCRIPT: &str = include_str!("script/identity.sh");
 /// A directory, and what distinguishes it from an earlier or later one at the same path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryIdentity {
-    /// Device, inode and, where the file system records it, birth, as one word.
+    /// Device, inode and, where the file system records it, the birth time, as one word.
     pub word: String,
     /// Its path without links.
     pub path: SandboxPath,
@@ -30,7 +30,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         directory: Option<&SandboxPath>,
     ) -> Result<DirectoryIdentity, Error> {
         let path = directory.map_or(&b""[..], SandboxPath::as_bytes);
-        let reply = self.ask(IDENTITY_SCRIPT, &[path], None).await?;
+        let reply = self.run_script(IDENTITY_SCRIPT, &[path], None).await?;
         reply.check("text")?;
         parse(&reply).ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity"))
     }

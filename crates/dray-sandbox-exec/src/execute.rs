@@ -1,4 +1,4 @@
-//! Runs a program for a caller: its output as it comes, its standard error up to a limit, and its status.
+//! Runs a program for a caller: its output while it is written, its standard error up to a limit, and its status.
 //!
 //! A channel carries one stream of output, and channels differ in how they report standard error and the status.
 //! Therefore a script runs the program, keeps the beginning of its standard error, and prints both after the output,
@@ -44,9 +44,9 @@ impl<E: Exec + 'static> CommandControl for ChannelControl<E> {
 
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::execute`]. Needs `sh`, `env`, `head`, `cat` and a program that encodes; without
-    /// `/proc` no child that has left its process group is found. A program finds itself marked by the variable
-    /// `DRAY_COMMAND` and by its limit on file locks; a child that removes the one, changes the other and leaves the
-    /// process group is not ended.
+    /// `/proc` no child that has left its process group is found. Two marks identify the program and its children: the
+    /// variable `DRAY_COMMAND` and a limit on file locks. A child that removes the first, changes the second and leaves
+    /// the process group is not ended.
     pub async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         let channel = self.exec.channel();
         let nonce = Nonce::new();
@@ -55,13 +55,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let limits = plan.limits;
         let lock_limit = Some(nonce.lock_limit());
         let marks = |text: String| CommandMarks { text, lock_limit };
-        // From here on something may run.
+        // From here on the command may run, also when its start fails.
         let control = ChannelControl(Arc::clone(&self.exec));
         let command = self
             .supervisor
             .watch_marks(marks(format!(".{}", nonce.as_str())), control);
         let end_guard = command.guard();
-        // The script goes on and reports what the program has written.
+        // Only the program is ended: the script continues and reports what the program has written.
         let program = marks(format!("DRAY_COMMAND=run.{}", nonce.as_str()));
         let stopper = ProgramStopper::start(stop, Arc::clone(&command), program);
         let running = self.exec.run(plan.argv, plan.input).await;

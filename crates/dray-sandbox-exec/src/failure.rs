@@ -80,11 +80,11 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     })
 }
 
-/// The error for a command that ended without a response. `begun` is whether the response had begun.
-pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], begun: bool) -> Error {
+/// The error for a command that ended without a response. `response_begun` is whether a part of the response arrived.
+pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], response_begun: bool) -> Error {
     let noise = String::from_utf8_lossy(noise);
     let output = format!("{}\n{}", noise, exit.stderr);
-    let kind = match (begun, exit.status) {
+    let kind = match (response_begun, exit.status) {
         // A response that began and has no end is truncated, however the command ended.
         (true, _) => ErrorKind::Truncated,
         (false, 126 | 127) => ErrorKind::ToolMissing,
@@ -93,7 +93,7 @@ pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], begun: bool) -> Error
     };
     Error::new(
         kind,
-        format!("no answer, status {}: {}", exit.status, output.trim()),
+        format!("no response, status {}: {}", exit.status, output.trim()),
     )
 }
 
@@ -163,7 +163,7 @@ mod tests {
             status,
             stderr: stderr.to_owned(),
         };
-        for (status, stderr, begun, kind) in [
+        for (status, stderr, response_begun, kind) in [
             (127, "", false, ErrorKind::ToolMissing),
             (126, "cannot execute", false, ErrorKind::ToolMissing),
             (0, "", false, ErrorKind::Protocol),
@@ -177,7 +177,7 @@ mod tests {
             (137, "", true, ErrorKind::Truncated),
         ] {
             assert_eq!(
-                unanswered(&exit(status, stderr), b"", begun).kind(),
+                unanswered(&exit(status, stderr), b"", response_begun).kind(),
                 kind,
                 "{status} {stderr}"
             );

@@ -28,9 +28,9 @@ const DIGEST_SCRIPT: &str = concat!(
     include_str!("script/digest.sh")
 );
 
-/// Files over [`Exec`]. A backend that can run commands delegates to it the operations for which it has no better way;
-/// every method keeps the contract of the method of [`dray_sandbox::Sandbox`] of the same name. A value belongs to one
-/// incarnation: it remembers which programs the sandbox has.
+/// Files over [`Exec`]. A backend that can run commands delegates to this type the operations that its API does not
+/// offer. Every method keeps the contract of the method of [`dray_sandbox::Sandbox`] with the same name. A value
+/// belongs to one incarnation: it remembers which programs the sandbox has.
 #[derive(Debug)]
 pub struct ExecFiles<E> {
     pub(super) exec: Arc<E>,
@@ -67,9 +67,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Keeps one shell for request after request: for channels on which starting a command is slow and bytes pass in
-    /// both directions; other channels may keep back the output of a shell until it ends. The shell ends after 20 s
-    /// without a request, or with the last clone of this.
+    /// Keeps one shell for all requests. This suits channels on which starting a command is slow and bytes pass in both
+    /// directions; other channels may hold back the output of a shell until it ends. The shell ends after 20 s without
+    /// a request, or when the last clone of this value is dropped.
     #[must_use]
     pub fn with_persistent_shell(self) -> Self {
         Self {
@@ -78,8 +78,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// As [`Self::with_persistent_shell`], for requests with short responses alone. Content comes through commands of
-    /// its own, whose ends are reported by the channel.
+    /// As [`Self::with_persistent_shell`], but only for requests with short responses. Content is read and written by
+    /// separate commands, whose ends the channel reports.
     #[must_use]
     pub fn with_request_shell(self) -> Self {
         Self {
@@ -118,28 +118,30 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 
     /// The persistent shell, if it can carry the long output of a script.
-    pub(super) fn lends(&self) -> Option<&Arc<PersistentShell>> {
+    pub(super) fn lendable_shell(&self) -> Option<&Arc<PersistentShell>> {
         let channel = self.exec.channel();
-        let streams = self.lends_shell && talks(channel) && channel.longest_output.is_none();
+        let streams =
+            self.lends_shell && carries_requests(channel) && channel.longest_output.is_none();
         self.persistent_shell.as_ref().filter(|_| streams)
     }
 
-    pub(super) async fn ask(
+    /// Runs a script and reads its whole response, of at most [`MAX_RESPONSE_BYTES`] bytes.
+    pub(super) async fn run_script(
         &self,
         script: &'static str,
         arguments: &[&[u8]],
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
-        let reply = self.ask_up_to(MAX_RESPONSE_BYTES, script, arguments, stdin);
+        let reply = self.run_script_up_to(MAX_RESPONSE_BYTES, script, arguments, stdin);
         let reply = reply.await?;
         if reply.cut {
-            return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
+            return Err(Error::new(ErrorKind::Protocol, "a response without an end"));
         }
         Ok(reply)
     }
 
     /// Runs a script and reads at most `limit` bytes of its response.
-    pub(super) async fn ask_up_to(
+    pub(super) async fn run_script_up_to(
         &self,
         limit: usize,
         script: &'static str,
@@ -148,14 +150,14 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<Reply, Error> {
         let exec = self.exec.as_ref();
         match (&self.persistent_shell, stdin) {
-            // The shell itself would read the input; only `ask_with_input` passes it on to a script.
-            (Some(persistent_shell), None) if talks(exec.channel()) => {
+            // The shell itself would read the input; only `run_script_with_input` passes it on to a script.
+            (Some(persistent_shell), None) if carries_requests(exec.channel()) => {
                 let repeat = repeat(script);
                 persistent_shell
-                    .ask(exec, script, arguments, limit, repeat)
+                    .run_script(exec, script, arguments, limit, repeat)
                     .await
             }
-            (_, stdin) => Reply::ask(exec, script, arguments, stdin, limit).await,
+            (_, stdin) => Reply::of_script(exec, script, arguments, stdin, limit).await,
         }
     }
 
@@ -166,33 +168,35 @@ impl<E: Exec + 'static> ExecFiles<E> {
             Follow::No => b"no",
         };
         let reply = self
-            .ask(STAT_SCRIPT, &[word, path.as_bytes()], None)
+            .run_script(STAT_SCRIPT, &[word, path.as_bytes()], None)
             .await?;
         // The script falls back to `ls` where `stat` takes no format (sandbox-transfer 11.2).
-        let spoken = match reply.get("ls") {
+        let tool = match reply.get("ls") {
             Some(_) => "ls",
             None => "stat",
         };
-        reply.check(spoken)?;
-        let text = reply.text(spoken);
-        let facts = match spoken {
+        reply.check(tool)?;
+        let text = reply.text(tool);
+        let facts = match tool {
             "ls" => PathFacts::of_ls(&text),
             _ => PathFacts::of_stat(&text),
         };
         let facts = facts
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {text}")))?;
-        described(path, follow, &facts, &reply)
+        to_metadata(path, follow, &facts, &reply)
     }
 
     /// See [`dray_sandbox::Sandbox::state`]. Only for file systems that this kernel writes itself: a file that another
     /// machine or a program serves may change while its times stay.
     pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
-        let reply = self.ask(STATE_SCRIPT, &[path.as_bytes()], None).await?;
+        let reply = self
+            .run_script(STATE_SCRIPT, &[path.as_bytes()], None)
+            .await?;
         reply.check("state")?;
         if !keeps_times(&reply.text("fs")) {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
-                "times say little on this file system",
+                "times do not show every change on this file system",
             ));
         }
         let now = reply.number("now").and_then(|now| i64::try_from(now).ok());
@@ -204,10 +208,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
         })
     }
 
-    /// See [`dray_sandbox::Sandbox::change_marker`]; `None` also where [`Self::state`] says too little.
+    /// See [`dray_sandbox::Sandbox::change_marker`]; `None` also where [`Self::state`] is not available.
     pub async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
         match self.state(path).await {
-            Ok(state) => Ok(Some(state.said)),
+            Ok(state) => Ok(Some(state.text)),
             Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
             Err(error) => Err(error),
         }
@@ -215,7 +219,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`dray_sandbox::Sandbox::fingerprint`]; the script uses the best digest program that it finds.
     pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
-        fingerprint_of(&self.ask(DIGEST_SCRIPT, &[path.as_bytes()], None).await?)
+        fingerprint_of(
+            &self
+                .run_script(DIGEST_SCRIPT, &[path.as_bytes()], None)
+                .await?,
+        )
     }
 
     /// Starts to compute a fingerprint and returns once the command runs, so that an operation which would delay its
@@ -230,7 +238,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<BoxFuture<'static, Result<Fingerprint, Error>>, Error> {
         let (exec, nonce) = (self.exec.as_ref(), Nonce::new());
         let arguments = [path.as_bytes()];
-        let running = if let Some(persistent_shell) = self.lends() {
+        let running = if let Some(persistent_shell) = self.lendable_shell() {
             persistent_shell
                 .run(exec, DIGEST_SCRIPT, &nonce, &arguments)
                 .await?
@@ -256,7 +264,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         replace: bool,
     ) -> Result<bool, Error> {
         let arguments = [from.as_bytes(), to.as_bytes(), yes_or_no(replace)];
-        let reply = self.ask(RENAME_SCRIPT, &arguments, None).await?;
+        let reply = self.run_script(RENAME_SCRIPT, &arguments, None).await?;
         reply.check("text")?;
         Ok(reply.text("atomic") == "yes")
     }
@@ -264,7 +272,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::make_directory`]. Missing parents are made with it.
     pub async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         let script = include_str!("script/directory.sh");
-        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        let reply = self.run_script(script, &[path.as_bytes()], None).await?;
         reply.check("text")
     }
 
@@ -282,7 +290,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
         let script = include_str!("script/remove.sh");
         let arguments = [path.as_bytes(), yes_or_no(recursive)];
-        let reply = self.ask(script, &arguments, None).await?;
+        let reply = self.run_script(script, &arguments, None).await?;
         reply.check("text")
     }
 }
@@ -297,7 +305,7 @@ fn repeat(script: &'static str) -> RetrySafety {
 }
 
 /// Whether a shell on this channel can read requests and write responses.
-const fn talks(channel: Channel) -> bool {
+const fn carries_requests(channel: Channel) -> bool {
     channel.input && channel.binary_input && channel.binary_output
 }
 
@@ -306,14 +314,14 @@ pub(super) fn yes_or_no(yes: bool) -> &'static [u8] {
 }
 
 fn fingerprint_of(reply: &Reply) -> Result<Fingerprint, Error> {
-    let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
+    let invalid = || Error::new(ErrorKind::Protocol, "not a digest");
     if reply.get("cksum").is_some() {
         reply.check("cksum")?;
         let text = reply.text("cksum");
         let mut words = text.split_whitespace();
         let sum = words.next().and_then(|sum| sum.parse().ok());
         let size = words.next().and_then(|size| size.parse().ok());
-        let (sum, size) = sum.zip(size).ok_or_else(nonsense)?;
+        let (sum, size) = sum.zip(size).ok_or_else(invalid)?;
         return Ok(Fingerprint::Cksum(sum, size));
     }
     reply.check("sha256")?;
@@ -323,12 +331,12 @@ fn fingerprint_of(reply: &Reply) -> Result<Fingerprint, Error> {
         .next()
         .unwrap_or_default()
         .parse()
-        .map_err(|error| nonsense().caused_by(error))?;
-    let size = reply.number("size").ok_or_else(nonsense)?;
+        .map_err(|error| invalid().caused_by(error))?;
+    let size = reply.number("size").ok_or_else(invalid)?;
     Ok(Fingerprint::Sha256(digest, size))
 }
 
-fn described(
+fn to_metadata(
     path: &SandboxPath,
     follow: Follow,
     facts: &PathFacts,

@@ -39,17 +39,17 @@ impl WatchedInput {
             match body.next().await? {
                 Ok(chunk) => Some((Ok(chunk), Some((body, watched)))),
                 Err(error) => {
-                    let shown = Error::new(error.kind(), "the source failed");
+                    let relayed = Error::new(error.kind(), "the source failed");
                     *watched.slot() = Some(error);
                     watched.failed.notify_one();
-                    Some((Err(shown), None))
+                    Some((Err(relayed), None))
                 }
             }
         });
         (input, Body::new(body))
     }
 
-    /// Awaits `asked`, but drops it and fails as soon as the source fails.
+    /// Awaits `call`, but drops it and fails as soon as the source fails.
     pub(super) async fn guard<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,
@@ -70,13 +70,13 @@ impl WatchedInput {
     }
 }
 
-/// Reads ahead until this many bytes are there, or the body ends; returns them with the whole body, which still begins
-/// with them.
-pub(super) async fn peek(mut body: Body, most: usize) -> Result<(Bytes, Body), Error> {
+/// Reads ahead until `max_bytes` bytes have arrived, or the body ends. Returns these bytes, and the whole body, which
+/// still begins with them.
+pub(super) async fn peek(mut body: Body, max_bytes: usize) -> Result<(Bytes, Body), Error> {
     let mut chunks: VecDeque<Bytes> = VecDeque::new();
     let mut length = 0;
     let mut ended = false;
-    while length < most && !ended {
+    while length < max_bytes && !ended {
         if let Some(chunk) = body.next().await {
             let chunk = chunk?;
             length += chunk.len();
@@ -86,9 +86,9 @@ pub(super) async fn peek(mut body: Body, most: usize) -> Result<(Bytes, Body), E
         }
     }
     let rest = (!ended).then_some(body);
-    let mut sample = BytesMut::with_capacity(most);
+    let mut sample = BytesMut::with_capacity(max_bytes);
     for chunk in &chunks {
-        let room = most - sample.len();
+        let room = max_bytes - sample.len();
         sample.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
     }
     let whole = stream::unfold((chunks, rest), |(mut chunks, body)| async move {
@@ -153,18 +153,18 @@ pub(super) fn base64_lines(body: Body) -> Body {
     Body::new(stream::try_unfold(
         Some((body, BytesMut::new())),
         |state| async move {
-            let Some((mut body, mut waiting)) = state else {
+            let Some((mut body, mut pending)) = state else {
                 return Ok(None);
             };
-            while waiting.len() < BASE64_LINE_BYTES {
+            while pending.len() < BASE64_LINE_BYTES {
                 match body.next().await {
-                    Some(chunk) => waiting.extend_from_slice(&chunk?),
-                    None => return Ok(Some((lines(&waiting).into(), None))),
+                    Some(chunk) => pending.extend_from_slice(&chunk?),
+                    None => return Ok(Some((lines(&pending).into(), None))),
                 }
             }
-            // Only whole lines, which are whole groups too: padding may stand only at the end.
-            let whole = waiting.split_to(waiting.len() - waiting.len() % BASE64_LINE_BYTES);
-            Ok(Some((lines(&whole).into(), Some((body, waiting)))))
+            // Only whole lines, which are whole groups too: padding may occur only at the end.
+            let whole = pending.split_to(pending.len() - pending.len() % BASE64_LINE_BYTES);
+            Ok(Some((lines(&whole).into(), Some((body, pending)))))
         },
     ))
 }

@@ -27,14 +27,14 @@ impl<E: Exec + 'static> ExecFiles<E> {
         depth: u32,
         limit: usize,
     ) -> Result<Listing, Error> {
-        let enough = limit
+        let max_output = limit
             .saturating_mul(ENTRY_BYTES)
             .saturating_add(MIN_OUTPUT_BYTES)
             .min(MAX_OUTPUT_BYTES);
         let channel = self.exec.channel();
         // Where output is limited, the script must stop at the limit.
         let room = match channel.longest_output {
-            Some(longest) => longest.saturating_sub(2048).clamp(256, enough),
+            Some(longest) => longest.saturating_sub(2048).clamp(256, max_output),
             None => 0,
         };
         let arguments: [&[u8]; 3] = [
@@ -42,22 +42,22 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &depth.clamp(1, MAX_DEPTH).to_string().into_bytes(),
             &room.to_string().into_bytes(),
         ];
-        // Twice as much, because text may be hexadecimal digits.
+        // Twice as much, because the channel may carry the output as hexadecimal digits.
         let reply = self
-            .ask_up_to(enough * 2, LIST_SCRIPT, &arguments, None)
+            .run_script_up_to(max_output * 2, LIST_SCRIPT, &arguments, None)
             .await?;
         // A cut removes the end, which has the status.
-        let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
-        if whole_answer {
+        let has_end = reply.get("status").is_some() || reply.get("refused").is_some();
+        if has_end {
             reply.check("text")?;
         }
         // Where the script cut, the last record may be incomplete.
         let records = match reply.records() {
-            [whole @ .., _] if !whole_answer && !reply.cut => whole,
+            [whole @ .., _] if !has_end && !reply.cut => whole,
             records => records,
         };
         let mut entries = entries(records)?;
-        let mut truncated = !whole_answer;
+        let mut truncated = !has_end;
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         truncated |= entries.len() > limit;
         entries.truncate(limit);

@@ -137,7 +137,7 @@ impl Exec for LocalExec {
             Some(_) => Stdio::piped(),
             None => Stdio::null(),
         });
-        let mut child = command.spawn().map_err(|error| self.not_started(error))?;
+        let mut child = command.spawn().map_err(|error| self.start_error(error))?;
         let group = Arc::new(ProcessGroup::of(&child));
         let killer = GroupKiller::new(Arc::clone(&group));
         let pipes = ProcessPipes::start(&mut child, stdin, self.channel.input_end, &group);
@@ -148,13 +148,13 @@ impl Exec for LocalExec {
         let failure = self.failure;
         Ok(RunningCommand {
             stdout: output(stdout, GroupKiller::new(group), self.channel.longest_output),
-            end: Box::pin(ended(child, killer, pipes, failure)),
+            end: Box::pin(await_exit(child, killer, pipes, failure)),
         })
     }
 }
 
 impl LocalExec {
-    fn not_started(&self, error: io::Error) -> Error {
+    fn start_error(&self, error: io::Error) -> Error {
         let kind = match error.kind() {
             io::ErrorKind::ArgumentListTooLong => ErrorKind::ToolMissing,
             // Without a prefix the missing program is the command itself.
@@ -176,10 +176,11 @@ fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> B
             loop {
                 buffer.reserve(CHUNK_BYTES);
                 let read = stdout.read_buf(&mut buffer).await.map_err(|error| {
-                    Error::new(ErrorKind::Unavailable, "the output broke").caused_by(error)
+                    Error::new(ErrorKind::Unavailable, "the output could not be read")
+                        .caused_by(error)
                 })?;
                 if read == 0 {
-                    // All output was read: `ended` awaits the end of the command, which is not forced.
+                    // All output was read: `await_exit` awaits the end of the command, which is not forced.
                     killer.disarm();
                     return Ok(None);
                 }
@@ -197,7 +198,7 @@ fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> B
     ))
 }
 
-async fn ended(
+async fn await_exit(
     mut child: Child,
     mut killer: GroupKiller,
     mut pipes: ProcessPipes,
@@ -205,7 +206,7 @@ async fn ended(
 ) -> Result<CommandExit, Error> {
     let status = child.wait().await;
     // From here on the number may belong to another group, so no killer may use it.
-    killer.group().reaped();
+    killer.group().set_reaped();
     killer.disarm();
     let status = status.map_err(|error| {
         Error::new(ErrorKind::Unavailable, "the command cannot be awaited").caused_by(error)

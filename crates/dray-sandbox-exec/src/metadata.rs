@@ -174,7 +174,7 @@ pub(super) fn state_of(line: &str, now: Option<i64>) -> Option<State> {
         modified_ns: modified * 1_000_000_000 + fraction(words),
         changed_s,
         now_s: now?,
-        said: line.to_owned(),
+        text: line.to_owned(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! One shell that stays open, for request after request.
+//! One shell that stays open for all requests.
 //!
 //! Starting a command costs far more than running it: an engine creates a process in a container, and a host runs the
 //! start files of a login shell. Requests are therefore written as lines to the input of one shell, and each runs in a
@@ -32,7 +32,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a shell to end after its input did.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line that ends a response, in bytes.
-const LAST_LINE: usize = 64;
+const MAX_LAST_LINE_BYTES: usize = 64;
 
 /// Holds at most one waiting shell. A second one ends when its request is done.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ struct ShellProcess {
     running: RunningCommand,
     /// Scripts that the shell has in variables, by their numbers.
     scripts: Vec<&'static str>,
-    since: Instant,
+    /// When its last request ended.
+    idle_since: Instant,
 }
 
 /// Whether a request whose response was lost may be sent again.
@@ -80,7 +81,7 @@ impl PersistentShell {
 
     /// Sends a request to the waiting shell, or to a new one. A request that may be repeated is sent again when the
     /// waiting shell turns out to be gone.
-    pub(super) async fn ask<E: Exec>(
+    pub(super) async fn run_script<E: Exec>(
         &self,
         exec: &E,
         script: &'static str,
@@ -89,8 +90,8 @@ impl PersistentShell {
         repeat: RetrySafety,
     ) -> Result<Reply, Error> {
         if let Some(shell) = self.take() {
-            let request = self.put(exec, shell, script, arguments, limit);
-            match ready_and(exec, repeat, request).await {
+            let request = self.send_request(exec, shell, script, arguments, limit);
+            match send_when_ready(exec, repeat, request).await {
                 // No output suggests that the shell was gone before it read the line; even then a rename is not
                 // repeated.
                 Err(lost) if lost.silent && repeat != RetrySafety::Never => {}
@@ -99,12 +100,14 @@ impl PersistentShell {
             }
         }
         let shell = ShellProcess::start(exec).await?;
-        let request = self.put(exec, shell, script, arguments, limit).await;
+        let request = self
+            .send_request(exec, shell, script, arguments, limit)
+            .await;
         request.map_err(|lost| lost.error)
     }
 
-    /// Lets the waiting shell, or a new one, run a script whose output is long. The shell waits for the next request
-    /// once everything was read; a caller that is dropped before that ends the shell. Standard error is not part of the
+    /// Runs a script with a long output in the waiting shell, or in a new one. Once all output was read, the shell
+    /// waits for the next request; a caller that is dropped earlier ends the shell. Standard error is not part of the
     /// output.
     pub(super) async fn run<E: Exec>(
         self: &Arc<Self>,
@@ -140,7 +143,7 @@ impl PersistentShell {
     }
 
     /// Sends a request to this shell, which waits for the next one afterwards.
-    async fn put<E: Exec>(
+    async fn send_request<E: Exec>(
         &self,
         exec: &E,
         mut shell: ShellProcess,
@@ -164,7 +167,7 @@ impl PersistentShell {
             match shell.running.stdout.next().await {
                 Some(Ok(chunk)) => {
                     // The last line may have begun in the previous chunk.
-                    let before = output.len().saturating_sub(LAST_LINE);
+                    let before = output.len().saturating_sub(MAX_LAST_LINE_BYTES);
                     output.extend_from_slice(&chunk);
                     if let Some(status) = last_line(&output, before, &nonce) {
                         self.park(shell);
@@ -172,7 +175,7 @@ impl PersistentShell {
                             status,
                             stderr: String::new(),
                         };
-                        return answer(&output, &nonce, &exit).map_err(|error| LostReply {
+                        return parse_response(&output, &nonce, &exit).map_err(|error| LostReply {
                             error,
                             silent: false,
                         });
@@ -210,7 +213,7 @@ impl PersistentShell {
     }
 
     fn park(&self, mut shell: ShellProcess) {
-        shell.since = Instant::now();
+        shell.idle_since = Instant::now();
         self.sweeper.get_or_init(|| {
             let mut sweeper = JoinSet::new();
             sweeper.spawn(sweep(Arc::downgrade(&self.parked)));
@@ -247,7 +250,7 @@ impl ShellProcess {
             input,
             running: running.await?,
             scripts: Vec::new(),
-            since: Instant::now(),
+            idle_since: Instant::now(),
         })
     }
 
@@ -281,7 +284,7 @@ impl ShellProcess {
         let mut line = Vec::with_capacity(whole.len() + 256);
         let known = self.scripts.iter().position(|known| *known == script);
         let number = known.unwrap_or(self.scripts.len());
-        // A script is sent one time and kept in a variable, since it is longer than most requests.
+        // A script is sent once and kept in a variable, since it is longer than most requests.
         if known.is_none() {
             self.scripts.push(script);
             line.extend_from_slice(format!("k{number}=").as_bytes());
@@ -307,7 +310,7 @@ impl ShellProcess {
         drop(stdout);
         let silent = output.is_empty();
         let answered = match end.await {
-            Ok(exit) => answer(output, nonce, &exit),
+            Ok(exit) => parse_response(output, nonce, &exit),
             Err(error) => Err(error),
         };
         answered.map_err(|error| LostReply { error, silent })
@@ -323,7 +326,7 @@ impl ShellProcess {
             end.await
         };
         if let Ok(Err(error)) = timeout(END_TIMEOUT, ending).await {
-            tracing::debug!(%error, "a shell did not end in peace");
+            tracing::debug!(%error, "a shell did not end after its input was closed");
         }
     }
 }
@@ -379,11 +382,11 @@ impl LentShell {
             return Err(Error::new(ErrorKind::Unavailable, ended));
         };
         let chunk = chunk?;
-        let last = chunk.len().saturating_sub(LAST_LINE);
+        let last = chunk.len().saturating_sub(MAX_LAST_LINE_BYTES);
         // Chunks may cut the line anywhere, so the end of the previous one is kept.
         self.tail
             .extend_from_slice(chunk.get(last..).unwrap_or_default());
-        let surplus = self.tail.len().saturating_sub(LAST_LINE);
+        let surplus = self.tail.len().saturating_sub(MAX_LAST_LINE_BYTES);
         self.tail.drain(..surplus);
         if let Some(status) = last_line(&self.tail, 0, &self.nonce)
             && let Some(shell) = self.shell.take()
@@ -400,7 +403,7 @@ impl LentShell {
 }
 
 /// Awaits a response, unless the channel is not ready for a request.
-async fn ready_and<E: Exec>(
+async fn send_when_ready<E: Exec>(
     exec: &E,
     repeat: RetrySafety,
     call: impl Future<Output = Result<Reply, LostReply>>,
@@ -429,9 +432,9 @@ async fn sweep(parked: Weak<Mutex<Option<ShellProcess>>>) {
         let Some(parked) = parked.upgrade() else {
             return;
         };
-        let tired = lock(&parked).take_if(|shell| shell.since.elapsed() >= IDLE_TIMEOUT);
+        let expired = lock(&parked).take_if(|shell| shell.idle_since.elapsed() >= IDLE_TIMEOUT);
         drop(parked);
-        if let Some(shell) = tired {
+        if let Some(shell) = expired {
             shell.close().await;
         }
     }
@@ -446,7 +449,7 @@ fn last_line(output: &[u8], from: usize, nonce: &Nonce) -> Option<i32> {
     str::from_utf8(rest.get(..end)?).ok()?.trim().parse().ok()
 }
 
-fn answer(output: &[u8], nonce: &Nonce, exit: &CommandExit) -> Result<Reply, Error> {
+fn parse_response(output: &[u8], nonce: &Nonce, exit: &CommandExit) -> Result<Reply, Error> {
     Reply::parse(output, nonce)?.ok_or_else(|| {
         let begun = find(output, &nonce.mark("begin ")).is_some();
         let tail = output.len().saturating_sub(4096);

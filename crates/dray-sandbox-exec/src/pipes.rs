@@ -34,7 +34,7 @@ impl ProcessGroup {
     }
 
     /// Records that the leader was reaped.
-    pub(super) fn reaped(&self) {
+    pub(super) fn set_reaped(&self) {
         self.reaped.store(true, Ordering::SeqCst);
     }
 
@@ -81,7 +81,7 @@ impl Drop for GroupKiller {
 #[derive(Debug)]
 pub(super) struct ProcessPipes {
     feeding: JoinSet<()>,
-    listening: JoinSet<()>,
+    stderr_task: JoinSet<()>,
     kept: Arc<Mutex<Vec<u8>>>,
     failure: Arc<Mutex<Option<Error>>>,
 }
@@ -96,7 +96,7 @@ impl ProcessPipes {
     ) -> Self {
         let mut pipes = Self {
             feeding: JoinSet::new(),
-            listening: JoinSet::new(),
+            stderr_task: JoinSet::new(),
             kept: Arc::default(),
             failure: Arc::default(),
         };
@@ -113,8 +113,8 @@ impl ProcessPipes {
         }
         if let Some(stderr) = child.stderr.take() {
             pipes
-                .listening
-                .spawn(listen(stderr, Arc::clone(&pipes.kept)));
+                .stderr_task
+                .spawn(keep_tail(stderr, Arc::clone(&pipes.kept)));
         }
         pipes
     }
@@ -122,8 +122,8 @@ impl ProcessPipes {
     /// The end of stderr, after the process has ended. Another process may still hold the pipe, so the wait is
     /// limited to `linger`.
     pub(super) async fn stderr(&mut self, linger: Duration) -> String {
-        let listened = async { while self.listening.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(linger, listened).await;
+        let tail_complete = async { while self.stderr_task.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(linger, tail_complete).await;
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&kept).into_owned()
     }
@@ -149,7 +149,7 @@ async fn feed(mut stdin: ChildStdin, mut input: Body, close: bool) -> Result<(),
     Ok(())
 }
 
-async fn listen(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
+async fn keep_tail(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
     let mut chunk = vec![0; STDERR_TAIL_BYTES];
     while let Ok(read) = stderr.read(&mut chunk).await {
         if read == 0 {

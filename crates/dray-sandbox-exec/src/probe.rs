@@ -17,7 +17,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ///
     /// [`ErrorKind::ToolMissing`] when there is no `sh`.
     pub async fn probe(&self) -> Result<Probe, Error> {
-        let reply = self.ask(PROBE_SCRIPT, &[], None).await?;
+        let reply = self.run_script(PROBE_SCRIPT, &[], None).await?;
         reply.check("tools")?;
         let working_directory = reply
             .line("cwd")
@@ -50,12 +50,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
         })
     }
 
-    /// Whether the sandbox has a program; asked once.
-    pub(super) async fn has(&self, tool: &str) -> Result<bool, Error> {
+    /// Whether the sandbox has a program. The programs are requested once.
+    pub(super) async fn has_tool(&self, tool: &str) -> Result<bool, Error> {
         let tools = self
             .tools
             .get_or_try_init(|| async {
-                let reply = self.ask(PROBE_SCRIPT, &[], None).await?;
+                let reply = self.run_script(PROBE_SCRIPT, &[], None).await?;
                 reply.check("tools")?;
                 Ok::<_, Error>(tools(&reply))
             })
@@ -73,8 +73,8 @@ fn tools(reply: &Reply) -> Vec<String> {
 pub(super) fn free(df: &str) -> Option<u64> {
     let words: Vec<_> = df.lines().last()?.split_whitespace().collect();
     // From the end: the name of a device may hold spaces and percent signs.
-    let at = words.iter().rposition(|word| word.ends_with('%'))?;
-    let kibibytes: u64 = words.get(at.checked_sub(1)?)?.parse().ok()?;
+    let percentage = words.iter().rposition(|word| word.ends_with('%'))?;
+    let kibibytes: u64 = words.get(percentage.checked_sub(1)?)?.parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 

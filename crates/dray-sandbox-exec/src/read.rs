@@ -26,9 +26,9 @@ const READ_SCRIPT: &str = concat!(
 );
 /// Largest file whose digest is computed with the copy. If the digest takes longer than the copy, no byte arrives
 /// during the rest.
-const MAX_BESIDE_BYTES: u64 = 1 << 30;
+const MAX_DIGESTED_BYTES: u64 = 1 << 30;
 /// Longest output of one range, also where the channel would take more: 4 MiB as base64.
-const MAX_RANGE: usize = 6 << 20;
+const MAX_RANGE_BYTES: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;
 
@@ -41,7 +41,7 @@ struct ReadRun {
     stream: Stream,
     /// Bytes of the file from the offset where the run began.
     remaining: u64,
-    got: u64,
+    received: u64,
     digest: Option<Sha256>,
 }
 
@@ -64,25 +64,26 @@ struct ScriptRead<E> {
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::read`]. Takes [`Transport::ExecRaw`] and [`Transport::ExecBase64`].
     pub async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
-        self.read_and(read, None).await
+        self.start_read(read, None).await
     }
 
-    /// See [`dray_sandbox::Sandbox::reads_with_digest`]: whole files of up to 1 GiB that come through a persistent shell.
+    /// See [`dray_sandbox::Sandbox::reads_with_digest`]: whole files of up to 1 GiB that come through a persistent
+    /// shell.
     pub fn reads_with_digest(&self, read: &Read<'_>) -> bool {
         read.transport == Transport::ExecRaw
             && read.offset == 0
-            && read.file.size <= MAX_BESIDE_BYTES
-            && self.lends().is_some()
+            && read.file.size <= MAX_DIGESTED_BYTES
+            && self.lendable_shell().is_some()
     }
 
     /// See [`dray_sandbox::Sandbox::read_with_digest`].
     pub async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
         let (digest, receiver) = oneshot::channel();
         let wanted = self.reads_with_digest(&read).then_some(digest);
-        Ok((self.read_and(read, wanted).await?, receiver))
+        Ok((self.start_read(read, wanted).await?, receiver))
     }
 
-    async fn read_and(
+    async fn start_read(
         &self,
         read: Read<'_>,
         digest: Option<oneshot::Sender<Fingerprint>>,
@@ -91,12 +92,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
         if !text && !self.exec.channel().binary_output {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
-                "the channel does not bring raw bytes",
+                "the channel does not carry raw bytes",
             ));
         }
         let mut reading = ScriptRead {
             exec: Arc::clone(&self.exec),
-            persistent_shell: self.lends().filter(|_| !text).cloned(),
+            persistent_shell: self.lendable_shell().filter(|_| !text).cloned(),
             digest,
             text,
             path: read.file.real_path.clone(),
@@ -129,7 +130,9 @@ impl<E: Exec> ScriptRead<E> {
         let most = remaining + 1;
         let longest = self.exec.channel().longest_output;
         let room = longest.map_or(0, |longest| {
-            longest.saturating_sub(MARK_BYTES).clamp(256, MAX_RANGE)
+            longest
+                .saturating_sub(MARK_BYTES)
+                .clamp(256, MAX_RANGE_BYTES)
         });
         let arguments: [&[u8]; 6] = [
             self.path.as_bytes(),
@@ -150,24 +153,24 @@ impl<E: Exec> ScriptRead<E> {
             }
             None => Stream::open(exec, READ_SCRIPT, self.text, &arguments).await?,
         };
-        if stream.want == 0 || stream.want > most {
+        if stream.announced == 0 || stream.announced > most {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 "the response has another length than requested",
             ));
         }
-        self.recognise(&stream.facts)?;
+        self.check_facts(&stream.facts)?;
         Ok(ReadRun {
             stream,
             remaining,
-            got: 0,
+            received: 0,
             // Where output is limited, each range comes with a digest of its own (sandbox-transfer 11.4).
             digest: longest.map(|_| Sha256::new()),
         })
     }
 
     /// Checks that the opened file is the one that the caller checked, and the same in every run.
-    fn recognise(&mut self, facts: &str) -> Result<(), Error> {
+    fn check_facts(&mut self, facts: &str) -> Result<(), Error> {
         match &self.facts {
             Some(first) if first != facts => return Err(changed("it changed between two ranges")),
             Some(_) => return Ok(()),
@@ -202,8 +205,8 @@ impl<E: Exec> ScriptRead<E> {
             };
             match run.stream.next().await? {
                 StreamEvent::Bytes(bytes) => {
-                    run.got += bytes.len() as u64;
-                    if run.got > run.stream.want {
+                    run.received += bytes.len() as u64;
+                    if run.received > run.stream.announced {
                         return Err(Error::new(ErrorKind::Corrupted, "more than was announced"));
                     }
                     if let Some(digest) = &mut run.digest {
@@ -220,9 +223,9 @@ impl<E: Exec> ScriptRead<E> {
                 }
                 StreamEvent::End(trailer) => {
                     // Only the last run asks for the extra byte.
-                    let last = run.stream.want > run.remaining;
+                    let last = run.stream.announced > run.remaining;
                     let sha256 = trailer.digest.as_deref().map(str::parse);
-                    close(run, trailer)?;
+                    check_run(run, trailer)?;
                     if let (Some(sender), Some(Ok(sha256))) = (self.digest.take(), sha256) {
                         // The receiver may be gone; the copy does not depend on it.
                         let _ = sender.send(Fingerprint::Sha256(sha256, self.size));
@@ -237,25 +240,28 @@ impl<E: Exec> ScriptRead<E> {
 }
 
 /// Checks that a run delivered everything.
-fn close(run: ReadRun, trailer: StreamTrailer) -> Result<(), Error> {
+fn check_run(run: ReadRun, trailer: StreamTrailer) -> Result<(), Error> {
     if trailer.facts != run.stream.facts {
         return Err(changed("it changed while it was read"));
     }
-    if run.got > run.remaining {
+    if run.received > run.remaining {
         // The file did not change according to its facts, but it has more bytes than its size.
-        return Err(Error::new(ErrorKind::NotRegular, "it has no true size"));
+        return Err(Error::new(
+            ErrorKind::NotRegular,
+            "it has more bytes than its size",
+        ));
     }
-    let expected = run.stream.want.min(run.remaining);
-    if run.got < expected {
-        let short = format!("{} of {expected} bytes arrived", run.got);
+    let expected = run.stream.announced.min(run.remaining);
+    if run.received < expected {
+        let short = format!("{} of {expected} bytes arrived", run.received);
         return Err(match trailer.failure {
             Some(failure) => failure,
             None => Error::new(ErrorKind::Truncated, short),
         });
     }
-    if let (Some(ours), Some(theirs)) = (run.digest, trailer.digest) {
-        let ours = Sha256Digest::from_bytes(ours.finalize().into()).to_hex();
-        if ours != theirs {
+    if let (Some(computed), Some(reported)) = (run.digest, trailer.digest) {
+        let computed = Sha256Digest::from_bytes(computed.finalize().into()).to_hex();
+        if computed != reported {
             return Err(Error::new(ErrorKind::Corrupted, "a range arrived damaged"));
         }
     }

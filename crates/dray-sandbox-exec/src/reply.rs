@@ -35,8 +35,8 @@ impl Nonce {
         &self.0
     }
 
-    /// A limit on file locks that no other program has. Below 2^60, which every shell can read, and with 18 digits, which
-    /// no other limit has by chance.
+    /// A limit on file locks that no other program has. Below 2^60, which every shell can read, and with 18 digits,
+    /// which no other limit has by chance.
     pub(super) fn lock_limit(&self) -> u64 {
         const MIN_LIMIT: u64 = 1 << 59;
         let digits = self.0.get(..14).unwrap_or_default();
@@ -94,7 +94,7 @@ pub(super) struct Reply {
 
 impl Reply {
     /// Runs a script and reads at most `limit` bytes of its response.
-    pub(super) async fn ask<E: Exec>(
+    pub(super) async fn of_script<E: Exec>(
         exec: &E,
         script: &str,
         arguments: &[&[u8]],
@@ -132,7 +132,7 @@ impl Reply {
         };
         let exit = match ended {
             Ok(exit) => exit,
-            Err(error) => return Self::despite(error, &output, nonce),
+            Err(error) => return Self::response_or_error(error, &output, nonce),
         };
         Self::parse(&output, nonce)?.ok_or_else(|| {
             let begun = find(&output, &nonce.mark("begin ")).is_some();
@@ -141,10 +141,10 @@ impl Reply {
         })
     }
 
-    /// Uses the response that came before the channel broke, if it is complete. A script that fails leaves input
+    /// Returns the response that arrived before the channel broke, if it is complete. A script that fails leaves input
     /// unread, and some channels break when they send unread input. The caller then gets the error of the script, not
     /// that of the channel.
-    fn despite(error: Error, output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
+    fn response_or_error(error: Error, output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
         let whole = begin(output, nonce).and_then(|_| Self::parse(output, nonce).ok().flatten());
         match whole {
             Some(reply) => {
@@ -157,7 +157,7 @@ impl Reply {
 
     /// Parses a whole response; `None` when it has no end.
     pub(super) fn parse(output: &[u8], nonce: &Nonce) -> Result<Option<Self>, Error> {
-        let Some((how, rest)) = begin(output, nonce) else {
+        let Some((coding, rest)) = begin(output, nonce) else {
             // A script that refuses before it begins prints the refusal without a beginning.
             let records = split(output, nonce);
             let refused = records.iter().any(|(tag, _)| tag == "refused");
@@ -171,7 +171,7 @@ impl Reply {
         };
         // The script wrote this line break before the mark.
         let payload = rest.get(..end).unwrap_or_default();
-        let payload = decode(&how, payload.strip_suffix(b"\n").unwrap_or(payload))?;
+        let payload = decode(&coding, payload.strip_suffix(b"\n").unwrap_or(payload))?;
         Ok(Some(Self {
             records: split(&payload, nonce),
             cut: false,
@@ -180,14 +180,14 @@ impl Reply {
 
     /// The complete records of a response that was too long.
     pub(super) fn cut(output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
-        let Some((how, rest)) = begin(output, nonce) else {
+        let Some((coding, rest)) = begin(output, nonce) else {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 "the output has no response",
             ));
         };
-        let mut decoder = TextDecoder::new(&how)?;
-        let payload = match how.as_str() {
+        let mut decoder = TextDecoder::new(&coding)?;
+        let payload = match coding.as_str() {
             "raw" => rest.to_vec(),
             _ => decoder.feed(rest)?,
         };
@@ -227,10 +227,10 @@ impl Reply {
         self.text(tag).parse().ok()
     }
 
-    /// Fails when the script refused, or when its step failed; the record `spoken` holds the error message of that
+    /// Fails when the script refused, or when its step failed. The record `message_tag` holds the error message of that
     /// step.
-    pub(super) fn check(&self, spoken: &str) -> Result<(), Error> {
-        let words = self.text(spoken);
+    pub(super) fn check(&self, message_tag: &str) -> Result<(), Error> {
+        let words = self.text(message_tag);
         // The refusal is checked first: it has no status, and the script itself has chosen its kind.
         if self.get("refused").is_some() {
             let refusal = self.text("refused");
@@ -262,16 +262,16 @@ fn begin<'o>(output: &'o [u8], nonce: &Nonce) -> Option<(String, &'o [u8])> {
     let mark = nonce.mark("begin ");
     let rest = output.get(find(output, &mark)? + mark.len()..)?;
     let line = rest.iter().position(|byte| *byte == b'\n')?;
-    let how = String::from_utf8_lossy(rest.get(..line)?).trim().to_owned();
+    let coding = String::from_utf8_lossy(rest.get(..line)?).trim().to_owned();
     // The first record begins with the line break before its mark, so it stays.
-    Some((how, rest.get(line..)?))
+    Some((coding, rest.get(line..)?))
 }
 
-fn decode(how: &str, payload: &[u8]) -> Result<Vec<u8>, Error> {
-    if how == "raw" {
+fn decode(coding: &str, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    if coding == "raw" {
         return Ok(payload.to_vec());
     }
-    let mut decoder = TextDecoder::new(how)?;
+    let mut decoder = TextDecoder::new(coding)?;
     let decoded = decoder.feed(payload)?;
     decoder.finish()?;
     Ok(decoded)

@@ -15,14 +15,14 @@ use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, find, find_last};
 /// Longest trailer, with the messages of a shell after it. So many bytes are held back until they are known to be
 /// content.
 const MAX_TRAILER_BYTES: usize = 4096;
-/// Text that is decoded in one step when it may expand, in bytes.
+/// Bytes of compressed text that are decoded in one step.
 const DECODE_STEP_BYTES: usize = 4096;
 
 /// The coding of the content.
 enum ContentCoding {
     Raw,
     Text(TextDecoder),
-    Squeezed(TextDecoder, Box<GzipExpander>),
+    Gzip(TextDecoder, Box<GzipExpander>),
 }
 
 /// The next part of a response.
@@ -43,10 +43,10 @@ pub(super) struct StreamTrailer {
     pub(super) failure: Option<Error>,
 }
 
-/// A long response that is under way. Dropping it ends the command.
+/// A long response that is being received. Dropping it ends the command.
 pub(super) struct Stream {
     /// Most bytes that the script intends to send.
-    pub(super) want: u64,
+    pub(super) announced: u64,
     /// Facts about the file before it was read.
     pub(super) facts: String,
     nonce: Nonce,
@@ -54,8 +54,8 @@ pub(super) struct Stream {
     end: Option<BoxFuture<'static, Result<CommandExit, Error>>>,
     coding: ContentCoding,
     incoming: Bytes,
-    held: BytesMut,
-    trailing: bool,
+    tail: BytesMut,
+    in_trailer: bool,
     ended: bool,
     /// Whether the script reported that reading the content failed.
     broken: bool,
@@ -64,7 +64,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Runs a script and waits until it begins to answer.
+    /// Runs a script and waits until its response begins.
     pub(super) async fn open<E: Exec>(
         exec: &E,
         script: &str,
@@ -78,18 +78,18 @@ impl Stream {
         Self::of(nonce, running).await
     }
 
-    /// Waits until a running script begins to answer.
+    /// Waits until the response of a running script begins.
     pub(super) async fn of(nonce: Nonce, running: RunningCommand) -> Result<Self, Error> {
         let mut stream = Self {
-            want: 0,
+            announced: 0,
             facts: String::new(),
             nonce,
             stdout: running.stdout,
             end: Some(running.end),
             coding: ContentCoding::Raw,
             incoming: Bytes::new(),
-            held: BytesMut::new(),
-            trailing: false,
+            tail: BytesMut::new(),
+            in_trailer: false,
             ended: false,
             broken: false,
             trailer: None,
@@ -147,20 +147,20 @@ impl Stream {
 
     fn header(&mut self, line: &str) -> Result<(), Error> {
         let mut words = line.split_whitespace();
-        let (how, pack) = (
+        let (encoder, compression) = (
             words.next().unwrap_or_default(),
             words.next().unwrap_or_default(),
         );
-        let want = words.next().and_then(|want| want.parse().ok());
-        self.want = want.ok_or_else(|| Error::new(ErrorKind::Protocol, "no length"))?;
+        let announced = words.next().and_then(|announced| announced.parse().ok());
+        self.announced = announced.ok_or_else(|| Error::new(ErrorKind::Protocol, "no length"))?;
         self.facts = words.collect::<Vec<_>>().join(" ");
-        self.coding = match (how, pack) {
+        self.coding = match (encoder, compression) {
             ("raw", _) => ContentCoding::Raw,
-            (how, "gzip") => ContentCoding::Squeezed(
-                TextDecoder::new(how)?,
-                Box::new(GzipExpander::new(self.want)),
+            (encoder, "gzip") => ContentCoding::Gzip(
+                TextDecoder::new(encoder)?,
+                Box::new(GzipExpander::new(self.announced)),
             ),
-            (how, _) => ContentCoding::Text(TextDecoder::new(how)?),
+            (encoder, _) => ContentCoding::Text(TextDecoder::new(encoder)?),
         };
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Stream {
             if !self.incoming.is_empty() {
                 let step = match self.coding {
                     // One step may expand a thousandfold, so the chunks in memory stay limited.
-                    ContentCoding::Squeezed(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
+                    ContentCoding::Gzip(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
                     ContentCoding::Raw | ContentCoding::Text(_) => self.incoming.len(),
                 };
                 let chunk = self.incoming.split_to(step);
@@ -198,31 +198,31 @@ impl Stream {
 
     fn take(&mut self, chunk: Bytes) -> Result<(), Error> {
         if matches!(self.coding, ContentCoding::Raw) {
-            self.hold(chunk);
+            self.push_raw(chunk);
             return Ok(());
         }
         // `contains` is a quick check, and most chunks have no mark. `@` is in no text encoding, so content cannot
         // contain it (sandbox-transfer 11.4).
-        self.trailing |= chunk.contains(&b'@');
-        let content = if self.held.is_empty() && self.trailing {
+        self.in_trailer |= chunk.contains(&b'@');
+        let content = if self.tail.is_empty() && self.in_trailer {
             let at = chunk.iter().position(|byte| *byte == b'@');
             at.unwrap_or(chunk.len())
-        } else if self.trailing {
+        } else if self.in_trailer {
             0
         } else {
             chunk.len()
         };
         let (content, after) = (chunk.slice(..content), chunk.slice(content..));
-        self.held.extend_from_slice(&after);
-        if self.held.len() > MAX_RESPONSE_BYTES {
+        self.tail.extend_from_slice(&after);
+        if self.tail.len() > MAX_RESPONSE_BYTES {
             return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
         }
         match &mut self.coding {
             ContentCoding::Raw => {}
             ContentCoding::Text(decoder) => self.ready.push_back(decoder.feed(&content)?.into()),
-            ContentCoding::Squeezed(decoder, expander) => {
-                let squeezed = decoder.feed(&content)?;
-                let chunks = expander.feed(&squeezed)?;
+            ContentCoding::Gzip(decoder, expander) => {
+                let compressed = decoder.feed(&content)?;
+                let chunks = expander.feed(&compressed)?;
                 self.ready.extend(chunks.into_iter().map(Bytes::from));
             }
         }
@@ -230,28 +230,28 @@ impl Stream {
     }
 
     /// Passes on all but the last bytes, which may be the trailer.
-    fn hold(&mut self, mut chunk: Bytes) {
+    fn push_raw(&mut self, mut chunk: Bytes) {
         if chunk.len() >= MAX_TRAILER_BYTES {
             // Raw bytes may look like a mark, so only the end of the stream decides where the trailer begins.
             let tail = chunk.split_off(chunk.len() - MAX_TRAILER_BYTES);
-            self.ready.push_back(self.held.split().freeze());
+            self.ready.push_back(self.tail.split().freeze());
             self.ready.push_back(chunk);
-            self.held.extend_from_slice(&tail);
+            self.tail.extend_from_slice(&tail);
         } else {
-            self.held.extend_from_slice(&chunk);
-            if self.held.len() > MAX_TRAILER_BYTES {
-                let sure = self.held.split_to(self.held.len() - MAX_TRAILER_BYTES);
-                self.ready.push_back(sure.freeze());
+            self.tail.extend_from_slice(&chunk);
+            if self.tail.len() > MAX_TRAILER_BYTES {
+                let content = self.tail.split_to(self.tail.len() - MAX_TRAILER_BYTES);
+                self.ready.push_back(content.freeze());
             }
         }
     }
 
-    /// Splits the held bytes when the output has ended: the content, and the trailer after it.
+    /// Splits the last bytes when the output has ended: the content, and the trailer after it.
     fn close(&mut self) -> Result<Option<String>, Error> {
         let mark = self.nonce.mark("end ");
         // A line without its end may be cut, and a partial digest must not be compared.
-        let whole = find_last(&self.held, &mark).filter(|at| {
-            let line = self.held.get(*at..).unwrap_or_default();
+        let whole = find_last(&self.tail, &mark).filter(|at| {
+            let line = self.tail.get(*at..).unwrap_or_default();
             line.contains(&b'\n')
         });
         let Some(at) = whole else {
@@ -260,18 +260,18 @@ impl Stream {
         match std::mem::replace(&mut self.coding, ContentCoding::Raw) {
             ContentCoding::Raw => {
                 // The script put the line break before the mark.
-                let content = self.held.split_to(at).freeze();
+                let content = self.tail.split_to(at).freeze();
                 let length = content.len() - usize::from(content.ends_with(b"\n"));
                 self.ready.push_back(content.slice(..length));
             }
             ContentCoding::Text(decoder) => decoder.finish()?,
-            ContentCoding::Squeezed(decoder, expander) => {
+            ContentCoding::Gzip(decoder, expander) => {
                 decoder.finish()?;
                 self.ready.extend(expander.finish()?.map(Bytes::from));
             }
         }
-        let at = find_last(&self.held, &mark).unwrap_or_default();
-        let (before, trailer) = self.held.split_at_checked(at).unwrap_or_default();
+        let at = find_last(&self.tail, &mark).unwrap_or_default();
+        let (before, trailer) = self.tail.split_at_checked(at).unwrap_or_default();
         self.broken = find(before, &self.nonce.mark("broken")).is_some();
         Ok(Some(String::from_utf8_lossy(trailer).into_owned()))
     }

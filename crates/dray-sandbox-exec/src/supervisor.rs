@@ -1,4 +1,4 @@
-//! Remote commands that outlive their connection: ended when their caller is gone.
+//! Ends remote commands whose caller is gone, because they may outlive their connection.
 //!
 //! Docker, Kubernetes and Modal promise nothing about a command whose stream was closed. Each command therefore carries
 //! a mark in its environment, which its children inherit, and a second command kills every process that carries it. A
@@ -28,13 +28,13 @@ const KILL_SCRIPT: &str = concat!(
     "dray_kill_all \"$1\" \"$2\"\n"
 );
 
-/// Most times that a command is killed which its system reports as running.
+/// Most attempts to kill a command that its system still reports as running.
 const MAX_KILLS: usize = 20;
 /// Most searches for a command on a system that does not report it: it may not have been started yet.
-const MAX_LOOKS: usize = 3;
-/// Between two looks of which the first found nothing.
+const MAX_SEARCHES: usize = 3;
+/// Delay after a search that found no process.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the next command waits for the end of those before it.
+/// How long an operation waits for kills of earlier commands.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a system reports about a command.
@@ -47,19 +47,19 @@ pub enum CommandState {
     /// The system does not know the command: it was never started, or its start is still under way.
     Unknown,
     /// The system never reports the state of commands.
-    Untold,
+    Unreported,
 }
 
 /// What the supervisor needs from the system that runs a command.
 #[async_trait]
 pub trait CommandControl: Debug + Send + Sync + 'static {
-    /// Runs another command beside it, without a mark and without waiting for [`Supervisor::settle`], and gives its
+    /// Runs another command beside it, without a mark and without waiting for [`Supervisor::settle`], and returns its
     /// exit status.
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error>;
 
-    /// What its system says of the command.
+    /// The state of the command, as its system reports it.
     async fn state(&self) -> Result<CommandState, Error> {
-        Ok(CommandState::Untold)
+        Ok(CommandState::Unreported)
     }
 }
 
@@ -217,10 +217,12 @@ impl SupervisedCommand {
             let found = self.kill_once(&self.marks).await?;
             match self.control.state().await? {
                 CommandState::Ended => break,
-                CommandState::Unknown | CommandState::Untold if found || attempt >= MAX_LOOKS => {
+                CommandState::Unknown | CommandState::Unreported
+                    if found || attempt >= MAX_SEARCHES =>
+                {
                     break;
                 }
-                CommandState::Running | CommandState::Unknown | CommandState::Untold => {}
+                CommandState::Running | CommandState::Unknown | CommandState::Unreported => {}
             }
             if !found {
                 sleep(POLL_INTERVAL).await;
@@ -229,12 +231,12 @@ impl SupervisedCommand {
         Ok(())
     }
 
-    /// Kills a part of the command, which has these marks, once it is there. The rest goes on.
+    /// Kills the processes of the command that carry these marks, as soon as one exists. The other processes continue.
     ///
     /// # Errors
     /// The failure to run a command.
     pub(crate) async fn kill_part(&self, marks: &CommandMarks) -> Result<(), Error> {
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..MAX_SEARCHES {
             if self.is_over.load(Ordering::SeqCst) || self.kill_once(marks).await? {
                 break;
             }
@@ -243,7 +245,7 @@ impl SupervisedCommand {
         Ok(())
     }
 
-    /// Whether any process was found.
+    /// Kills the processes that carry the marks. Returns whether any was found.
     async fn kill_once(&self, marks: &CommandMarks) -> Result<bool, Error> {
         let limit = marks.lock_limit.map(|limit| limit.to_string());
         let limit = limit.unwrap_or_default();

@@ -12,17 +12,18 @@ use super::input::{WatchedInput, base64_lines};
 use super::stream::{Stream, StreamEvent};
 
 impl<E: Exec + 'static> ExecFiles<E> {
-    /// See [`dray_sandbox::Sandbox::read_tree`]. Names begin with `./`; hard links are stored as files where `tar` is GNU's.
+    /// See [`dray_sandbox::Sandbox::read_tree`]. Names begin with `./`; hard links are stored as files where `tar` is
+    /// GNU's.
     ///
     /// # Errors
     ///
-    /// Also [`ErrorKind::ToolMissing`] where answers are limited: a tar stream has no ranges.
+    /// Also [`ErrorKind::ToolMissing`] where the output of a command is limited: a tar stream cannot be read in ranges.
     pub async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
         let channel = self.exec.channel();
         if channel.longest_output.is_some() {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
-                "answers of this channel are too short for a tree",
+                "the output of this channel is too short for a tree",
             ));
         }
         let script = include_str!("script/tar_out.sh");
@@ -32,7 +33,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(Body::new(stream::try_unfold(stream, next)))
     }
 
-    /// See [`dray_sandbox::Sandbox::write_tree`]. The directory keeps its mode; what is unpacked belongs to the sandbox user.
+    /// See [`dray_sandbox::Sandbox::write_tree`]. The directory keeps its mode; what is unpacked belongs to the sandbox
+    /// user.
     ///
     /// # Errors
     ///
@@ -53,7 +55,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         };
         let script = include_str!("script/tar_in.sh");
         let arguments = [path.as_bytes(), coding];
-        let reply = self.ask(script, &arguments, Some(body));
+        let reply = self.run_script(script, &arguments, Some(body));
         input.guard(reply).await?.check("text")
     }
 }

@@ -24,8 +24,8 @@ const WRITE_SCRIPT: &str = concat!(
 );
 const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
 const ROOM_SCRIPT: &str = include_str!("script/room.sh");
-/// Longest chunk in an argument: 60 000 characters of base64, well below the limit for one argument.
-const MAX_CHUNK_CHARACTERS: usize = 45_000;
+/// Longest chunk in an argument: its base64 has 60 000 characters, well below the limit for one argument.
+const MAX_CHUNK_BYTES: usize = 45_000;
 /// Attempts for a chunk whose response is lost.
 const MAX_ATTEMPTS: u32 = 3;
 /// Time limit for finding the reason of a failure that reported none.
@@ -94,7 +94,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             // There is nothing to send, but the body may still be longer than it should.
             body.read_all(0).await?;
             let reply = self.put(write, WriteCoding::None, (0, false), None).await?;
-            return arrived(&reply, write.size).map(|()| None);
+            return check_written(&reply, write.size).map(|()| None);
         }
         if !channel.input {
             return self.write_arguments(write, body).await.map(|()| None);
@@ -104,7 +104,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             let (helps, body) = match input.guard(sample(body)).await? {
                 // Without a signal for the end of input the script needs the length, and that of gzip is not known
                 // before.
-                (true, body) if channel.input_end => (self.has("gzip").await?, body),
+                (true, body) if channel.input_end => (self.has_tool("gzip").await?, body),
                 (_, body) => (false, body),
             };
             if helps {
@@ -116,14 +116,14 @@ impl<E: Exec + 'static> ExecFiles<E> {
             (WriteCoding::Raw, left, body)
         };
         // The shell reads commands after the input, so its script must count the bytes itself.
-        let lent = self.lends().filter(|_| coding == WriteCoding::Raw);
+        let lent = self.lendable_shell().filter(|_| coding == WriteCoding::Raw);
         let ends = channel.input_end && lent.is_none();
         let length = if ends { 0 } else { length };
         // A digest beside the write would not cover the bytes before `offset`.
         let digest = digest && write.offset == 0;
         let request = self.put(write, coding, (length, digest), Some(body));
         let reply = input.guard(request).await?;
-        arrived(&reply, write.size)?;
+        check_written(&reply, write.size)?;
         let sha256 = reply.text("sha256").parse().ok();
         Ok(sha256.map(|sha256| Fingerprint::Sha256(sha256, write.size)))
     }
@@ -145,24 +145,30 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &length.to_string().into_bytes(),
             yes_or_no(digest),
         ];
-        let request = match (self.lends(), stdin) {
+        let request = match (self.lendable_shell(), stdin) {
             (Some(persistent_shell), Some(stdin)) if coding == WriteCoding::Raw => {
                 let exec = self.exec.as_ref();
                 persistent_shell
-                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, MAX_RESPONSE_BYTES)
+                    .run_script_with_input(
+                        exec,
+                        WRITE_SCRIPT,
+                        &arguments,
+                        stdin,
+                        MAX_RESPONSE_BYTES,
+                    )
                     .await
             }
-            (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
+            (_, stdin) => self.run_script(WRITE_SCRIPT, &arguments, stdin).await,
         };
         match request {
-            Err(error) => Err(self.reason(&write, error).await),
+            Err(error) => Err(self.explain(&write, error).await),
             reply => reply,
         }
     }
 
-    /// The reason why a response is missing, as far as the disk explains it: a full disk ends a command before its
-    /// input, and the broken channel reports no reason.
-    async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
+    /// Replaces the error of a missing response if the disk is full: a full disk ends a command before its input does,
+    /// and the broken channel reports no reason.
+    async fn explain(&self, write: &Write<'_>, error: Error) -> Error {
         if !matches!(
             error.kind(),
             ErrorKind::Unavailable | ErrorKind::Truncated | ErrorKind::Timeout
@@ -170,19 +176,19 @@ impl<E: Exec + 'static> ExecFiles<E> {
             return error;
         }
         let arguments = [write.path.as_bytes()];
-        let look = self.ask(ROOM_SCRIPT, &arguments, None);
-        let Ok(Ok(reply)) = tokio::time::timeout(REASON_TIMEOUT, look).await else {
+        let lookup = self.run_script(ROOM_SCRIPT, &arguments, None);
+        let Ok(Ok(reply)) = tokio::time::timeout(REASON_TIMEOUT, lookup).await else {
             return error;
         };
-        match lack(&reply, write.size) {
+        match written_before_full(&reply, write.size) {
             Some(found) => no_space(found, write.size).caused_by(error),
             None => error,
         }
     }
 
     async fn write_arguments(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
-        let most = self.longest_chunk(&write)?;
-        let squeeze = self.has("gzip").await?;
+        let most = self.max_chunk_bytes(&write)?;
+        let compresses = self.has_tool("gzip").await?;
         // Creates the file exclusively; the chunks are appended to it.
         if write.offset == 0 {
             let nothing = Write { size: 0, ..write };
@@ -192,17 +198,17 @@ impl<E: Exec + 'static> ExecFiles<E> {
             reply.check("text")?;
         }
         let mut offset = write.offset;
-        let mut waiting = BytesMut::new();
+        let mut pending = BytesMut::new();
         while let Some(part) = body.next().await {
-            waiting.extend_from_slice(&part?);
-            while waiting.len() >= most {
-                let chunk = waiting.split_to(most).freeze();
-                offset = self.append(&write, offset, chunk, squeeze).await?;
+            pending.extend_from_slice(&part?);
+            while pending.len() >= most {
+                let chunk = pending.split_to(most).freeze();
+                offset = self.append(&write, offset, chunk, compresses).await?;
             }
         }
-        if !waiting.is_empty() {
+        if !pending.is_empty() {
             offset = self
-                .append(&write, offset, waiting.freeze(), squeeze)
+                .append(&write, offset, pending.freeze(), compresses)
                 .await?;
         }
         if offset == write.size {
@@ -219,9 +225,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
         write: &Write<'_>,
         offset: u64,
         chunk: Bytes,
-        squeeze: bool,
+        compresses: bool,
     ) -> Result<u64, Error> {
-        let packed = (squeeze && shrinks(&chunk)).then(|| gzip(&chunk)).flatten();
+        let packed = (compresses && shrinks(&chunk))
+            .then(|| gzip(&chunk))
+            .flatten();
         let (coding, text) = match packed {
             Some(packed) => (WriteCoding::Gzip, lines(&packed)),
             None => (WriteCoding::Base64, lines(&chunk)),
@@ -236,20 +244,20 @@ impl<E: Exec + 'static> ExecFiles<E> {
             text.as_bytes(),
         ];
         let after = offset + chunk.len() as u64;
-        for last in (0..MAX_ATTEMPTS).rev() {
-            match self.ask(CHUNK_SCRIPT, &arguments, None).await {
-                Ok(reply) => return arrived(&reply, after).map(|()| after),
-                Err(error) if last > 0 && may_be_lost(&error) => {
-                    tracing::debug!(%error, offset, "the response to a piece was lost");
+        for attempts_left in (0..MAX_ATTEMPTS).rev() {
+            match self.run_script(CHUNK_SCRIPT, &arguments, None).await {
+                Ok(reply) => return check_written(&reply, after).map(|()| after),
+                Err(error) if attempts_left > 0 && may_be_lost(&error) => {
+                    tracing::debug!(%error, offset, "the response to a chunk was lost");
                 }
-                Err(error) => return Err(self.reason(write, error).await),
+                Err(error) => return Err(self.explain(write, error).await),
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "no answer"))
+        Err(Error::new(ErrorKind::Unavailable, "no response"))
     }
 
     /// Number of bytes of a chunk that fit into the arguments of one command.
-    fn longest_chunk(&self, write: &Write<'_>) -> Result<usize, Error> {
+    fn max_chunk_bytes(&self, write: &Write<'_>) -> Result<usize, Error> {
         let channel = self.exec.channel();
         // In place of the numbers and words that the real command has in addition.
         let numbers = [b'9'; 100];
@@ -263,7 +271,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .longest_arguments
             .saturating_sub(weight(&channel, &bare) + 16);
         // 57 bytes become a line of 77 characters, its break included.
-        let most = (room / 77 * 57).min(MAX_CHUNK_CHARACTERS);
+        let most = (room / 77 * 57).min(MAX_CHUNK_BYTES);
         if most == 0 {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
@@ -285,15 +293,15 @@ fn mode(mode: u32) -> Vec<u8> {
 
 /// Checks that the file has this many bytes now. Some tools report a full disk with unknown texts, so the disk counts
 /// as full where fewer bytes were written and no more fit.
-fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
-    let lack = lack(reply, size);
+fn check_written(reply: &Reply, size: u64) -> Result<(), Error> {
+    let written_before_full = written_before_full(reply, size);
     match reply.check("text") {
-        Err(error) if lack.is_none() || error.kind() != ErrorKind::Unavailable => {
+        Err(error) if written_before_full.is_none() || error.kind() != ErrorKind::Unavailable => {
             return Err(error);
         }
         _ => {}
     }
-    if let Some(found) = lack {
+    if let Some(found) = written_before_full {
         return Err(no_space(found, size));
     }
     match reply.number("size") {
@@ -311,7 +319,7 @@ fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
 }
 
 /// The number of bytes in the file, if they are too few and the rest does not fit.
-fn lack(reply: &Reply, size: u64) -> Option<u64> {
+fn written_before_full(reply: &Reply, size: u64) -> Option<u64> {
     let found = reply.number("size")?;
     let left = free(&reply.text("free"))?;
     (found < size && left < size - found).then_some(found)
@@ -339,7 +347,7 @@ mod tests {
         let reply = Reply::parse(response.as_bytes(), &Nonce::fixed("7e57"))
             .unwrap()
             .unwrap();
-        arrived(&reply, 1 << 20).map_err(|error| error.kind())
+        check_written(&reply, 1 << 20).map_err(|error| error.kind())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use dray_sandbox_exec::kind_of_text;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Most bytes of a refusal that are looked at.
+/// Most bytes of a refusal that are read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
 /// The error for a request that got no response.
@@ -26,7 +26,7 @@ pub fn unanswered(error: HttpError) -> Error {
         | FailureKind::Options(_)
         | FailureKind::Request(_) => ErrorKind::Protocol,
     };
-    Error::new(kind, "no answer").caused_by(error)
+    Error::new(kind, "no response").caused_by(error)
 }
 
 /// The JSON body of a refusal. One that is not JSON counts as the default.
@@ -49,7 +49,7 @@ impl Refusal for MessageRefusal {
     }
 }
 
-/// The error that a response with a status other than success stands for.
+/// Converts a response with a status other than success to an error.
 pub async fn refused<R: Refusal>(response: HttpResponse) -> Error {
     let status = response.status();
     let wait = response.retry_after();

@@ -54,7 +54,7 @@ fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Er
         (_, 206) => response
             .header("content-range")
             .and_then(range)
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no range in the answer"))?,
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "the response has no range"))?,
         (_, status) => {
             let context = format!("status {status} for a file from {offset}");
             return Err(Error::new(ErrorKind::Protocol, context));

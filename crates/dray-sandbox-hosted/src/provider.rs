@@ -31,7 +31,7 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// Life that is left; `None` for a sandbox without an end.
     ///
     /// # Errors
-    /// The state of an incarnation that nothing can be done in now, such as [`ErrorKind::SandboxGone`].
+    /// The state of an incarnation that cannot be used now, such as [`ErrorKind::SandboxGone`].
     async fn life_left(&self) -> Result<Option<Duration>, Error>;
 
     /// Makes sure that the incarnation lives for `needed` from now.
@@ -75,7 +75,7 @@ pub trait Provider: Debug + Send + Sync + 'static {
         Ok(false)
     }
 
-    /// The error that a response with a status other than success stands for.
+    /// Converts a response with a status other than success to an error.
     async fn refused(&self, response: HttpResponse) -> Error;
 
     /// Sends a request; any response but success is an error.
@@ -91,8 +91,8 @@ pub trait Provider: Debug + Send + Sync + 'static {
         Err(self.explained(error).await)
     }
 
-    /// Replaces an unclear failure by what the control API reports. Proxies answer in many ways for sandboxes that are
-    /// stopped or gone, and a file could cause some of them.
+    /// Replaces an unclear failure by the state that the control API reports. Proxies answer in many ways for sandboxes
+    /// that are stopped or gone, and a file could cause some of them.
     async fn explained(&self, error: Error) -> Error {
         if !Self::DOUBTFUL_KINDS.contains(&error.kind()) {
             return error;

@@ -31,7 +31,7 @@ pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Erro
                 "namespace": namespace, "verb": verb, "resource": kind, "subresource": part,
             });
             if !cluster.is_allowed(&right).await? {
-                let scope = place_name(namespace);
+                let scope = scope_name(namespace);
                 let missing = format!("the right to `{verb}` {resource} in {scope} is missing");
                 return Ok(BackendCheck::Refused(missing));
             }
@@ -40,13 +40,13 @@ pub(crate) async fn check_access(cluster: &Cluster) -> Result<BackendCheck, Erro
     let scopes: Vec<String> = namespaces
         .iter()
         .take(MAX_NAMESPACES)
-        .map(|namespace| place_name(namespace))
+        .map(|namespace| scope_name(namespace))
         .collect();
     let ready = format!("the rights on pods are there in {}", scopes.join(", "));
     Ok(BackendCheck::Ready(ready))
 }
 
-fn place_name(namespace: &str) -> String {
+fn scope_name(namespace: &str) -> String {
     if namespace.is_empty() {
         "every namespace".to_owned()
     } else {

@@ -83,13 +83,13 @@ impl Cluster {
     /// Gets a pod, as the API server knows it now.
     pub(crate) async fn pod(&self, target: &Target) -> Result<Pod, Error> {
         let ask = RepeatableRequest {
-            doing: "asking for a pod",
+            action: "asking for a pod",
             method: Method::GET,
             uri: target.path(),
             headers: HeaderMap::new(),
             body: Vec::new(),
         };
-        self.answer(ask).await
+        self.request_pod(ask).await
     }
 
     /// Changes a subresource of a pod with a strategic merge patch.
@@ -105,13 +105,13 @@ impl Cluster {
         let kind = "application/strategic-merge-patch+json";
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
         let ask = RepeatableRequest {
-            doing: "changing a pod",
+            action: "changing a pod",
             method: Method::PATCH,
             uri: format!("{}/{part}", target.path()),
             headers,
             body: patch.to_string().into_bytes(),
         };
-        self.answer(ask).await
+        self.request_pod(ask).await
     }
 
     /// Asks the API server whether these credentials have a right (`SelfSubjectAccessReview`).
@@ -124,14 +124,14 @@ impl Cluster {
             "spec": { "resourceAttributes": right },
         });
         let ask = RepeatableRequest {
-            doing: "asking for a right",
+            action: "asking for a right",
             method: Method::POST,
             uri: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(),
             headers,
             body: review.to_string().into_bytes(),
         };
         let response = self.send(&ask).await?;
-        let body = self.read(ask.doing, response).await?;
+        let body = self.read(ask.action, response).await?;
         let review: serde_json::Value = serde_json::from_slice(&body).map_err(|error| {
             Error::new(ErrorKind::Protocol, "the response is not a review").caused_by(error)
         })?;
@@ -139,10 +139,10 @@ impl Cluster {
         Ok(allowed.and_then(serde_json::Value::as_bool) == Some(true))
     }
 
-    async fn answer(&self, ask: RepeatableRequest) -> Result<Pod, Error> {
-        let doing = ask.doing;
+    async fn request_pod(&self, ask: RepeatableRequest) -> Result<Pod, Error> {
+        let action = ask.action;
         let response = self.send(&ask).await?;
-        let body = self.read(doing, response).await?;
+        let body = self.read(action, response).await?;
         serde_json::from_slice(&body).map_err(|error| {
             Error::new(ErrorKind::Protocol, "the response is not a pod").caused_by(error)
         })
@@ -158,14 +158,14 @@ impl Cluster {
     ) -> Result<AcceptedStream, Error> {
         let key = generate_key();
         let ask = RepeatableRequest {
-            doing: "starting a command",
+            action: "starting a command",
             method: Method::GET,
             uri: exec_uri(target, container, argv, stdin)?,
             headers: upgrade_headers(&key)?,
             body: Vec::new(),
         };
         let response = self.send(&ask).await?;
-        let half_close = agreed(&response, &key)?;
+        let half_close = check_upgrade(&response, &key)?;
         let upgraded = timeout(
             self.config.answer_timeout.as_duration(),
             hyper::upgrade::on(response),
@@ -205,14 +205,14 @@ impl Cluster {
         }
         let retry_after = retry_after(response.headers());
         // The kind of the error depends only on the status, so an incomplete body is ignored.
-        let body = self.read(ask.doing, response).await.unwrap_or_default();
+        let body = self.read(ask.action, response).await.unwrap_or_default();
         // A proxy may send an HTML page instead of a `Status` object.
         let status_body = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
             message: String::from_utf8_lossy(&body).into_owned(),
             ..StatusBody::default()
         });
         Err(fault::refused(
-            ask.doing,
+            ask.action,
             status.as_u16(),
             &status_body,
             retry_after,
@@ -227,17 +227,17 @@ impl Cluster {
         let sent = client.send(ask.request()?);
         match timeout(self.config.answer_timeout.as_duration(), sent).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(fault::unreached(ask.doing, error)),
-            Err(_) => Err(Error::new(ErrorKind::Timeout, ask.doing)),
+            Ok(Err(error)) => Err(fault::unreached(ask.action, error)),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, ask.action)),
         }
     }
 
-    async fn read(&self, doing: &str, response: Response<Body>) -> Result<Bytes, Error> {
+    async fn read(&self, action: &str, response: Response<Body>) -> Result<Bytes, Error> {
         let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
         match timeout(self.config.answer_timeout.as_duration(), body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) => Err(Error::new(ErrorKind::Unavailable, doing).caused_by(error)),
-            Err(_) => Err(Error::new(ErrorKind::Timeout, doing)),
+            Ok(Err(error)) => Err(Error::new(ErrorKind::Unavailable, action).caused_by(error)),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, action)),
         }
     }
 
@@ -250,14 +250,14 @@ impl Cluster {
         {
             return Ok((*made, client.clone()));
         }
-        let client = self.make().await?;
+        let client = self.create_client().await?;
         let made = held.as_ref().map_or(0, |(made, _)| *made) + 1;
         *held = Some((made, client.clone()));
         Ok((made, client))
     }
 
     /// Creates a client with the current credentials. This may run a credential plugin, which can be slow.
-    async fn make(&self) -> Result<kube::Client, Error> {
+    async fn create_client(&self) -> Result<kube::Client, Error> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             Error::new(ErrorKind::Auth, "the cluster cannot be used as configured").caused_by(error)
         };
@@ -290,7 +290,7 @@ impl Cluster {
 
 /// The parts of a request, from which it can be built and sent more than once.
 struct RepeatableRequest {
-    doing: &'static str,
+    action: &'static str,
     method: Method,
     uri: String,
     headers: HeaderMap,
@@ -303,7 +303,7 @@ impl RepeatableRequest {
             .method(self.method.clone())
             .uri(&self.uri)
             .body(Body::from(self.body.clone()))
-            .map_err(|error| Error::new(ErrorKind::Protocol, self.doing).caused_by(error))?;
+            .map_err(|error| Error::new(ErrorKind::Protocol, self.action).caused_by(error))?;
         // Sending consumes a request of the client library, and a response 401 needs a second send.
         request.headers_mut().extend(self.headers.clone());
         Ok(request)
@@ -353,11 +353,11 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
 }
 
 /// Checks the upgrade response (RFC 6455, 4.1). Returns whether the end of stdin can be signalled.
-fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
-    let wrong = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
+fn check_upgrade(response: &Response<Body>, key: &str) -> Result<bool, Error> {
+    let invalid = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         // A proxy that does not forward upgrades responds with 200 or 400 here.
-        return wrong("the server did not open a stream");
+        return invalid("the server did not open a stream");
     }
     let header_value = |name| {
         let value = response.headers().get(name);
@@ -367,13 +367,13 @@ fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
     };
     let accepted = header_value(header::SEC_WEBSOCKET_ACCEPT) == derive_accept_key(key.as_bytes());
     if !accepted || !header_value(header::UPGRADE).eq_ignore_ascii_case("websocket") {
-        return wrong("the server did not open a WebSocket");
+        return invalid("the server did not open a WebSocket");
     }
     match header_value(header::SEC_WEBSOCKET_PROTOCOL) {
         "v5.channel.k8s.io" => Ok(true),
         // v5 added a close signal for each stream (Kubernetes 1.30). In v4 the end of stdin cannot be sent.
         "v4.channel.k8s.io" => Ok(false),
-        _ => wrong("the server speaks neither v5 nor v4 of the exec protocol"),
+        _ => invalid("the server speaks neither v5 nor v4 of the exec protocol"),
     }
 }
 
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(answer("v5.channel.k8s.io", "x"), Err(ErrorKind::Protocol));
         let plain = Response::new(Body::empty());
         assert_eq!(
-            agreed(&plain, &key).unwrap_err().kind(),
+            check_upgrade(&plain, &key).unwrap_err().kind(),
             ErrorKind::Protocol
         );
     }

@@ -76,8 +76,8 @@ impl Config {
             return Err(ConfigError::Context);
         }
         // A name that cannot exist would permit nothing without any message.
-        let wrong = |name: &&String| !crate::target::is_label(name);
-        if let Some(name) = self.namespaces.iter().find(wrong) {
+        let invalid = |name: &&String| !crate::target::is_label(name);
+        if let Some(name) = self.namespaces.iter().find(invalid) {
             return Err(ConfigError::Namespace(name.clone()));
         }
         if self.ephemeral_image.as_deref() == Some("") {

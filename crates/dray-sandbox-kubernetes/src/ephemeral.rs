@@ -42,12 +42,12 @@ pub(crate) async fn ensure(
         Some(name) => name.to_owned(),
         None => add(container_ref, container, image).await?,
     };
-    let patience = container_ref
+    let start_timeout = container_ref
         .cluster
         .config()
         .ephemeral_timeout
         .as_duration();
-    let until = Instant::now() + patience;
+    let until = Instant::now() + start_timeout;
     loop {
         let pod = container_ref.cluster.pod(&container_ref.target).await?;
         // The pod may be replaced while its helper starts; the new one has another incarnation.
@@ -61,8 +61,8 @@ pub(crate) async fn ensure(
             return Ok(name);
         }
         if Instant::now() > until {
-            let late = "the ephemeral container does not start";
-            return Err(Error::new(ErrorKind::Timeout, late));
+            let timed_out = "the ephemeral container does not start";
+            return Err(Error::new(ErrorKind::Timeout, timed_out));
         }
         sleep(POLL_INTERVAL).await;
     }

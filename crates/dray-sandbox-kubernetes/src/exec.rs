@@ -118,7 +118,7 @@ impl Exec for PodExec {
         }
     }
 
-    /// What a command that is being ended may still make must be there before a running shell is asked.
+    /// Waits for commands that are being killed: they may still create files that the next request looks for.
     async fn ready(&self) -> Result<(), Error> {
         self.supervisor.settle().await;
         Ok(())
@@ -152,7 +152,7 @@ impl Exec for PodExec {
         let container_ref = Arc::clone(&self.container_ref);
         Ok(RunningCommand {
             stdout,
-            end: Box::pin(ended(container_ref, command, guard, stderr)),
+            end: Box::pin(exit_of(container_ref, command, guard, stderr)),
         })
     }
 }
@@ -180,8 +180,8 @@ fn body(streams: CommandStreams, guard: KillGuard) -> Body {
     ))
 }
 
-/// The result of a command whose output was read. A killed command may have died with its container.
-async fn ended(
+/// The result of a command whose output was read. A killed command may have ended with its container.
+async fn exit_of(
     container_ref: Arc<PodContainer>,
     command: Arc<SupervisedCommand>,
     _guard: KillGuard,

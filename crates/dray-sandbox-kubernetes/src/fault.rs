@@ -70,7 +70,7 @@ fn kind_of(text: &str) -> Option<ErrorKind> {
 
 /// Makes the error of a refused request from its status code and the server's message.
 pub(crate) fn refused(
-    doing: &str,
+    action: &str,
     code: u16,
     status: &StatusBody,
     retry_after: Option<Duration>,
@@ -96,10 +96,10 @@ pub(crate) fn refused(
     let missing = missing_right(&text).filter(|_| code == 403);
     let context = match missing {
         Some(right) => format!(
-            "{doing}: the right to {right} is missing: {}",
+            "{action}: the right to {right} is missing: {}",
             text.escape_debug()
         ),
-        None => format!("{doing}: status {code}: {}", text.escape_debug()),
+        None => format!("{action}: status {code}: {}", text.escape_debug()),
     };
     let error = Error::new(kind, context);
     let message = status

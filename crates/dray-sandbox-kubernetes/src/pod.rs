@@ -123,19 +123,19 @@ impl Pod {
             return Err(Error::new(ErrorKind::SandboxGone, "the pod was evicted"));
         }
         if phase != "Running" {
-            let stands = format!(
+            let text = format!(
                 "the pod is {} {}",
                 phase.escape_debug(),
                 reason.escape_debug()
             );
-            return Err(Error::new(ErrorKind::SandboxStopped, stands));
+            return Err(Error::new(ErrorKind::SandboxStopped, text));
         }
         let statuses = &self.status.container_statuses;
         let found = statuses.iter().find(|status| status.name == container);
         let status = found.ok_or_else(|| {
             Error::new(ErrorKind::SandboxStopped, "the container was not started")
         })?;
-        if let Some(error) = status.state.stands() {
+        if let Some(error) = status.state.not_running_error() {
             return Err(error);
         }
         let uid = &self.metadata.uid;
@@ -197,7 +197,7 @@ impl Pod {
 
 impl ContainerState {
     /// The error for a container that does not run; `None` for one that does.
-    fn stands(&self) -> Option<Error> {
+    fn not_running_error(&self) -> Option<Error> {
         let failure = |kind, why: &StateReason, text| {
             let reason = why.reason.escape_debug();
             Some(Error::new(kind, format!("the container {text}: {reason}")))

@@ -2,7 +2,7 @@
 //!
 //! A command in the helper would resolve links of the container from the helper's own root, so no command follows a
 //! link: this module examines every part of a path separately and resolves links with the root of the container as the
-//! top. A link that is created afterwards leads into the helper, which holds no data.
+//! top. A link that another process creates afterwards leads into the helper, which holds no data.
 
 use async_trait::async_trait;
 use dray_sandbox::{
@@ -159,11 +159,11 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         if let Some(error) = found.missing {
             return Err(error);
         }
-        let seen = self.stat_path(&found.path).await?;
-        let real_path = if seen.kind == FileKind::Symlink {
+        let metadata = self.stat_path(&found.path).await?;
+        let real_path = if metadata.kind == FileKind::Symlink {
             if follow == Follow::Yes {
-                let turned = "a link was put in place meanwhile";
-                return Err(Error::new(ErrorKind::ChangedDuringTransfer, turned));
+                let replaced = "a link was put in place meanwhile";
+                return Err(Error::new(ErrorKind::ChangedDuringTransfer, replaced));
             }
             path.clone()
         } else {
@@ -172,7 +172,7 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         Ok(Metadata {
             path: path.clone(),
             real_path,
-            ..seen
+            ..metadata
         })
     }
 

@@ -14,9 +14,9 @@ pub(crate) struct Target {
 impl Target {
     /// Parses the name of an address of this backend.
     pub(crate) fn parse(address: &Address) -> Result<Self, Error> {
-        let wrong = |why: &str| Error::new(ErrorKind::InvalidName, why);
+        let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
         if address.backend != crate::backend::BACKEND_NAME {
-            return Err(wrong("the address belongs to another backend"));
+            return Err(invalid("the address belongs to another backend"));
         }
         let parts: Vec<_> = address.name.split('/').collect();
         let (namespace, pod, container) = match parts.as_slice() {
@@ -24,13 +24,13 @@ impl Target {
             [namespace, pod, container] => (*namespace, *pod, Some(*container)),
             _ => {
                 let form = "a container is written kubernetes:NAMESPACE/POD[/CONTAINER]";
-                return Err(wrong(form));
+                return Err(invalid(form));
             }
         };
         // A pod has a DNS subdomain as name (RFC 1123), namespace and container a label.
         let pod_fits = pod.len() <= 253 && pod.split('.').all(is_part);
         if !is_label(namespace) || !pod_fits || !container.is_none_or(is_label) {
-            return Err(wrong("not a name of Kubernetes"));
+            return Err(invalid("not a name of Kubernetes"));
         }
         Ok(Self {
             namespace: namespace.to_owned(),

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::Kernel;
 use super::errno::{self, failed};
+use super::file_stat::FileStat;
 use super::root::Root;
-use super::seen::FileStat;
 
 /// The end of a path, held open.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct OpenPath {
     /// A descriptor of `O_PATH`: it can be examined but not read.
     pub(super) descriptor: OwnedFd,
     /// Metadata of the inode behind the descriptor.
-    pub(super) seen: FileStat,
+    pub(super) stat: FileStat,
 }
 
 impl Root {
@@ -45,19 +45,19 @@ impl Root {
     /// Finds where a path leads, with its last part followed or not.
     pub(super) fn resolve(&self, path: &SandboxPath, follow: Follow) -> Result<OpenPath, Error> {
         let names = self.names(path)?;
-        let look = |names: Vec<Vec<u8>>, descriptor: OwnedFd| {
-            let seen = FileStat::of(&descriptor).map_err(failed("look at a path"))?;
+        let examine = |names: Vec<Vec<u8>>, descriptor: OwnedFd| {
+            let stat = FileStat::of(&descriptor).map_err(failed("examine a path"))?;
             Ok::<_, Error>(OpenPath {
                 names,
                 descriptor,
-                seen,
+                stat,
             })
         };
         // Most paths hold no link, and one call resolves them; only the others are walked.
         match self.open(&names, OFlags::PATH) {
             Ok(descriptor) => {
-                let found = look(names, descriptor)?;
-                if found.seen.kind != FileKind::Symlink || follow == Follow::No {
+                let found = examine(names, descriptor)?;
+                if found.stat.kind != FileKind::Symlink || follow == Follow::No {
                     return Ok(found);
                 }
             }
@@ -66,8 +66,8 @@ impl Root {
         }
         let names = self.without_links(self.names(path)?.into(), follow)?;
         let descriptor = self.open(&names, OFlags::PATH).map_err(raced)?;
-        let found = look(names, descriptor)?;
-        if found.seen.kind == FileKind::Symlink && follow == Follow::Yes {
+        let found = examine(names, descriptor)?;
+        if found.stat.kind == FileKind::Symlink && follow == Follow::Yes {
             return Err(raced(Errno::LOOP));
         }
         Ok(found)
@@ -81,14 +81,14 @@ impl Root {
         follow: Follow,
     ) -> Result<Vec<Vec<u8>>, Error> {
         let outside = || Error::new(ErrorKind::OutsideRoot, "a link leads out of the sandbox");
-        let mut done: Vec<Vec<u8>> = Vec::new();
+        let mut resolved: Vec<Vec<u8>> = Vec::new();
         let mut held: Option<OwnedFd> = None;
         let mut links = 0;
         while let Some(name) = pending.pop_front() {
             if name == b".." {
-                done.pop().ok_or_else(outside)?;
+                resolved.pop().ok_or_else(outside)?;
                 // From the root again: the parent of the held directory may have been moved meanwhile.
-                held = Some(self.open(&done, DIRECTORY_FLAGS).map_err(raced)?);
+                held = Some(self.open(&resolved, DIRECTORY_FLAGS).map_err(raced)?);
                 continue;
             }
             let directory = self.or_root(held.as_ref());
@@ -98,7 +98,7 @@ impl Root {
                 OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             )
             .map_err(failed("find a path"))?;
-            let kind = FileStat::of(&next).map_err(failed("look at a path"))?.kind;
+            let kind = FileStat::of(&next).map_err(failed("examine a path"))?.kind;
             if kind == FileKind::Symlink && (follow == Follow::Yes || !pending.is_empty()) {
                 links += 1;
                 if links > MAX_SYMBOLIC_LINKS {
@@ -106,25 +106,25 @@ impl Root {
                 }
                 let target = link_target(&next)?;
                 let mut target: VecDeque<Vec<u8>> =
-                    self.target_parts(&target, &mut done, &mut held)?;
+                    self.target_parts(&target, &mut resolved, &mut held)?;
                 target.append(&mut pending);
                 pending = target;
                 continue;
             }
-            done.push(name);
+            resolved.push(name);
             if !pending.is_empty() && kind != FileKind::Directory {
                 return Err(Error::new(ErrorKind::NotDirectory, "part of the path"));
             }
             held = Some(next);
         }
-        Ok(done)
+        Ok(resolved)
     }
 
     /// The parts that a link adds. An absolute target must begin with the root, and is walked from there.
     fn target_parts(
         &self,
         target: &[u8],
-        done: &mut Vec<Vec<u8>>,
+        resolved: &mut Vec<Vec<u8>>,
         held: &mut Option<OwnedFd>,
     ) -> Result<VecDeque<Vec<u8>>, Error> {
         let mut rest = path_parts(target);
@@ -135,7 +135,7 @@ impl Root {
                     return Err(Error::new(ErrorKind::OutsideRoot, why));
                 }
             }
-            done.clear();
+            resolved.clear();
             *held = None;
         }
         Ok(rest.map(<[u8]>::to_vec).collect())
@@ -148,7 +148,7 @@ impl Root {
             return Err(Error::new(ErrorKind::OutsideRoot, why));
         }
         let parent = self.resolve(&path.parent(), Follow::Yes)?;
-        if parent.seen.kind != FileKind::Directory {
+        if parent.stat.kind != FileKind::Directory {
             return Err(Error::new(ErrorKind::NotDirectory, "part of the path"));
         }
         Ok((parent.names, path.name().to_vec()))
@@ -213,7 +213,7 @@ fn step(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd
     match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         // With `O_DIRECTORY` the kernel reports a link that is not followed as `ENOTDIR`.
         Err(Errno::NOTDIR)
-            if FileStat::at(directory, name).is_ok_and(|seen| seen.kind == FileKind::Symlink) =>
+            if FileStat::at(directory, name).is_ok_and(|stat| stat.kind == FileKind::Symlink) =>
         {
             Err(Errno::LOOP)
         }

@@ -23,13 +23,13 @@
 mod beneath;
 mod blocking;
 mod errno;
+mod file_stat;
 mod listing;
 mod read;
 mod remove;
 mod rename;
 mod root;
 mod sandbox;
-mod seen;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -110,7 +110,7 @@ impl LocalBackend {
         if !allowed(&real) {
             return Err(outside());
         }
-        Root::hold(&real, given, self.kernel)
+        Root::open_at(&real, given, self.kernel)
     }
 }
 

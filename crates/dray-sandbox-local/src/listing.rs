@@ -12,8 +12,8 @@ use rustix::fs::{Dir, Mode, OFlags};
 use super::beneath::link_target;
 use super::blocking::AbandonedFlag;
 use super::errno::failed;
+use super::file_stat::FileStat;
 use super::root::Root;
-use super::seen::FileStat;
 
 impl Root {
     /// The first `limit` entries by path, down to `depth` levels. Directories that may not be read, and entries that
@@ -26,10 +26,10 @@ impl Root {
         abandoned: &AbandonedFlag,
     ) -> Result<Listing, Error> {
         let found = self.resolve(path, Follow::Yes)?;
-        if found.seen.kind != FileKind::Directory {
+        if found.stat.kind != FileKind::Directory {
             return Err(Error::new(
                 ErrorKind::NotDirectory,
-                found.seen.kind.as_str(),
+                found.stat.kind.as_str(),
             ));
         }
         let top = self.open_to_read(&found.names)?;
@@ -38,13 +38,13 @@ impl Root {
             truncated: false,
             limit,
         };
-        let mut waiting = Vec::new();
+        let mut pending = Vec::new();
         if depth > 0 {
-            self.scan(&top, &found.names, &mut first, &mut waiting, abandoned)?;
+            self.scan(&top, &found.names, &mut first, &mut pending, abandoned)?;
         }
         // Directories of one level, then those of the next: no descriptor is held meanwhile.
         for _ in 1..depth {
-            let level = std::mem::take(&mut waiting);
+            let level = std::mem::take(&mut pending);
             if level.is_empty() {
                 break;
             }
@@ -56,7 +56,7 @@ impl Root {
                 let Ok(directory) = self.open_to_read(&names) else {
                     continue;
                 };
-                self.scan(&directory, &names, &mut first, &mut waiting, abandoned)?;
+                self.scan(&directory, &names, &mut first, &mut pending, abandoned)?;
             }
         }
         Ok(Listing {
@@ -76,10 +76,10 @@ impl Root {
         directory: &OwnedFd,
         names: &[Vec<u8>],
         first: &mut FirstEntries,
-        waiting: &mut Vec<Vec<Vec<u8>>>,
+        pending: &mut Vec<Vec<Vec<u8>>>,
         abandoned: &AbandonedFlag,
     ) -> Result<(), Error> {
-        let shown = self.path(names)?;
+        let directory_path = self.path(names)?;
         for entry in Dir::read_from(directory).map_err(failed("read a directory"))? {
             abandoned.check()?;
             let entry = entry.map_err(failed("read a directory"))?;
@@ -88,7 +88,7 @@ impl Root {
                 continue;
             }
             // The path would be longer than a path can be.
-            let Ok(path) = shown.join(name) else {
+            let Ok(path) = directory_path.join(name) else {
                 first.truncated = true;
                 continue;
             };
@@ -101,7 +101,7 @@ impl Root {
             if entry.kind == FileKind::Directory {
                 let mut names = names.to_vec();
                 names.push(name.to_vec());
-                waiting.push(names);
+                pending.push(names);
             }
             first.add(entry);
         }
@@ -110,14 +110,14 @@ impl Root {
             self.path(names)
                 .is_ok_and(|path| first.entries.contains_key(&path))
         };
-        waiting.retain(kept);
+        pending.retain(kept);
         Ok(())
     }
 }
 
 fn describe(directory: &OwnedFd, name: &[u8], path: SandboxPath) -> Option<Entry> {
-    let seen = FileStat::at(directory, name).ok()?;
-    let link_target = (seen.kind == FileKind::Symlink)
+    let stat = FileStat::at(directory, name).ok()?;
+    let link_target = (stat.kind == FileKind::Symlink)
         .then(|| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let link = rustix::fs::openat(directory, name, flags, Mode::empty()).ok()?;
@@ -126,10 +126,10 @@ fn describe(directory: &OwnedFd, name: &[u8], path: SandboxPath) -> Option<Entry
         .flatten();
     Some(Entry {
         path,
-        kind: seen.kind,
-        size: seen.size,
-        mode: seen.mode,
-        mtime_ns: Some(seen.mtime_ns),
+        kind: stat.kind,
+        size: stat.size,
+        mode: stat.mode,
+        mtime_ns: Some(stat.mtime_ns),
         link_target,
     })
 }

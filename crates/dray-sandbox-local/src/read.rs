@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use super::beneath::raced;
 use super::blocking::AbandonedFlag;
 use super::errno::failed;
+use super::file_stat::FileStat;
 use super::root::Root;
-use super::seen::FileStat;
 
 /// Length of one read in bytes; two are held at most.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -28,43 +28,43 @@ const CHUNK_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct OpenFile {
     descriptor: OwnedFd,
-    seen: FileStat,
+    stat: FileStat,
 }
 
 impl Root {
     /// Opens a regular file. `checked` is the identity that an earlier `stat` found.
-    pub(super) fn source(
+    pub(super) fn open_source(
         &self,
         path: &SandboxPath,
         checked: Option<(u64, u64)>,
     ) -> Result<OpenFile, Error> {
         let found = self.resolve(path, Follow::Yes)?;
         let changed = |why| Error::new(ErrorKind::ChangedDuringTransfer, why);
-        if checked.is_some_and(|checked| checked != found.seen.identity) {
+        if checked.is_some_and(|checked| checked != found.stat.identity) {
             return Err(changed("the path is another file now"));
         }
         // A FIFO or a device must not even be opened: the first blocks, the second may act.
-        self.check(&found.seen)?;
+        self.check(&found.stat)?;
         // `NONBLOCK` in case the name became a FIFO since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let descriptor = self.open(&found.names, flags).map_err(raced)?;
-        let seen = FileStat::of(&descriptor).map_err(failed("look at a file"))?;
-        if seen.identity != found.seen.identity {
+        let stat = FileStat::of(&descriptor).map_err(failed("examine a file"))?;
+        if stat.identity != found.stat.identity {
             return Err(changed("the path became another file"));
         }
-        self.check(&seen)?;
+        self.check(&stat)?;
         refuse_pseudo_files(&descriptor)?;
-        Ok(OpenFile { descriptor, seen })
+        Ok(OpenFile { descriptor, stat })
     }
 
     /// Checks whether a file may be read at all.
-    fn check(&self, seen: &FileStat) -> Result<(), Error> {
-        match seen.kind {
+    fn check(&self, stat: &FileStat) -> Result<(), Error> {
+        match stat.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "a directory")),
             kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str())),
         }
-        if is_foreign_link(seen, self.seen.uid) {
+        if is_foreign_link(stat, self.stat.uid) {
             // It may be another name of a secret that the sandbox user cannot read.
             let why = "a hard link to a file of another user";
             return Err(Error::new(ErrorKind::DeniedPath, why));
@@ -74,8 +74,8 @@ impl Root {
 }
 
 /// Whether a hard link may alias a file of another user (sandbox-transfer R-4).
-pub(super) fn is_foreign_link(seen: &FileStat, sandbox_user: u32) -> bool {
-    seen.links > 1 && seen.uid != sandbox_user
+pub(super) fn is_foreign_link(stat: &FileStat, sandbox_user: u32) -> bool {
+    stat.links > 1 && stat.uid != sandbox_user
 }
 
 /// File systems whose files are generated while they are read; their sizes mean nothing.
@@ -97,7 +97,7 @@ const PSEUDO_FILE_SYSTEMS: [i128; 14] = [
 ];
 
 fn refuse_pseudo_files(descriptor: &OwnedFd) -> Result<(), Error> {
-    let system = rustix::fs::fstatfs(descriptor).map_err(failed("look at a file system"))?;
+    let system = rustix::fs::fstatfs(descriptor).map_err(failed("examine a file system"))?;
     // The field is signed on some machines: only the low 32 bits are the number.
     if PSEUDO_FILE_SYSTEMS.contains(&(i128::from(system.f_type) & 0xffff_ffff)) {
         return Err(Error::new(ErrorKind::NotRegular, "a pseudo file"));
@@ -107,17 +107,17 @@ fn refuse_pseudo_files(descriptor: &OwnedFd) -> Result<(), Error> {
 
 impl OpenFile {
     /// Fails unless the file has the announced size.
-    pub(super) fn has_size(&self, announced: u64) -> Result<(), Error> {
-        if self.seen.size == announced {
+    pub(super) fn check_size(&self, announced: u64) -> Result<(), Error> {
+        if self.stat.size == announced {
             return Ok(());
         }
-        let why = format!("{} bytes, not {announced}", self.seen.size);
+        let why = format!("{} bytes, not {announced}", self.stat.size);
         Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
     }
 
     /// Up to [`CHUNK_BYTES`] bytes from `offset`; fewer only at the size that the file had when it was opened.
     fn next_chunk(&self, offset: u64) -> Result<Vec<u8>, Error> {
-        let left = usize::try_from(self.seen.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.stat.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = left.min(CHUNK_BYTES);
         let mut chunk = Vec::with_capacity(wanted);
         while chunk.len() < wanted {
@@ -126,8 +126,8 @@ impl OpenFile {
             match rustix::io::pread(&self.descriptor, spare, at) {
                 Ok(0) => {
                     // A writer that truncates the file first must cause the same error as one that does not.
-                    self.unchanged()?;
-                    let why = format!("the file ended at {at} of {} bytes", self.seen.size);
+                    self.check_unchanged()?;
+                    let why = format!("the file ended at {at} of {} bytes", self.stat.size);
                     return Err(Error::new(ErrorKind::Truncated, why));
                 }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -139,9 +139,9 @@ impl OpenFile {
     }
 
     /// Fails when size or time differ from those at opening.
-    fn unchanged(&self) -> Result<(), Error> {
-        let now = FileStat::of(&self.descriptor).map_err(failed("look at a file"))?;
-        if (now.size, now.mtime_ns) == (self.seen.size, self.seen.mtime_ns) {
+    fn check_unchanged(&self) -> Result<(), Error> {
+        let now = FileStat::of(&self.descriptor).map_err(failed("examine a file"))?;
+        if (now.size, now.mtime_ns) == (self.stat.size, self.stat.mtime_ns) {
             return Ok(());
         }
         let why = "its size or time changed";
@@ -178,7 +178,7 @@ impl OpenFile {
             offset += chunk.len() as u64;
             digest.update(&chunk);
         }
-        self.unchanged()?;
+        self.check_unchanged()?;
         let digest = Sha256Digest::from_bytes(digest.finalize().into());
         Ok(Fingerprint::Sha256(digest, offset))
     }
@@ -196,25 +196,25 @@ impl FileRead {
     async fn next_chunk(&mut self) -> Result<Vec<u8>, Error> {
         let reading = match self.next.take() {
             Some(reading) => reading,
-            None => self.ahead(),
+            None => self.read_ahead(),
         };
         let chunk = reading.await.unwrap_or_else(|error| {
             Err(Error::new(ErrorKind::Unavailable, "a thread failed").caused_by(error))
         })?;
         self.offset += chunk.len() as u64;
         if !chunk.is_empty() {
-            self.next = Some(self.ahead());
+            self.next = Some(self.read_ahead());
         }
         Ok(chunk)
     }
 
-    fn ahead(&self) -> JoinHandle<Result<Vec<u8>, Error>> {
+    fn read_ahead(&self) -> JoinHandle<Result<Vec<u8>, Error>> {
         let (source, offset) = (Arc::clone(&self.source), self.offset);
         tokio::task::spawn_blocking(move || {
             let chunk = source.next_chunk(offset)?;
             // At the end only: a change before it shows in size or time there too.
             if chunk.is_empty() {
-                source.unchanged()?;
+                source.check_unchanged()?;
             }
             Ok(chunk)
         })

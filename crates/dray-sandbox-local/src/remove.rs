@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::blocking::AbandonedFlag;
 use super::errno::failed;
+use super::file_stat::FileStat;
 use super::root::Root;
-use super::seen::FileStat;
 
 /// Directories that are held open at the same time; deeper ones are first moved up.
 const MAX_OPEN_DIRECTORIES: usize = 64;
@@ -26,8 +26,8 @@ impl Root {
     ) -> Result<(), Error> {
         let (parent, name) = self.parent(path)?;
         let directory = self.directory(&parent)?;
-        let seen = FileStat::at(&directory, &name).map_err(failed("look at what is removed"))?;
-        if seen.kind != FileKind::Directory {
+        let stat = FileStat::at(&directory, &name).map_err(failed("examine what is removed"))?;
+        if stat.kind != FileKind::Directory {
             return rustix::fs::unlinkat(&directory, name, AtFlags::empty())
                 .map_err(failed("remove a file"));
         }
@@ -63,14 +63,14 @@ impl DirectoryRemoval<'_> {
             let top = self.top.try_clone().map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "hold a directory twice").caused_by(error)
             })?;
-            self.empty(&top, 1)?;
+            self.empty_directory(&top, 1)?;
             if self.moved == moved {
                 return Ok(());
             }
         }
     }
 
-    fn empty(&mut self, directory: &OwnedFd, depth: usize) -> Result<(), Error> {
+    fn empty_directory(&mut self, directory: &OwnedFd, depth: usize) -> Result<(), Error> {
         let entries = Dir::read_from(directory).map_err(failed("read a directory"))?;
         for entry in entries {
             self.abandoned.check()?;
@@ -99,13 +99,13 @@ impl DirectoryRemoval<'_> {
         if depth >= MAX_OPEN_DIRECTORIES {
             // A chain of descriptors must not grow with the depth that a sandbox makes.
             self.moved += 1;
-            let up = format!(".dray-removing-{}-{}", std::process::id(), self.moved);
-            return rustix::fs::renameat(parent, name, &self.top, up)
+            let new_name = format!(".dray-removing-{}-{}", std::process::id(), self.moved);
+            return rustix::fs::renameat(parent, name, &self.top, new_name)
                 .map_err(failed("move a deep directory up"));
         }
         let directory = open_directory(parent, name).map_err(failed("open a directory"))?;
-        self.empty(&directory, depth + 1)?;
-        // Closed before the directory goes, so that the number of open ones is the depth.
+        self.empty_directory(&directory, depth + 1)?;
+        // Closed before the directory is removed, so that at most as many are open as the depth.
         drop(directory);
         match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),

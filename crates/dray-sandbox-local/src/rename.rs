@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::errno::failed;
+use super::file_stat::FileStat;
 use super::root::Root;
-use super::seen::FileStat;
 use super::write::sync_directory;
 
 impl Root {
@@ -29,13 +29,13 @@ impl Root {
             refuse_directories(&source, &old, &target, &new)?;
             rustix::fs::renameat(&source, old, &target, new).map_err(failed("rename"))?;
         } else {
-            self.claim(&source, &old, &target, &new)?;
+            self.rename_new(&source, &old, &target, &new)?;
         }
         // A crash after the response must not undo the rename.
         sync_directory(&target)
     }
 
-    fn claim(
+    fn rename_new(
         &self,
         source: &OwnedFd,
         old: &[u8],
@@ -62,9 +62,9 @@ fn refuse_directories(
     target: &OwnedFd,
     new: &[u8],
 ) -> Result<(), Error> {
-    // A missing source is reported before the target is looked at.
-    FileStat::at(source, old).map_err(failed("look at what is renamed"))?;
-    if FileStat::at(target, new).is_ok_and(|seen| seen.kind == FileKind::Directory) {
+    // A missing source is reported before the target is examined.
+    FileStat::at(source, old).map_err(failed("examine what is renamed"))?;
+    if FileStat::at(target, new).is_ok_and(|stat| stat.kind == FileKind::Directory) {
         return Err(Error::new(ErrorKind::IsDirectory, "the new name"));
     }
     Ok(())

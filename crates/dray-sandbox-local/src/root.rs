@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::Kernel;
 use super::beneath::open_beneath;
 use super::errno::failed;
-use super::seen::FileStat;
+use super::file_stat::FileStat;
 
 /// The opened directory with its names.
 #[derive(Debug)]
@@ -20,15 +20,15 @@ pub(super) struct Root {
     /// The path without links.
     pub(super) real: SandboxPath,
     /// The path as the address has it, under which the agent may know it.
-    pub(super) said: SandboxPath,
+    pub(super) given: SandboxPath,
     /// Metadata at opening. The owner of the directory is the sandbox user.
-    pub(super) seen: FileStat,
+    pub(super) stat: FileStat,
     pub(super) kernel: Kernel,
 }
 
 impl Root {
-    /// Opens the directory `real`, known to the agent as `said`.
-    pub(super) fn hold(real: &Path, given: &Path, kernel: Kernel) -> Result<Self, Error> {
+    /// Opens the directory `real`, known to the agent as `given`.
+    pub(super) fn open_at(real: &Path, given: &Path, kernel: Kernel) -> Result<Self, Error> {
         let path = SandboxPath::new(real.as_os_str().as_bytes())?;
         let given = SandboxPath::new(given.as_os_str().as_bytes())?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -39,26 +39,26 @@ impl Root {
         let names: Vec<_> = path_parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
         let descriptor =
             open_beneath(top.map_err(gone)?.as_fd(), kernel, &names, flags).map_err(gone)?;
-        let seen = FileStat::of(&descriptor).map_err(failed("look at the directory"))?;
+        let stat = FileStat::of(&descriptor).map_err(failed("examine the directory"))?;
         Ok(Self {
             descriptor,
             real: path,
-            said: given,
-            seen,
+            given,
+            stat,
             kernel,
         })
     }
 
     /// The identity, which differs from that of a later directory with the same name.
     pub(super) fn incarnation(&self) -> String {
-        let (device, inode) = self.seen.identity;
+        let (device, inode) = self.stat.identity;
         // Inode numbers are used again, so the time of birth is part of the identity.
-        let born = self.seen.born_ns.unwrap_or_default();
+        let born = self.stat.born_ns.unwrap_or_default();
         format!("{}#{device:x}.{inode:x}.{born:x}", self.real)
     }
 
     /// Fails when the name belongs to another directory now, or to none.
-    pub(super) fn still_there(&self) -> Result<(), Error> {
+    pub(super) fn check_not_replaced(&self) -> Result<(), Error> {
         let gone = || {
             Error::new(
                 ErrorKind::SandboxGone,
@@ -67,7 +67,7 @@ impl Root {
         };
         let now =
             FileStat::at(CWD, self.real.as_bytes()).map_err(|errno| gone().caused_by(errno))?;
-        if (now.identity, now.born_ns) == (self.seen.identity, self.seen.born_ns) {
+        if (now.identity, now.born_ns) == (self.stat.identity, self.stat.born_ns) {
             Ok(())
         } else {
             Err(gone())
@@ -76,7 +76,7 @@ impl Root {
 
     /// The names that lead from the directory to a path.
     pub(super) fn names(&self, path: &SandboxPath) -> Result<Vec<Vec<u8>>, Error> {
-        let ancestor = [&self.real, &self.said]
+        let ancestor = [&self.real, &self.given]
             .into_iter()
             .find(|ancestor| path.is_beneath(ancestor))
             .ok_or_else(|| {

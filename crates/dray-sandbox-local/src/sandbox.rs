@@ -48,7 +48,7 @@ impl LocalSandbox {
     ) -> Result<T, Error> {
         let root = Arc::clone(&self.root);
         blocking::run(move |abandoned| {
-            root.still_there()?;
+            root.check_not_replaced()?;
             work(&root, abandoned)
         })
         .await
@@ -66,8 +66,8 @@ impl Sandbox for LocalSandbox {
             Ok(Probe {
                 home: root.real.clone(),
                 working_directory: root.real.clone(),
-                uid: root.seen.uid,
-                gid: root.seen.gid,
+                uid: root.stat.uid,
+                gid: root.stat.gid,
                 free: Some(free(&root.descriptor)?),
                 transports: vec![Transport::Direct],
                 tools: Vec::new(),
@@ -81,7 +81,7 @@ impl Sandbox for LocalSandbox {
         let path = path.clone();
         self.run(move |root, _| {
             let found = root.resolve(&path, follow)?;
-            let target = match found.seen.kind {
+            let target = match found.stat.kind {
                 FileKind::Symlink => Some(link_target(&found.descriptor)?),
                 _ => None,
             };
@@ -90,7 +90,7 @@ impl Sandbox for LocalSandbox {
                 Some(_) => path.clone(),
                 None => root.path(&found.names)?,
             };
-            Ok(found.seen.describe(path, real, target))
+            Ok(found.stat.describe(path, real, target))
         })
         .await
     }
@@ -113,8 +113,8 @@ impl Sandbox for LocalSandbox {
         let (path, identity) = (read.file.real_path.clone(), read.file.identity);
         let (size, offset) = (read.file.size, read.offset);
         self.run(move |root, _| {
-            let source = root.source(&path, identity)?;
-            source.has_size(size)?;
+            let source = root.open_source(&path, identity)?;
+            source.check_size(size)?;
             Ok(source.into_body(offset))
         })
         .await
@@ -138,16 +138,16 @@ impl Sandbox for LocalSandbox {
     async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
         let path = path.clone();
         self.run(move |root, _| {
-            let seen = root.resolve(&path, Follow::Yes)?.seen;
-            let (device, inode) = seen.identity;
-            Ok(Some(format!("{device}:{inode} {}", seen.ctime_ns)))
+            let stat = root.resolve(&path, Follow::Yes)?.stat;
+            let (device, inode) = stat.identity;
+            Ok(Some(format!("{device}:{inode} {}", stat.ctime_ns)))
         })
         .await
     }
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let path = path.clone();
-        self.run(move |root, abandoned| root.source(&path, None)?.fingerprint(abandoned))
+        self.run(move |root, abandoned| root.open_source(&path, None)?.fingerprint(abandoned))
             .await
     }
 

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 
 use super::blocking;
 use super::errno::failed;
+use super::file_stat::FileStat;
 use super::root::Root;
-use super::seen::FileStat;
 
 /// Length of one write in bytes; two such are held at most.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -32,7 +32,7 @@ impl Root {
     pub(super) fn create(&self, path: &SandboxPath, size: u64) -> Result<PartialFile, Error> {
         let (parent, name) = self.parent(path)?;
         let directory = self.directory(&parent)?;
-        enough_room(&directory, size)?;
+        check_free_space(&directory, size)?;
         let flags = OFlags::WRONLY
             | OFlags::CREATE
             | OFlags::EXCL
@@ -43,7 +43,7 @@ impl Root {
         let mode = Mode::RUSR | Mode::WUSR;
         let file =
             rustix::fs::openat(&directory, name, flags, mode).map_err(failed("create a file"))?;
-        self.give(&file)?;
+        self.chown(&file)?;
         Ok(PartialFile { file, directory })
     }
 
@@ -56,8 +56,8 @@ impl Root {
     ) -> Result<PartialFile, Error> {
         let (parent, name) = self.parent(path)?;
         let directory = self.directory(&parent)?;
-        enough_room(&directory, size.saturating_sub(offset))?;
-        let before = FileStat::at(&directory, &name).map_err(failed("look at a partial file"))?;
+        check_free_space(&directory, size.saturating_sub(offset))?;
+        let before = FileStat::at(&directory, &name).map_err(failed("examine a partial file"))?;
         if before.kind != FileKind::File {
             return Err(Error::new(ErrorKind::NotRegular, before.kind.as_str()));
         }
@@ -65,22 +65,22 @@ impl Root {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, name, flags, Mode::empty())
             .map_err(failed("open a partial file"))?;
-        let seen = FileStat::of(&file).map_err(failed("look at a partial file"))?;
+        let stat = FileStat::of(&file).map_err(failed("examine a partial file"))?;
         // A second link would let another name see, or change, what is written here.
-        if (seen.identity, seen.size, seen.links) != (before.identity, offset, 1) {
-            let why = format!("{} bytes are there, not {offset}", seen.size);
+        if (stat.identity, stat.size, stat.links) != (before.identity, offset, 1) {
+            let why = format!("{} bytes are there, not {offset}", stat.size);
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
         }
         Ok(PartialFile { file, directory })
     }
 
     /// Gives a file or directory to the sandbox user, where this process is another user and is allowed to.
-    fn give(&self, descriptor: impl AsFd) -> Result<(), Error> {
+    fn chown(&self, descriptor: impl AsFd) -> Result<(), Error> {
         let ours = rustix::process::geteuid().as_raw();
-        if ours == self.seen.uid {
+        if ours == self.stat.uid {
             return Ok(());
         }
-        let (uid, gid) = (Uid::from_raw(self.seen.uid), Gid::from_raw(self.seen.gid));
+        let (uid, gid) = (Uid::from_raw(self.stat.uid), Gid::from_raw(self.stat.gid));
         match rustix::fs::fchown(descriptor, Some(uid), Some(gid)) {
             // Without the privilege the file keeps the user of this process as its owner.
             Ok(()) | Err(Errno::PERM) => Ok(()),
@@ -90,11 +90,11 @@ impl Root {
 
     /// Makes a directory and its missing parents.
     pub(super) fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        let mut here = self.real.clone();
+        let mut current = self.real.clone();
         for name in self.names(path)? {
-            let next = here.join(&name)?;
-            here = match self.resolve(&next, Follow::Yes) {
-                Ok(found) if found.seen.kind == FileKind::Directory => self.path(&found.names)?,
+            let next = current.join(&name)?;
+            current = match self.resolve(&next, Follow::Yes) {
+                Ok(found) if found.stat.kind == FileKind::Directory => self.path(&found.names)?,
                 Ok(_) => return Err(Error::new(ErrorKind::NotDirectory, "part of the path")),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.make_one(&next)?;
@@ -112,8 +112,8 @@ impl Root {
         let mode = Mode::from_raw_mode(0o755);
         match rustix::fs::mkdirat(&directory, name.as_slice(), mode) {
             Ok(()) => {}
-            // Another process created it first; `is_directory` detects a file or a dangling link.
-            Err(Errno::EXIST) => return self.is_directory(path),
+            // Another process created it first; `check_directory` detects a file or a dangling link.
+            Err(Errno::EXIST) => return self.check_directory(path),
             Err(error) => return Err(failed("make a directory")(error)),
         }
         let mut names = parent;
@@ -124,18 +124,18 @@ impl Root {
             Ok(()) | Err(Errno::BADF) => {}
             Err(error) => return Err(failed("set the mode of a directory")(error)),
         }
-        self.give(&made)?;
+        self.chown(&made)?;
         sync_directory(&directory)
     }
 
-    fn is_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+    fn check_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         let found = self.resolve(path, Follow::No)?;
-        if found.seen.kind == FileKind::Directory {
+        if found.stat.kind == FileKind::Directory {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::NotDirectory,
-            found.seen.kind.as_str(),
+            found.stat.kind.as_str(),
         ))
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn free(directory: impl AsFd) -> Result<u64, Error> {
     Ok(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-fn enough_room(directory: impl AsFd, size: u64) -> Result<(), Error> {
+fn check_free_space(directory: impl AsFd, size: u64) -> Result<(), Error> {
     let free = free(directory)?;
     if size <= free {
         return Ok(());

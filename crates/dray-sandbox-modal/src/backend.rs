@@ -84,8 +84,8 @@ impl Backend for ModalBackend {
 
 /// Checks that an id is one word, before it is sent anywhere.
 fn check(id: &str) -> Result<(), Error> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(fine) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(is_allowed) {
         return Ok(());
     }
     Err(Error::new(

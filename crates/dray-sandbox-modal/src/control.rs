@@ -42,15 +42,16 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether its calls are those of the second version of the API.
-    fn second(&self) -> bool {
-        is_second(&self.sandbox_id)
+    /// Whether the second version of the API serves this task.
+    fn is_v2(&self) -> bool {
+        is_v2_id(&self.sandbox_id)
             || (self.task_id.starts_with("ta-") && self.task_id.ends_with('V'))
     }
 }
 
-/// Whether the id is one of the second version. Those of the first are `sb-` and 22 letters or digits.
-fn is_second(sandbox_id: &str) -> bool {
+/// Whether the id belongs to the second version of the API. Ids of the first version are `sb-` and 22 letters or
+/// digits.
+fn is_v2_id(sandbox_id: &str) -> bool {
     let first = sandbox_id.strip_prefix("sb-").is_some_and(|rest| {
         rest.len() == 22 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
     });
@@ -90,8 +91,8 @@ impl ControlClient {
 
     /// Finds the task that runs a sandbox now; waits for one within the timeout of a response.
     pub(crate) async fn task(&self, sandbox_id: &str) -> Result<Task, Error> {
-        let second = is_second(sandbox_id);
-        let path = if second {
+        let is_v2 = is_v2_id(sandbox_id);
+        let path = if is_v2 {
             "/modal.client.ModalClient/SandboxGetTaskIdV2"
         } else {
             "/modal.client.ModalClient/SandboxGetTaskId"
@@ -102,7 +103,7 @@ impl ControlClient {
         let deadline = Instant::now() + self.settings.response;
         loop {
             let found: TaskId = self
-                .call(path, &request, second)
+                .call(path, &request, is_v2)
                 .await
                 .map_err(|status| fault::failed("looking for the sandbox", &status))?;
             // Status 0 means that the result is not there yet.
@@ -117,8 +118,8 @@ impl ControlClient {
             }
             // Checked before the pause, so that the wait never exceeds the timeout of a response.
             if Instant::now() + POLL_INTERVAL > deadline {
-                let waits = "the sandbox waits for a place to run";
-                return Err(Error::new(ErrorKind::SandboxStopped, waits));
+                let context = "the sandbox waits for a place to run";
+                return Err(Error::new(ErrorKind::SandboxStopped, context));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -127,7 +128,7 @@ impl ControlClient {
     /// Requests the address of a task's router, and a credential for it.
     pub(crate) async fn access(&self, task: &Task) -> Result<RouterAccess, Status> {
         let task_id = task.task_id.clone();
-        if task.second() {
+        if task.is_v2() {
             let path = "/modal.client.ModalClient/SandboxGetCommandRouterAccess";
             return self.call(path, &SandboxAccess { task_id }, true).await;
         }
@@ -135,7 +136,7 @@ impl ControlClient {
         self.call(path, &TaskAccess { task_id }, false).await
     }
 
-    async fn call<Q, A>(&self, path: &'static str, message: &Q, second: bool) -> Result<A, Status>
+    async fn call<Q, A>(&self, path: &'static str, message: &Q, is_v2: bool) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -148,7 +149,7 @@ impl ControlClient {
         let mut retry = RequestRetries::default();
         let mut renewed = false;
         loop {
-            let token = if second {
+            let token = if is_v2 {
                 Some(self.token().await?)
             } else {
                 None
@@ -156,7 +157,7 @@ impl ControlClient {
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
             match rpc::unary(self.channel(), path, request, self.settings.response).await {
                 // Once: if a new credential is refused as well, every further one would be.
-                Err(status) if second && !renewed && status.code() == Code::Unauthenticated => {
+                Err(status) if is_v2 && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.forget(token.as_ref()).await;
                 }
@@ -253,15 +254,15 @@ mod tests {
 
     #[test]
     fn both_generations_of_sandboxes_are_distinguished() {
-        assert!(!is_second("sb-0123456789abcdefghijKL"));
-        assert!(is_second("sb-0123456789abcdefghijKLM"));
-        assert!(is_second("sb-0123456789abcdefghij-L"));
-        assert!(is_second("box"));
+        assert!(!is_v2_id("sb-0123456789abcdefghijKL"));
+        assert!(is_v2_id("sb-0123456789abcdefghijKLM"));
+        assert!(is_v2_id("sb-0123456789abcdefghij-L"));
+        assert!(is_v2_id("box"));
         let task = |task_id: &str| Task {
             sandbox_id: "sb-0123456789abcdefghijKL".to_owned(),
             task_id: task_id.to_owned(),
         };
-        assert!(!task("ta-01ABC").second());
-        assert!(task("ta-01ABCV").second());
+        assert!(!task("ta-01ABC").is_v2());
+        assert!(task("ta-01ABCV").is_v2());
     }
 }

@@ -70,7 +70,7 @@ fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest 
     }
 }
 
-/// The wire carries text only.
+/// Converts arguments to text, because the protocol carries UTF-8 only.
 fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
     let weight: usize = argv.iter().map(|word| word.len() + 1).sum();
     if weight > MAX_ARGUMENT_BYTES {
@@ -150,7 +150,7 @@ impl Exec for ModalExec {
         };
         Ok(RunningCommand {
             stdout: body(stdout, reading, Arc::clone(&broken)),
-            end: Box::pin(ended(ending, stderr, feeding, broken)),
+            end: Box::pin(await_exit(ending, stderr, feeding, broken)),
         })
     }
 }
@@ -191,7 +191,7 @@ struct CommandEnd {
 }
 
 /// Waits for the end of a command.
-async fn ended(
+async fn await_exit(
     mut ending: CommandEnd,
     mut stderr: CommandOutput,
     mut feeding: JoinSet<()>,
@@ -203,15 +203,15 @@ async fn ended(
         tokio::pin!(waiting);
         let listening = listen(&mut stderr, &tail);
         tokio::pin!(listening);
-        let mut heard = None;
+        let mut stderr_result = None;
         let status = loop {
             tokio::select! {
                 () = broken.recorded.cancelled() => return Err(input_broke(&broken)),
-                listened = &mut listening, if heard.is_none() => heard = Some(listened),
+                listened = &mut listening, if stderr_result.is_none() => stderr_result = Some(listened),
                 status = &mut waiting => break status?,
             }
         };
-        match heard {
+        match stderr_result {
             Some(listened) => listened?,
             // Not awaited any longer: another process may hold it open.
             None => {

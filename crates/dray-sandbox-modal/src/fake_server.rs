@@ -114,7 +114,7 @@ impl Server {
             .add_service(plane::ControlPlane(Arc::clone(&state)))
             .add_service(router::RouterService(Arc::clone(&state)));
         serving.spawn(async move {
-            // Without it each small answer waits 40 ms for the client's acknowledgement (Nagle's algorithm).
+            // Without it each small response waits 40 ms for the client's acknowledgement (Nagle's algorithm).
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             if let Err(error) = server.serve_with_incoming(incoming).await {
                 tracing::warn!(%error, "the fake server stopped");

@@ -202,7 +202,7 @@ fn done(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error> {
         return Ok(());
     }
     let payload: Option<ToolFailure> = serde_json::from_str(exit.stderr.trim()).ok();
-    // Without its JSON the tool did not run, or it died.
+    // Without its JSON the tool did not run, or it was killed.
     let Some(payload) = payload else {
         let kind = match exit.status {
             126 | 127 => ErrorKind::ToolMissing,

@@ -137,7 +137,7 @@ impl Client {
 
     /// The name of the shared connection: 16 hexadecimal digits for the effective `user@host:port`, and others for
     /// another route to it (jump host, proxy, key).
-    pub(crate) async fn place(&self) -> Result<String, Error> {
+    pub(crate) async fn connection_name(&self) -> Result<String, Error> {
         let mut command = self.command();
         command
             // Prints the effective configuration, after aliases and `Match` blocks, without connecting.
@@ -148,7 +148,12 @@ impl Client {
         let limit = self.settings.config.connect_timeout.as_duration();
         let output = timeout(limit, command.output())
             .await
-            .map_err(|_| Error::new(ErrorKind::Timeout, "ssh does not tell its configuration"))?
+            .map_err(|_| {
+                Error::new(
+                    ErrorKind::Timeout,
+                    "ssh did not print its configuration in time",
+                )
+            })?
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "ssh cannot be started").caused_by(error)
             })?;
@@ -164,12 +169,12 @@ impl Client {
             // A client without a key must not use the connection of one that has a key.
             let _ = write!(text, "\nwith {}", file.display());
         }
-        Ok(place(&text))
+        Ok(name_from_configuration(&text))
     }
 }
 
 /// Computes the name from the output of `ssh -G`.
-fn place(configuration: &str) -> String {
+fn name_from_configuration(configuration: &str) -> String {
     let value = |key: &str| {
         configuration
             .lines()
@@ -183,9 +188,9 @@ fn place(configuration: &str) -> String {
         value("hostname").unwrap_or_default(),
         value("port").unwrap_or_default()
     );
-    for way in ROUTE_OPTIONS {
-        if let Some(value) = value(way).filter(|value| *value != "none") {
-            let _ = write!(text, "\n{way} {value}");
+    for option in ROUTE_OPTIONS {
+        if let Some(value) = value(option).filter(|value| *value != "none") {
+            let _ = write!(text, "\n{option} {value}");
         }
     }
     let mut digits = Sha256Digest::of(text.as_bytes()).to_hex();
@@ -213,7 +218,8 @@ mod tests {
 
     #[test]
     fn the_name_of_a_socket_is_the_digest_of_user_host_and_port() {
-        let plain = place("user me\nhostname box.example\nport 22\nproxyjump none\n");
+        let plain =
+            name_from_configuration("user me\nhostname box.example\nport 22\nproxyjump none\n");
         assert_eq!(
             plain,
             &Sha256Digest::of(b"me@box.example:22").to_hex()[..16]
@@ -223,7 +229,9 @@ mod tests {
     #[test]
     fn r_1_the_same_host_behind_another_jump_host_is_another_place() {
         let names: Vec<_> = ["", "proxyjump a\n", "proxyjump b\n", "proxycommand nc %h\n"]
-            .map(|way| place(&format!("user me\nhostname 10.0.0.1\nport 22\n{way}")))
+            .map(|option| {
+                name_from_configuration(&format!("user me\nhostname 10.0.0.1\nport 22\n{option}"))
+            })
             .into();
         for (index, name) in names.iter().enumerate() {
             assert!(!names[index + 1..].contains(name), "{names:?}");

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Longest path of a Unix socket on Linux, without the NUL (`sun_path`).
-const MAX_SOCKET: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// Bytes that are added to the directory: a slash, 16 hexadecimal digits, `.sock`, and the dot and 16 characters that
 /// `ssh` appends while it creates the socket.
-const SOCKET_NAME: usize = 1 + 16 + 5 + 17;
+const SOCKET_NAME_BYTES: usize = 1 + 16 + 5 + 17;
 
 /// How host keys are checked. A changed key is never accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -101,7 +101,7 @@ pub enum ConfigError {
     /// The directory is a link, another user's, or open to others.
     #[error("the control directory {0} must be a directory of ours with mode 0700")]
     ControlDirectoryNotOurs(PathBuf),
-    /// The directory cannot be made or looked at.
+    /// The directory cannot be created or examined.
     #[error("the control directory {0} cannot be used")]
     ControlDirectory(PathBuf, #[source] std::io::Error),
     /// A path with characters that `ssh` would interpret.
@@ -118,7 +118,7 @@ pub enum ConfigError {
 /// The settings after they were checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Settings as configured, for what needs no check.
+    /// Settings as configured. Fields that were checked or completed are beside it.
     pub(crate) config: Config,
     /// Directory of sockets, logs and locks, mode 0700 and ours.
     pub(crate) control: PathBuf,
@@ -168,7 +168,7 @@ impl Settings {
 
 fn check_length(control: &Path) -> Result<(), ConfigError> {
     let found = control.as_os_str().len();
-    let allowed = MAX_SOCKET - SOCKET_NAME;
+    let allowed = MAX_SOCKET_PATH_BYTES - SOCKET_NAME_BYTES;
     if found > allowed {
         return Err(ConfigError::ControlDirectoryTooLong { found, allowed });
     }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_socket_name_never_gets_too_long_for_the_system() {
         let folder = tempfile::tempdir().unwrap();
-        let room = MAX_SOCKET - SOCKET_NAME - folder.path().as_os_str().len() - 1;
+        let room = MAX_SOCKET_PATH_BYTES - SOCKET_NAME_BYTES - folder.path().as_os_str().len() - 1;
         with_directory(folder.path().join("x".repeat(room))).unwrap();
         let refused = with_directory(folder.path().join("x".repeat(room + 1))).unwrap_err();
         assert!(

@@ -61,7 +61,7 @@ fn absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), ErrorKind::ToolMissing | ErrorKind::Protocol) => {
-            debug!(%error, "the host lacks a way");
+            debug!(%error, "the host offers no commands or no sftp");
             Ok(None)
         }
         Err(error) => Err(error),

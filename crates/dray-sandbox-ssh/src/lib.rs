@@ -20,8 +20,8 @@
 //! # }
 //! ```
 
-mod aftermath;
 mod backend;
+mod background_work;
 mod client;
 mod config;
 mod fault;

@@ -8,7 +8,7 @@ use tokio::process::Command;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::sleep;
 
-use crate::aftermath::BackgroundWork;
+use crate::background_work::BackgroundWork;
 use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
@@ -35,13 +35,13 @@ pub(crate) trait ChannelKind: Sync {
 #[derive(Debug)]
 pub(crate) struct HostLink {
     client: Client,
-    lines: Vec<LinkConnection>,
+    connections: Vec<LinkConnection>,
     /// Key that the host must have; without a requested one, the first key that was seen.
     expected: Mutex<Option<String>>,
     generation: AtomicU64,
     /// Notified when no channel is free.
-    crowded: Notify,
-    aftermath: BackgroundWork,
+    out_of_channels: Notify,
+    background_work: BackgroundWork,
 }
 
 #[derive(Debug)]
@@ -54,9 +54,9 @@ struct LinkConnection {
 impl HostLink {
     /// Prepares the connections; the first channel makes one.
     pub(crate) async fn new(client: Client) -> Result<Self, Error> {
-        let socket_directory = client.place().await?;
+        let socket_directory = client.connection_name().await?;
         let directory = &client.settings().control;
-        let lines = (0..client.settings().config.connections)
+        let connections = (0..client.settings().config.connections)
             .map(|index| LinkConnection {
                 master: Master::new(directory, &name(&socket_directory, index)),
                 known: Mutex::new(None),
@@ -64,11 +64,11 @@ impl HostLink {
             .collect();
         Ok(Self {
             client,
-            lines,
+            connections,
             expected: Mutex::new(None),
             generation: AtomicU64::new(0),
-            crowded: Notify::new(),
-            aftermath: BackgroundWork::new(),
+            out_of_channels: Notify::new(),
+            background_work: BackgroundWork::new(),
         })
     }
 
@@ -78,7 +78,7 @@ impl HostLink {
 
     /// Work on this host that dropped transfers left behind.
     pub(crate) fn background_work(&self) -> &BackgroundWork {
-        &self.aftermath
+        &self.background_work
     }
 
     /// A number that grows with every connection that was found or made: knowledge about the host must then be checked
@@ -95,8 +95,8 @@ impl HostLink {
     /// Fingerprint of the host's key; connects first when there is no connection.
     pub(crate) async fn fingerprint(&self) -> Result<String, Error> {
         // Only the first connection is made here; others are made when a channel finds no room.
-        if let Some(line) = self.lines.first() {
-            self.alive(line).await?;
+        if let Some(connection) = self.connections.first() {
+            self.ensure_connected(connection).await?;
         }
         let expected = self.expected.lock().await;
         expected
@@ -104,12 +104,12 @@ impl HostLink {
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no key of the host is known"))
     }
 
-    /// Opens a channel. It skips full connections and makes a lost one again, once. When all are full, channels that
-    /// wait for their next use are closed, and it retries for about a second and a half.
-    pub(crate) async fn channel<A: ChannelKind>(&self, ask: &A) -> Result<A::Channel, Error> {
+    /// Opens a channel. Skips full connections, and reconnects a lost one once. When all are full, idle channels are
+    /// closed, and opening is retried for about a second and a half.
+    pub(crate) async fn channel<A: ChannelKind>(&self, kind: &A) -> Result<A::Channel, Error> {
         let mut pause = CHANNEL_RETRY_DELAYS;
         loop {
-            let full = match self.try_channel(ask).await? {
+            let full = match self.try_channel(kind).await? {
                 Ok(channel) => return Ok(channel),
                 Err(full) => full,
             };
@@ -121,34 +121,34 @@ impl HostLink {
                 .caused_by(full));
             }
             // Pools on this host close their idle channels.
-            self.crowded.notify_waiters();
+            self.out_of_channels.notify_waiters();
             sleep(pause).await;
             pause *= 2;
         }
     }
 
     /// Resolves when a caller finds no free channel.
-    pub(crate) async fn crowded(&self) {
-        self.crowded.notified().await;
+    pub(crate) async fn out_of_channels(&self) {
+        self.out_of_channels.notified().await;
     }
 
     /// The inner error says that all connections are full.
     async fn try_channel<A: ChannelKind>(
         &self,
-        ask: &A,
+        kind: &A,
     ) -> Result<Result<A::Channel, Error>, Error> {
-        let mut last = Error::new(ErrorKind::Unavailable, "the connection does not hold");
-        for line in &self.lines {
+        let mut last = Error::new(ErrorKind::Unavailable, "the connection was lost repeatedly");
+        for connection in &self.connections {
             let mut lost = false;
             loop {
-                let socket = self.alive(line).await?;
+                let socket = self.ensure_connected(connection).await?;
                 let mut command = self.client.command();
-                Client::socket(&mut command, line.master.socket(), false);
-                ask.fill(&self.client, &mut command);
-                match ask.open(command).await {
+                Client::socket(&mut command, connection.master.socket(), false);
+                kind.fill(&self.client, &mut command);
+                match kind.open(command).await {
                     // The socket was replaced while the channel opened: another process may have
                     // connected to another host.
-                    Ok(channel) if line.master.identity() == Some(socket) => {
+                    Ok(channel) if connection.master.identity() == Some(socket) => {
                         return Ok(Ok(channel));
                     }
                     Ok(_) if lost => return Err(last),
@@ -160,12 +160,12 @@ impl HostLink {
                     Ok(_) | Err(Refusal::Gone(_)) => {}
                     // A master that dies ends its clients without a message, which looks like any
                     // other failure of theirs.
-                    Err(Refusal::Final(_)) if !line.master.is_alive().await => {}
+                    Err(Refusal::Final(_)) if !connection.master.is_alive().await => {}
                     Err(Refusal::Final(error)) => return Err(error),
                 }
                 // Once for each connection: a host that drops every channel would otherwise keep this loop running.
                 lost = true;
-                *line.known.lock().await = None;
+                *connection.known.lock().await = None;
             }
         }
         Ok(Err(last))
@@ -173,26 +173,26 @@ impl HostLink {
 
     /// Ends all connections, including those that other processes use.
     pub(crate) async fn close(&self) {
-        for line in &self.lines {
-            let mut known = line.known.lock().await;
-            if line.master.is_alive().await {
-                line.master.exit(&self.client).await;
+        for connection in &self.connections {
+            let mut known = connection.known.lock().await;
+            if connection.master.is_alive().await {
+                connection.master.exit(&self.client).await;
             }
             *known = None;
         }
     }
 
-    /// Makes sure that a connection is there and leads to the expected host.
-    async fn alive(&self, line: &LinkConnection) -> Result<SocketId, Error> {
-        let mut known = line.known.lock().await;
-        // The lock of this line is held throughout, so that one task connects and the others use its connection.
+    /// Makes sure that the connection is open and leads to the expected host.
+    async fn ensure_connected(&self, connection: &LinkConnection) -> Result<SocketId, Error> {
+        let mut known = connection.known.lock().await;
+        // The lock of this connection is held throughout, so that one task connects and the others use its connection.
         if let Some(socket) = *known
-            && line.master.identity() == Some(socket)
+            && connection.master.identity() == Some(socket)
         {
             return Ok(socket);
         }
         *known = None;
-        let connected = line.master.connect(&self.client).await?;
+        let connected = connection.master.connect(&self.client).await?;
         let mut expected = self.expected.lock().await;
         match expected.as_ref() {
             Some(expected) if *expected != connected.fingerprint => {
@@ -205,11 +205,11 @@ impl HostLink {
             Some(_) => {}
             None => *expected = Some(connected.fingerprint),
         }
-        let socket = line.master.identity();
+        let socket = connection.master.identity();
         *known = socket;
         // After the key was compared and before the first channel: sandboxes then check their directory again.
         self.generation.fetch_add(1, Ordering::AcqRel);
-        tracing::debug!(fresh = connected.fresh, "shared connection is there");
+        tracing::debug!(fresh = connected.fresh, "shared connection is open");
         socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended immediately"))
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct ConnectedHost {
     pub(crate) fresh: bool,
 }
 
-/// Identity of one socket among all that ever had its name: inode and time of making.
+/// Identity of a socket: inode and creation time. A later socket with the same name has another identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketId(u64, i64, i64);
 
@@ -66,7 +66,7 @@ impl Master {
         Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
     }
 
-    /// Uses the connection that is there, or makes one; a socket without a listener is removed.
+    /// Uses the open connection, or makes one; a socket without a listener is removed.
     pub(crate) async fn connect(&self, client: &Client) -> Result<ConnectedHost, Error> {
         let _lock = self.lock().await?;
         if self.is_alive().await {
@@ -85,7 +85,7 @@ impl Master {
         }
         self.start(client).await?;
         let fingerprint = self.fingerprint().await.ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "ssh does not tell the key of the host")
+            Error::new(ErrorKind::Protocol, "the log of ssh has no key of the host")
         })?;
         Ok(ConnectedHost {
             fingerprint,
@@ -99,7 +99,7 @@ impl Master {
         Client::socket(&mut command, &self.socket, false);
         command.args(["-O", "exit"]);
         client.host(&mut command);
-        // A master that is gone already has nothing to answer.
+        // A master that has exited already does not respond.
         let _ = timeout(LOGIN_TIMEOUT, command.status()).await;
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct SshSandbox {
     /// Session directory as configured.
     directory: Option<SandboxPath>,
     /// Generation of the link in which the incarnation was seen.
-    seen: AtomicU64,
+    seen_generation: AtomicU64,
     checking: Mutex<()>,
     /// The task that makes room for other channels.
     _background: JoinSet<()>,
@@ -63,7 +63,7 @@ impl SshSandbox {
                 address: name,
                 incarnation: found.incarnation.clone(),
             },
-            seen: AtomicU64::new(link.generation()),
+            seen_generation: AtomicU64::new(link.generation()),
             link,
             pool,
             exec,
@@ -97,14 +97,14 @@ impl SshSandbox {
     }
 
     async fn check(&self) -> Result<(), Error> {
-        if self.seen.load(Ordering::Acquire) == self.link.generation() {
+        if self.seen_generation.load(Ordering::Acquire) == self.link.generation() {
             return Ok(());
         }
         // One check for all tasks that find a new connection at the same time.
         let _one = self.checking.lock().await;
         // Read before the check: a connection that is made during the check requires another check.
         let generation = self.link.generation();
-        if self.seen.load(Ordering::Acquire) == generation {
+        if self.seen_generation.load(Ordering::Acquire) == generation {
             return Ok(());
         }
         let directory = self.directory.as_ref();
@@ -116,7 +116,7 @@ impl SshSandbox {
             self.pool.clear();
             return Err(replaced());
         }
-        self.seen.store(generation, Ordering::Release);
+        self.seen_generation.store(generation, Ordering::Release);
         Ok(())
     }
 }
@@ -124,7 +124,7 @@ impl SshSandbox {
 /// Ends the shell that waits for its next request whenever another channel finds no room on the host's connections.
 async fn make_room(link: Arc<HostLink>, exec: ExecFiles<Shell>) {
     loop {
-        link.crowded().await;
+        link.out_of_channels().await;
         exec.release_shell().await;
     }
 }

@@ -22,7 +22,7 @@ const PIPE_BYTES: usize = 256 * 1024;
 pub(crate) struct Session {
     child: Child,
     /// The task that reads stderr.
-    errors: JoinSet<String>,
+    stderr_task: JoinSet<String>,
 }
 
 impl Session {
@@ -49,9 +49,9 @@ impl Session {
         }
         // Read from the beginning: a client that fills the pipe of stderr would block in the middle of a transfer. A
         // `JoinSet`, because dropping it ends the task.
-        let mut errors = JoinSet::new();
-        errors.spawn(tail(stderr));
-        Ok((Self { child, errors }, stdin, stdout))
+        let mut stderr_task = JoinSet::new();
+        stderr_task.spawn(read_tail(stderr));
+        Ok((Self { child, stderr_task }, stdin, stdout))
     }
 
     /// Whether the client still runs, and with it the channel.
@@ -69,7 +69,7 @@ impl Session {
                 Error::new(ErrorKind::Unavailable, "ssh cannot be awaited").caused_by(error)
             })?;
         // A process that outlives the command may hold stderr open.
-        let text = match timeout(END_TIMEOUT, self.errors.join_next()).await {
+        let text = match timeout(END_TIMEOUT, self.stderr_task.join_next()).await {
             Ok(Some(Ok(text))) => text,
             _ => String::new(),
         };
@@ -78,7 +78,7 @@ impl Session {
 }
 
 /// Reads to the end and keeps the last of it.
-async fn tail(mut stderr: ChildStderr) -> String {
+async fn read_tail(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     let mut chunk = [0; STDERR_TAIL_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {

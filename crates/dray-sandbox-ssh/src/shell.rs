@@ -172,7 +172,7 @@ impl StartedCommand {
             }
             // The output ended before the line, so the script never ran and nothing is left to kill.
             Ok(Ok(None)) => {
-                group.is_over();
+                group.set_over();
                 Err(no_shell(session).await)
             }
             Ok(Err(error)) => Err(Refusal::Final(error)),
@@ -203,7 +203,7 @@ async fn first_line(stdout: &mut ChildStdout, nonce: &str) -> Result<Option<(u32
                 let leader = number.and_then(|text| text.parse().ok());
                 // `kill -KILL -1` would hit every process of the user; 0 stands for a leader that is not known.
                 let leader = leader.filter(|leader| *leader > 1).ok_or_else(|| {
-                    Error::new(ErrorKind::Protocol, "the shell tells no process number")
+                    Error::new(ErrorKind::Protocol, "the shell printed no process number")
                 })?;
                 let first = seen.split_off(after + end + 1).freeze();
                 return Ok(Some((leader, first)));

@@ -5,13 +5,13 @@ use dray_sandbox::{Error, ErrorKind, SandboxPath};
 /// A parsed `[user@]host[:port][/directory]`, where `host` may be an alias of the client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// User, when the address says one.
+    /// User, when the address names one.
     pub(crate) user: Option<String>,
     /// Host name, alias or address without brackets.
     pub(crate) host: String,
-    /// Port, when the address says one.
+    /// Port, when the address names one.
     pub(crate) port: Option<u16>,
-    /// Session directory, when the address says one.
+    /// Session directory, when the address names one.
     pub(crate) directory: Option<SandboxPath>,
 }
 

@@ -18,7 +18,7 @@ const MAX_OPEN_SANDBOXES: usize = 256;
 /// connection and never responds would hold the request until the caller's deadline, and a direct transfer forever.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What a backend found out about itself last.
+/// Result of the last check of a backend; `None` before the first.
 pub(crate) type LastCheck = tokio::sync::Mutex<Option<v1::BackendCheck>>;
 
 /// All configured backends, by name, with their open incarnations.
@@ -27,7 +27,7 @@ pub struct Backends {
     kinds: BTreeMap<&'static str, Arc<dyn Backend>>,
     options: EngineOptions,
     open: Mutex<Open>,
-    /// What each backend found out about itself last; locked while it is asked.
+    /// Result of the last check of each backend; locked while a check runs.
     checks: BTreeMap<&'static str, LastCheck>,
 }
 
@@ -131,7 +131,7 @@ impl Backends {
             open.engines.remove(&oldest);
         }
         let now = open.uses;
-        // The first engine stays: it holds what earlier transfers learnt, and the limit of concurrent ones.
+        // The first engine stays: it remembers what earlier transfers learned, and it limits the concurrent ones.
         let (engine, _) = open.engines.entry(handle.clone()).or_insert((engine, now));
         Arc::clone(engine)
     }
@@ -156,13 +156,13 @@ impl Backends {
 
 /// Waits for a backend at most [`OPEN_TIMEOUT`]. The future is dropped then, which closes its connections.
 async fn within_open_timeout<T>(
-    doing: &str,
+    action: &str,
     opening: impl Future<Output = Result<T, dray_sandbox::Error>>,
 ) -> Result<T, Error> {
     match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
         Ok(opened) => Ok(opened?),
         Err(_elapsed) => {
-            let context = format!("{doing} took more than {} s", OPEN_TIMEOUT.as_secs());
+            let context = format!("{action} took more than {} s", OPEN_TIMEOUT.as_secs());
             Err(dray_sandbox::Error::new(ErrorKind::Timeout, context).into())
         }
     }

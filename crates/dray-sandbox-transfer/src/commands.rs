@@ -94,13 +94,13 @@ impl CommandsConfig {
         })
     }
 
-    /// The time limit of a program. `asked_ms` is the caller's wish (0: as long as possible), and `left` the time until
-    /// the deadline.
-    pub(crate) fn time(&self, asked_ms: u64, left: Duration) -> Duration {
-        let most = self.max_time.as_duration().min(left);
-        match asked_ms {
-            0 => most,
-            asked => most.min(Duration::from_millis(asked)),
+    /// The time limit of a program. `requested_ms` is the time that the caller requests (0: the longest possible), and
+    /// `left` the time until the deadline.
+    pub(crate) fn time(&self, requested_ms: u64, left: Duration) -> Duration {
+        let max = self.max_time.as_duration().min(left);
+        match requested_ms {
+            0 => max,
+            requested => max.min(Duration::from_millis(requested)),
         }
     }
 }

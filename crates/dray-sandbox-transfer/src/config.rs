@@ -208,7 +208,7 @@ impl Section for Config {
 }
 
 impl Config {
-    /// The options for engines. What the section does not set keeps its default.
+    /// The options for engines. Options that the section does not have keep their defaults.
     pub fn engine(&self) -> EngineOptions {
         EngineOptions {
             idle: self.idle_timeout.as_duration(),
@@ -220,7 +220,7 @@ impl Config {
         }
     }
 
-    /// Limits for a directory: at most `asked` bytes of it, unless that is 0.
+    /// Limits for a directory: at most `requested` bytes, or the configured limit for 0.
     pub fn tree(&self, requested: u64) -> tree::Limits {
         let most = self.max_tree.as_u64();
         tree::Limits {

@@ -22,7 +22,7 @@ use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
 use crate::service::trees::{archive_name, lines, tree_format};
-use crate::service::{Opened, open_address};
+use crate::service::{OpenedSandbox, open_address};
 use crate::sessions::token;
 use crate::wire;
 
@@ -33,7 +33,7 @@ pub const KEPT_ADVICE: &str =
 /// A sandbox that is opened for one command.
 #[derive(Debug)]
 pub struct DirectSandbox {
-    opened: Opened,
+    opened: OpenedSandbox,
     config: Config,
     clock: Clock,
     operation: OperationId,
@@ -93,7 +93,7 @@ impl DirectSandbox {
         let backends = Backends::new(backends, config.engine());
         let opened = async {
             let handle = open_address(&config, &backends, tenant, address).await?;
-            Opened::open(&config, &backends, &handle, v1::Session::default()).await
+            OpenedSandbox::open(&config, &backends, &handle, v1::Session::default()).await
         };
         let opened = opened.await.map_err(Fault::from)?;
         Ok(Self {

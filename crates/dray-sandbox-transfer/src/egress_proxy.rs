@@ -1,7 +1,7 @@
 //! The forward proxy for programs in sandboxes: which of them get its address, and a token for each.
 //!
-//! The variables only show programs the way. What keeps a sandbox from going around the proxy is a network without
-//! another way out.
+//! The variables only name the proxy to programs. A sandbox can bypass the proxy unless its network has no other route
+//! out.
 
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// Variables with the URL of the proxy. Clients differ in the case of letters that they read; `ALL_PROXY` is for
 /// protocols without a variable of their own.
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
-/// Variables with the file of trusted certificates: of OpenSSL and what reads its variable, curl, Python's `requests`, Node.js,
-/// git, pip and cargo. All but that of Node.js replace what the client trusts otherwise.
+/// Variables with the file of trusted certificates, in this order: OpenSSL and programs that read its variable, curl,
+/// Python's `requests`, Node.js, git, pip and cargo. All but that of Node.js replace the default trust store of the
+/// client.
 const CA_FILE_VARIABLES: [&str; 7] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -134,11 +135,12 @@ impl EgressProxyConfig {
     }
 
     /// Adds the variables to those of a program that runs for at most `time` in `sandbox`, if a rule fits. A variable
-    /// of the request stays as it is, in whatever case of letters. The names go into `audit`, the token does not.
+    /// of the request stays as it is, also if the case of its letters differs. The names go into `audit`, the token
+    /// does not.
     ///
     /// # Errors
     ///
-    /// A token that cannot be made: the program is not run without one.
+    /// A token that cannot be minted, for instance because it would be too long. The program is then not run.
     pub(crate) fn add_variables(
         &self,
         program: &ProxiedProgram<'_>,
@@ -193,18 +195,18 @@ fn add_missing(
 
 /// A program that may get the proxy.
 pub(crate) struct ProxiedProgram<'a> {
-    /// Who runs it.
+    /// Tenant, app and session of the caller.
     pub(crate) meta: &'a Meta,
-    /// Where it runs.
+    /// Address of the sandbox in which it runs.
     pub(crate) sandbox: &'a Address,
-    /// How long it runs at most.
+    /// Time limit of the program.
     pub(crate) time: Duration,
-    /// When it starts.
+    /// Clock from whose present time the token expires.
     pub(crate) clock: &'a Clock,
 }
 
 impl ProxiedProgram<'_> {
-    /// The token of the program. It ends with it.
+    /// Mints the token of the program, which expires [`EXPIRY_MARGIN`] after the time limit of the program.
     fn token(
         &self,
         key: &Secret,
@@ -215,7 +217,7 @@ impl ProxiedProgram<'_> {
             tenant: self.meta.tenant.clone(),
             session: self.session(sandbox)?,
             app: self.meta.app.clone(),
-            // Claims have whole seconds; the margin covers what is cut.
+            // Claims have whole seconds; the margin covers the rounding down.
             expires_s: expires.as_secs(),
             allow: None,
         };
@@ -226,8 +228,8 @@ impl ProxiedProgram<'_> {
             .map_err(failed)
     }
 
-    /// The session whose sandbox it is. For a sandbox that is named by its address, the session of the call; outside of
-    /// any session, the address itself.
+    /// The session to which the sandbox belongs. If the request names the sandbox by its address, the session of the
+    /// call; without a session, the address itself.
     fn session(&self, sandbox: Option<&v1::SandboxRef>) -> Result<SessionId, SandboxError> {
         let named = sandbox.and_then(|it| it.sandbox.as_ref());
         if let Some(sandbox_ref::Sandbox::Session(session)) = named {

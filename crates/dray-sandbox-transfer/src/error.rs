@@ -41,10 +41,10 @@ pub enum Error {
     #[error(transparent)]
     Command(#[from] CommandError),
     /// Another writer kept changing the same record.
-    #[error("the record keeps moving")]
+    #[error("other writers changed the record on every attempt")]
     Contended,
     /// The session has too many uploads that no agent has collected.
-    #[error("too many uploads wait")]
+    #[error("the session has too many waiting uploads")]
     TooManyUploads,
     /// The stored file cannot be read.
     #[error("the stored file cannot be read")]

@@ -8,8 +8,8 @@
 //! - [`egress_proxy`]: the forward proxy in the environment of programs.
 //! - [`config`], [`error`]: the settings, and the faults for callers.
 //!
-//! What it does not do: it reaches neither the web nor a chat platform; how files move is the work of
-//! [`dray_sandbox`].
+//! What it does not do: it reaches neither the web nor a chat platform, and it does not move bytes itself:
+//! [`dray_transfer_engine`] does.
 //!
 //! The whole process:
 //!
@@ -26,10 +26,10 @@ pub mod config;
 pub mod direct;
 pub mod egress_proxy;
 pub mod error;
+mod keyed_locks;
 pub mod service;
 pub mod sessions;
 pub mod store;
-mod turns;
 pub mod uploads;
 pub mod wire;
 

@@ -31,8 +31,8 @@ use crate::backends::Backends;
 use crate::commands::CommandLedger;
 use crate::config::Config;
 use crate::error::Error;
+use crate::keyed_locks::KeyedLocks;
 use crate::sessions::Sessions;
-use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
 use command_audit::CommandAuditor;
@@ -47,11 +47,11 @@ pub struct SandboxTransfer {
     pub(crate) backends: Arc<Backends>,
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
-    pub(crate) turns: Turns,
+    pub(crate) placement_locks: KeyedLocks,
     pub(crate) commands: CommandLedger,
     auditor: CommandAuditor,
     /// Waits for the ends of programs whose calls were dropped.
-    ending: TaskTracker,
+    ending_programs: TaskTracker,
     /// Absent where no address is configured for them.
     pub(crate) previews: Option<PreviewService>,
 }
@@ -105,8 +105,8 @@ impl Service for SandboxTransfer {
     /// Waits until the programs of dropped calls have ended: their children may have left their process group, and are
     /// found only by a command that this process runs.
     async fn stop(&self) {
-        self.ending.close();
-        self.ending.wait().await;
+        self.ending_programs.close();
+        self.ending_programs.wait().await;
     }
 
     fn permissions(permissions: Permissions) -> Permissions {
@@ -145,10 +145,10 @@ impl SandboxTransfer {
             backends,
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
-            turns: Turns::default(),
+            placement_locks: KeyedLocks::default(),
             commands: CommandLedger::new(&cx.bus),
             auditor: CommandAuditor::new(cx.bus.clone(), cx.clock.clone()),
-            ending: TaskTracker::new(),
+            ending_programs: TaskTracker::new(),
             previews: None,
         }
     }
@@ -158,13 +158,13 @@ impl SandboxTransfer {
         &self,
         meta: &Meta,
         sandbox: Option<v1::SandboxRef>,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedSandbox, Error> {
         let sandbox = sandbox.ok_or(InvalidMessage::Missing("sandbox"))?;
         self.opener().open_reference(&meta.tenant, sandbox).await
     }
 
     /// Opens the sandbox that is bound to a session.
-    pub(crate) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
+    pub(crate) async fn open_session(&self, session: v1::Session) -> Result<OpenedSandbox, Error> {
         self.opener().open_session(session).await
     }
 
@@ -173,7 +173,7 @@ impl SandboxTransfer {
         resolve(&self.config, &self.backends, tenant, address).await
     }
 
-    /// The way into sandboxes, without the rest of the service.
+    /// Opens sandboxes without the rest of the service, for previews.
     fn opener(&self) -> SandboxOpener {
         SandboxOpener {
             config: Arc::clone(&self.config),
@@ -183,7 +183,7 @@ impl SandboxTransfer {
     }
 
     /// The error of a failed transfer; files that are left behind are reported to the operator.
-    pub(crate) fn transfer_failed(&self, opened: &Opened, failed: TransferFailure) -> Error {
+    pub(crate) fn transfer_failed(&self, opened: &OpenedSandbox, failed: TransferFailure) -> Error {
         self.backends
             .failed(opened.engine.handle(), failed.error.kind());
         opened.transfer_failed(failed)
@@ -197,7 +197,9 @@ pub(crate) async fn resolve(
     tenant: &TenantId,
     address: &str,
 ) -> Result<Handle, Error> {
-    backends.resolve(&named(config, tenant, address)?).await
+    backends
+        .resolve(&parse_address(config, tenant, address)?)
+        .await
 }
 
 /// Finds and opens the incarnation in one step.
@@ -207,7 +209,7 @@ pub(crate) async fn open_address(
     tenant: &TenantId,
     address: &str,
 ) -> Result<Handle, Error> {
-    let address = named(config, tenant, address)?;
+    let address = parse_address(config, tenant, address)?;
     backends.open_address(&address).await
 }
 
@@ -218,7 +220,7 @@ fn may_name_sandboxes(config: &Config, tenant: &TenantId) -> bool {
 }
 
 /// Parses an address, if the tenant may use addresses.
-fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, Error> {
+fn parse_address(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, Error> {
     if !may_name_sandboxes(config, tenant) {
         // Before the address is parsed, so that such a tenant learns nothing about backends.
         return Err(Error::AddressDenied);
@@ -229,14 +231,14 @@ fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, E
 
 /// An open sandbox, with the policy and the places that apply to the caller.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedSandbox {
     pub(crate) engine: Arc<Engine>,
     pub(crate) policy: Policy,
     pub(crate) places: dray_transfer_engine::policy::Places,
     pub(crate) uploads: SandboxPath,
 }
 
-impl Opened {
+impl OpenedSandbox {
     /// Opens the incarnation of a handle with the settings of a session.
     pub(crate) async fn open(
         config: &Config,

@@ -27,7 +27,7 @@ pub struct StoreSink<'a> {
     store: &'a Store,
     owner: &'a Owner,
     /// Name for users; `None` takes that of the file.
-    called: Option<String>,
+    display_name: Option<String>,
     name: String,
     head: Vec<u8>,
     writer: Option<ArtifactWriter>,
@@ -44,11 +44,11 @@ impl std::fmt::Debug for StoreSink<'_> {
 
 impl<'a> StoreSink<'a> {
     /// Makes a sink for one file of this owner.
-    pub fn new(store: &'a Store, owner: &'a Owner, called: Option<String>) -> Self {
+    pub fn new(store: &'a Store, owner: &'a Owner, display_name: Option<String>) -> Self {
         Self {
             store,
             owner,
-            called,
+            display_name,
             name: String::new(),
             head: Vec::new(),
             writer: None,
@@ -67,8 +67,8 @@ impl Sink for StoreSink<'_> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         // A copy that begins again discards what the store has of the one before.
         self.abort().await;
-        self.name = match &self.called {
-            Some(called) => called.clone(),
+        self.name = match &self.display_name {
+            Some(display_name) => display_name.clone(),
             None => name::clean_name(file.path.name()),
         };
         self.head.clear();

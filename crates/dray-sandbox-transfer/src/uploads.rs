@@ -15,7 +15,7 @@ use dray_types::{Claim, Deadline, OperationId, TenantId};
 use prost::Message as _;
 
 use crate::error::Error;
-use crate::service::{Opened, SandboxTransfer};
+use crate::service::{OpenedSandbox, SandboxTransfer};
 use crate::sessions::token;
 use crate::store::StoreSource;
 
@@ -40,7 +40,7 @@ fn key(tenant: &TenantId, session: &str) -> String {
     format!("{}.{}", tenant.token(), token(session))
 }
 
-/// Decodes a list; one that does not exist is empty, as no bytes are. A damaged one must not be overwritten.
+/// Decodes a list. A missing value is an empty list. A damaged list is an error, because it must not be overwritten.
 fn decode_list(value: Option<Bytes>) -> Result<Vec<v1::Upload>, Error> {
     let list = v1::UploadList::decode(value.unwrap_or_default());
     Ok(list.map_err(Error::InvalidUploadList)?.uploads)
@@ -95,7 +95,7 @@ impl Uploads {
     ///
     /// [`Error::TooManyUploads`] when nothing can be dropped, [`Error::InvalidUploadList`], [`Error::Contended`]
     /// and [`Error::Keys`].
-    pub async fn note(&self, meta: &Meta, work: &v1::PlaceUpload) -> Result<(), Error> {
+    pub async fn record(&self, meta: &Meta, work: &v1::PlaceUpload) -> Result<(), Error> {
         let upload = new_upload(meta, work);
         self.change(&meta.tenant, &work.session, |uploads| {
             if uploads
@@ -133,7 +133,8 @@ impl Uploads {
             .ok_or(Error::Contended)
     }
 
-    /// Uploads that have ended and were not reported before, each one time; all of them with `all`.
+    /// Returns the uploads that have ended and were not returned before, and records that they were; with `all`, every
+    /// upload of the session.
     ///
     /// # Errors
     ///
@@ -165,7 +166,7 @@ impl Uploads {
     }
 
     /// Records the end of one upload; an end is never changed again.
-    async fn ended(
+    async fn record_end(
         &self,
         tenant: &TenantId,
         session: &str,
@@ -207,12 +208,12 @@ fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
         } else {
             &work.unavailable
         };
-        failed(&mut upload, (size > 0).then_some(size), reason);
+        set_failed(&mut upload, (size > 0).then_some(size), reason);
     }
     upload
 }
 
-fn failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
+fn set_failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
     FAILED_STATE.clone_into(&mut upload.state);
     upload.reason = name::shown_text(reason, 200);
     upload.context_line = line::not_available(&upload.name, size, &upload.reason);
@@ -255,7 +256,7 @@ impl SandboxTransfer {
         deadline: Deadline,
     ) -> Result<(), Error> {
         // Two tasks that put the same upload concurrently would remove each other's temporary files.
-        let _turn = self.turns.take(key(&meta.tenant, session)).await;
+        let _lock = self.placement_locks.lock(key(&meta.tenant, session)).await;
         let uploads = self.uploads.list(&meta.tenant, session).await?;
         // Before the sandbox is opened, which may start a connection.
         if !uploads.iter().any(|upload| upload.state == WAITING_STATE) {
@@ -288,7 +289,9 @@ impl SandboxTransfer {
             else {
                 continue;
             };
-            self.uploads.ended(&meta.tenant, session, &ended).await?;
+            self.uploads
+                .record_end(&meta.tenant, session, &ended)
+                .await?;
             // The next upload of the same content finds the path of this one.
             known.push(ended);
         }
@@ -299,7 +302,7 @@ impl SandboxTransfer {
     async fn place_one(
         &self,
         meta: &Meta,
-        opened: &Opened,
+        opened: &OpenedSandbox,
         mut upload: v1::Upload,
         known: &[v1::Upload],
         deadline: Deadline,
@@ -310,7 +313,7 @@ impl SandboxTransfer {
         let claim = Claim::try_from(claim)?;
         let size = claim.artifact.size;
         // The same bytes from the same chat keep the path and name that they got first (platform-delivery 11.6).
-        let called = known
+        let file_name = known
             .iter()
             .find(|other| other.state == PLACED_STATE && is_same(other, &upload))
             .and_then(|other| other.path.rsplit(|byte| *byte == b'/').next())
@@ -326,7 +329,7 @@ impl SandboxTransfer {
             operation: operation.get(..16).unwrap_or_default(),
             epoch: self.clock.now_ms(),
         };
-        let put = self.put_file(opened, &opened.uploads, &called, &source, &options);
+        let put = self.put_file(opened, &opened.uploads, &file_name, &source, &options);
         match put.await {
             Ok(placed) => {
                 let path = String::from_utf8_lossy(&placed.path);
@@ -339,7 +342,7 @@ impl SandboxTransfer {
                 });
                 Ok(Some(upload))
             }
-            Err(Error::Sandbox(error)) if may_pass(error.kind()) => {
+            Err(Error::Sandbox(error)) if may_succeed_later(error.kind()) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "an upload keeps waiting"
@@ -351,7 +354,7 @@ impl SandboxTransfer {
                     error = &error as &dyn std::error::Error,
                     "an upload was refused"
                 );
-                failed(&mut upload, Some(size), reason(error.kind()));
+                set_failed(&mut upload, Some(size), reason(error.kind()));
                 Ok(Some(upload))
             }
             Err(error) => Err(error),
@@ -378,7 +381,7 @@ fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
 }
 
 /// Whether another sandbox, or the same one later, may accept the upload.
-const fn may_pass(kind: ErrorKind) -> bool {
+const fn may_succeed_later(kind: ErrorKind) -> bool {
     match kind.again() {
         Again::BackOff(_) | Again::Resolve => true,
         Again::OtherTransport => false,

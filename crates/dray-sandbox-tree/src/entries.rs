@@ -53,8 +53,8 @@ impl TarEntries {
     ///
     /// # Errors
     ///
-    /// What the source fails with, [`ErrorKind::Truncated`] for a tar that ends early, and [`ErrorKind::Protocol`] for
-    /// one that is malformed. After an error there is nothing more.
+    /// Failures of the source, [`ErrorKind::Truncated`] for a tar that ends early, and [`ErrorKind::Protocol`] for one
+    /// that is malformed. After an error there is nothing more.
     pub async fn entry(&mut self) -> Result<Option<Entry>, Error> {
         loop {
             match self.item().await? {
@@ -97,7 +97,7 @@ impl TarEntries {
     ///
     /// # Errors
     ///
-    /// What the source fails with, and [`ErrorKind::Truncated`] for a short end.
+    /// Failures of the source, and [`ErrorKind::Truncated`] for a short end.
     pub async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.left == 0 {
             return Ok(None);

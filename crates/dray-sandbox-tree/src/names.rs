@@ -33,11 +33,11 @@ fn key(parent: Key, part: &[u8]) -> Key {
 struct NamedDirectory {
     /// The name in the output, where it differs from that in the archive.
     renamed: Option<Box<[u8]>>,
-    /// Whether it was a member itself, and not only part of another member's name.
+    /// Whether the directory was a member itself, and not only part of the name of another member.
     given: bool,
 }
 
-/// Names given so far. No two of them are equal for a file system that ignores case or composes characters.
+/// Unique names for members. No two of them are equal for a file system that ignores case or composes characters.
 #[derive(Debug, Default)]
 pub(super) struct UniqueNames {
     /// Keys of names as such a file system compares them, with the number to try next.
@@ -52,16 +52,16 @@ impl UniqueNames {
         let Some((last, before)) = parts.split_last() else {
             return Vec::new();
         };
-        let (mut name, _, seen) = self.enter(before);
-        let last = self.claim(seen, last);
+        let (mut name, _, output_key) = self.enter(before);
+        let last = self.claim(output_key, last);
         name.extend_from_slice(&last);
         name
     }
 
     /// A unique name for a directory; `None` when the directory was named before.
     pub(super) fn directory(&mut self, parts: &[&[u8]]) -> Option<Vec<u8>> {
-        let (mut name, exact, _) = self.enter(parts);
-        let directory = self.directories.get_mut(&exact)?;
+        let (mut name, archive_key, _) = self.enter(parts);
+        let directory = self.directories.get_mut(&archive_key)?;
         if std::mem::replace(&mut directory.given, true) {
             return None;
         }
@@ -78,32 +78,32 @@ impl UniqueNames {
     /// Enters a directory and its parents. Returns the name with a slash at its end, the key of the name in the
     /// archive, and the key of the name in the output.
     fn enter(&mut self, parts: &[&[u8]]) -> (Vec<u8>, Key, Key) {
-        let (mut exact, mut seen) = (Key::default(), Key::default());
+        let (mut archive_key, mut output_key) = (Key::default(), Key::default());
         let mut name = Vec::new();
         for part in parts {
-            exact = key(exact, part);
-            let given = if let Some(directory) = self.directories.get(&exact) {
+            archive_key = key(archive_key, part);
+            let given = if let Some(directory) = self.directories.get(&archive_key) {
                 Cow::from(directory.renamed.clone().map_or(part.to_vec(), Vec::from))
             } else {
                 // Below the parent as it was renamed: `A/x` and `a/x` are in different directories.
-                let claimed = self.claim(seen, part);
+                let claimed = self.claim(output_key, part);
                 let directory = NamedDirectory {
                     renamed: (*claimed != **part).then(|| claimed.as_ref().into()),
                     given: false,
                 };
-                self.directories.insert(exact, directory);
+                self.directories.insert(archive_key, directory);
                 claimed
             };
-            seen = key(seen, folded(&given).as_bytes());
+            output_key = key(output_key, folded(&given).as_bytes());
             name.extend_from_slice(&given);
             name.push(b'/');
         }
-        (name, exact, seen)
+        (name, archive_key, output_key)
     }
 
     fn claim<'a>(&mut self, parent: Key, part: &'a [u8]) -> Cow<'a, [u8]> {
-        let wanted = key(parent, folded(part).as_bytes());
-        let mut number = match self.used.entry(wanted) {
+        let wanted_key = key(parent, folded(part).as_bytes());
+        let mut number = match self.used.entry(wanted_key) {
             Entry::Vacant(free) => {
                 // A second file of this name gets the number 2: `report.csv`, `report_2.csv`.
                 free.insert(2);
@@ -117,7 +117,7 @@ impl UniqueNames {
             // The archive may also contain a file that is called `report_2.csv`.
             if let Entry::Vacant(free) = self.used.entry(key(parent, folded(&other).as_bytes())) {
                 free.insert(2);
-                self.used.insert(wanted, number);
+                self.used.insert(wanted_key, number);
                 return Cow::Owned(other);
             }
         }
@@ -133,7 +133,7 @@ fn numbered(part: &[u8], number: u32) -> Vec<u8> {
         .iter()
         .rposition(|byte| *byte == b'.')
         // The dot of `.profile` begins a name and not an extension.
-        .filter(|at| *at > 0);
+        .filter(|position| *position > 0);
     let (stem, extension) = part
         .split_at_checked(dot.unwrap_or(part.len()))
         .unwrap_or((part, b""));
@@ -167,9 +167,9 @@ pub(super) fn text(part: &[u8]) -> String {
 fn folded(part: &[u8]) -> String {
     let text = text(part);
     // HFS+ and APFS compare names after normalisation, so `é` in one and in two code points are one name.
-    let apart = DecomposingNormalizerBorrowed::new_nfd().normalize(&text);
+    let decomposed = DecomposingNormalizerBorrowed::new_nfd().normalize(&text);
     // Upper case first: `ß` and `SS` become equal only that way.
-    let folded = apart.to_uppercase().to_lowercase();
+    let folded = decomposed.to_uppercase().to_lowercase();
     ComposingNormalizerBorrowed::new_nfc()
         .normalize(&folded)
         // Windows removes them, so `a.` and `a` would be one file.

@@ -121,13 +121,13 @@ impl Reader {
             | EntryKind::Other(_) => return Ok(self.skip(name, Why::Special)),
         };
         match self.accept(name, kind, size) {
-            Ok(given) => {
-                let Some(given) = given else {
+            Ok(unique_name) => {
+                let Some(unique_name) = unique_name else {
                     return Ok(None);
                 };
-                self.count_name(given.len())?;
+                self.count_name(unique_name.len())?;
                 Ok(Some(Member {
-                    name: given,
+                    name: unique_name,
                     kind,
                     size,
                     // Without set-uid, set-gid and sticky bits: the archive comes from an untrusted sandbox.

@@ -13,11 +13,11 @@ const MAX_NAME_CHARACTERS: usize = 200;
 pub enum Why {
     /// A symbolic or hard link.
     Link,
-    /// A device, pipe or socket, or something that tar knows and we do not.
+    /// A device, pipe or socket, or a kind of tar entry that is not supported.
     Special,
     /// A file with holes, in one of the formats for that.
     Sparse,
-    /// A name that leads elsewhere or that no file can have.
+    /// A name that leaves the directory or that no file can have.
     Name,
     /// Below the deepest level.
     TooDeep,
@@ -25,7 +25,7 @@ pub enum Why {
     TooLarge,
     /// Refused by the policy on names.
     Denied,
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable,
     /// A header that would rename all members after it.
     GlobalHeader,
@@ -82,7 +82,7 @@ struct ReportState {
     more: u64,
 }
 
-/// What was left out of a tree. A cheap handle: clones share it.
+/// The members that were left out of a tree. A cheap handle: clones share the report.
 #[derive(Clone, Debug, Default)]
 pub struct Report(Arc<Mutex<ReportState>>);
 
@@ -132,30 +132,30 @@ impl Report {
 
 /// A name for a line of text: no control or direction-changing characters, no broken encoding.
 fn printable(name: &[u8]) -> String {
-    let mut shown = String::new();
+    let mut printable_name = String::new();
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
             if character.is_control() || is_invisible(character) {
-                shown.extend(character.escape_unicode());
+                printable_name.extend(character.escape_unicode());
             } else {
-                shown.push(character);
+                printable_name.push(character);
             }
         }
         for byte in chunk.invalid() {
             // Writing into a string does not fail.
-            let _ = write!(shown, "\\x{byte:02x}");
+            let _ = write!(printable_name, "\\x{byte:02x}");
         }
         // Before the rest is escaped: a name may have 4,096 bytes, and each may become ten characters.
-        if shown.chars().count() > MAX_NAME_CHARACTERS {
+        if printable_name.chars().count() > MAX_NAME_CHARACTERS {
             break;
         }
     }
-    match shown.char_indices().nth(MAX_NAME_CHARACTERS) {
+    match printable_name.char_indices().nth(MAX_NAME_CHARACTERS) {
         Some((cut, _)) => {
-            shown.truncate(cut);
-            shown + "..."
+            printable_name.truncate(cut);
+            printable_name + "..."
         }
-        None => shown,
+        None => printable_name,
     }
 }
 

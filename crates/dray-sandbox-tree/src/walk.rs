@@ -105,18 +105,18 @@ impl Walk {
         let mut size = 0;
         if kind == Kind::File {
             match self.begin(&entry.path).await? {
-                Ok(begun) => size = begun,
+                Ok(file_size) => size = file_size,
                 Err(why) => return Ok(self.skip(name, why)),
             }
         }
-        let given = match kind {
+        let unique_name = match kind {
             Kind::File => self.unique.file(&parts),
             Kind::Directory => match self.unique.directory(&parts) {
-                Some(given) => given,
+                Some(unique_name) => unique_name,
                 None => return Ok(None),
             },
         };
-        self.names += given.len();
+        self.names += unique_name.len();
         if self.names > self.limits.names {
             return Err(Error::too_large(
                 self.names as u64,
@@ -124,7 +124,7 @@ impl Walk {
             ));
         }
         Ok(Some(Member {
-            name: given,
+            name: unique_name,
             kind,
             size,
             mode: entry.mode & 0o777,

@@ -1,4 +1,4 @@
-//! Writing a ZIP as the members come (APPNOTE 6.3.10).
+//! Writes a ZIP as a stream, member by member (APPNOTE 6.3.10).
 //!
 //! Sizes and checksums follow the content, in data descriptors. All content is a deflate stream. Where compression does
 //! not help, the stream consists of stored blocks: a reader of a stream finds their end, but not that of a stored
@@ -16,15 +16,15 @@ use super::{Kind, Member, Members, names};
 use deflate::DeflateStream;
 use records::{CentralHeader, DosTime, LocalHeader};
 
-/// Bytes of content looked at before it is decided whether to compress it (sandbox-transfer R-3).
+/// Bytes of content that are examined to decide whether to compress it (sandbox-transfer R-3).
 const SAMPLE_BYTES: usize = 64 * 1024;
-/// Bytes per chunk, about.
+/// Approximate bytes per chunk.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Sizes and offsets from here on need 64 bits. It is below 4 GiB, because content that does not compress grows.
 const ZIP64_THRESHOLD_BYTES: u64 = 0xff00_0000;
 
-/// Writes members as a ZIP. `_skipped.txt` at its end lists what was skipped. When the members fail, it fails too,
-/// without a central directory, so that no reader takes it for a whole ZIP.
+/// Writes members as a ZIP. `_skipped.txt` at its end lists the skipped members. When the members fail, the body fails
+/// too, without a central directory, so that no reader takes it for a whole ZIP.
 pub fn zip(members: impl Members + 'static) -> Body {
     zip_with(members, ZIP64_THRESHOLD_BYTES)
 }
@@ -61,7 +61,7 @@ struct ZipWrite<M> {
     /// The central directory so far, and the number of its entries.
     central: Vec<u8>,
     count: u64,
-    /// Names in the top directory that `_skipped.txt` must not take.
+    /// Names in the top directory that the list of skipped members must not use.
     texts: Vec<String>,
     current: Option<OpenMember>,
 }
@@ -144,7 +144,7 @@ impl<M: Members> ZipWrite<M> {
             return Err(Error::new(ErrorKind::Truncated, "less than announced"));
         }
         let local = current.local;
-        let mut deflate = current.content.decided(&mut self.out);
+        let mut deflate = current.content.into_deflate(&mut self.out);
         deflate.finish(&mut self.out);
         let (crc, packed, size) = (deflate.crc(), deflate.packed(), deflate.size());
         local.descriptor(crc, packed, size, &mut self.out);
@@ -154,7 +154,7 @@ impl<M: Members> ZipWrite<M> {
         Ok(())
     }
 
-    /// Writes the list of what was skipped, the central directory, and the end record.
+    /// Writes the list of skipped members, the central directory, and the end record.
     fn finish(&mut self) -> Result<(), Error> {
         let text = self.members.report().text();
         if !text.is_empty() {
@@ -201,7 +201,7 @@ impl OpenMember {
                 sample.extend_from_slice(chunk);
                 if sample.len() >= SAMPLE_BYTES {
                     let sample = MemberContent::Sample(std::mem::take(sample));
-                    self.content = MemberContent::Deflate(Box::new(sample.decided(out)));
+                    self.content = MemberContent::Deflate(Box::new(sample.into_deflate(out)));
                 }
             }
             MemberContent::Deflate(deflate) => deflate.feed(chunk, out),
@@ -212,7 +212,7 @@ impl OpenMember {
 
 impl MemberContent {
     /// Decides by the sample whether to compress, if that is not decided yet.
-    fn decided(self, out: &mut Vec<u8>) -> DeflateStream {
+    fn into_deflate(self, out: &mut Vec<u8>) -> DeflateStream {
         match self {
             Self::Deflate(deflate) => *deflate,
             Self::Sample(sample) => {

@@ -1,8 +1,8 @@
 //! The interface that every backend implements.
 //!
-//! A backend moves bytes and queries the sandbox; it decides nothing. The rules of what may be read, limits, digests
-//! before and after, temporary names, retries, the next transport and receipts are the work of `transfer`, once for
-//! all.
+//! A backend moves bytes and queries the sandbox; it decides nothing. `dray-transfer-engine` does the rest once for all
+//! backends: which paths may be read, limits, digests before and after, temporary names, retries, the choice of the
+//! transport, and receipts.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::handle::{Address, Handle};
 use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
 use crate::path::SandboxPath;
 
-/// What a backend found out about itself.
+/// The result of [`Backend::check`]: whether the backend can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendCheck {
-    /// Its host or provider answered and accepted the credentials; the text says what answered.
+    /// The host or provider responded and accepted the credentials; the text names what responded.
     Ready(String),
-    /// It answered, and the credentials lack a right; the text says which.
+    /// The host or provider responded, but the credentials lack a permission; the text names the permission.
     Refused(String),
     /// Only opening a sandbox can show whether it works; the text says why.
     Unverified(String),
@@ -39,31 +39,32 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::SandboxGone`] when there is none, [`ErrorKind::InvalidName`] for a malformed name, and what
-    /// asking the provider fails with.
+    /// [`ErrorKind::SandboxGone`] when the address names no sandbox, [`ErrorKind::InvalidName`] for a malformed name,
+    /// and failures of the request to the provider.
     async fn resolve(&self, address: &Address) -> Result<Handle, Error>;
 
-    /// Opens exactly this incarnation. Makes no more connections than it needs; the result may be kept.
+    /// Opens exactly this incarnation. Makes no more connections than it needs. Callers may keep the result for later
+    /// calls.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::SandboxGone`] when the address now means another incarnation.
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error>;
 
-    /// Asks the host or provider behind the backend whether it can be used, without opening a sandbox. The default is for
-    /// backends that have nothing to ask before an address names it.
+    /// Asks the host or provider behind the backend whether it can be used, without opening a sandbox. The default is
+    /// for backends that know their host or provider only from an address.
     ///
     /// # Errors
     ///
-    /// What asking fails with; [`ErrorKind::Auth`] for refused credentials.
+    /// Failures of the request; [`ErrorKind::Auth`] for refused credentials.
     async fn check(&self) -> Result<BackendCheck, Error> {
         Ok(BackendCheck::Unverified(
             "known when a sandbox is opened".to_owned(),
         ))
     }
 
-    /// Opens the incarnation that an address means now. A backend that learns while resolving what opening needs
-    /// overrides this, so that it asks the provider one time.
+    /// Opens the incarnation that an address means now. A backend whose `resolve` returns all that `open` needs
+    /// overrides this, so that it sends one request to the provider instead of two.
     ///
     /// # Errors
     ///
@@ -88,8 +89,8 @@ pub enum Follow {
 pub struct Read<'a> {
     /// Transport that carries the bytes; one of [`Sandbox::read_transports`].
     pub transport: Transport,
-    /// The regular file, as `stat` with [`Follow::Yes`] just reported it. Read `real_path`; where the backend sees
-    /// an identity after opening, it must be the same one.
+    /// The regular file, as `stat` with [`Follow::Yes`] just reported it. The backend reads `real_path`. If it learns
+    /// the identity of the file that it opened, it fails unless that is the identity here.
     pub file: &'a Metadata,
     /// Bytes to leave out at the beginning. Only where [`Sandbox::resumes`] says so; 0 otherwise.
     pub offset: u64,
@@ -109,7 +110,7 @@ pub struct Write<'a> {
     pub path: &'a SandboxPath,
     /// Bytes of the whole file.
     pub size: u64,
-    /// Bytes that are there already from an interrupted write; the body begins after them. Only where
+    /// Bytes that an interrupted write has left in the file; the body begins after them. Only where
     /// [`Sandbox::resumes`] says so; 0 otherwise.
     pub offset: u64,
     /// Mode bits, at most 0o777; never set-id.
@@ -132,8 +133,8 @@ pub trait Sandbox: Debug + Send + Sync {
     /// Entries of a directory, down to `depth` levels (1 is the directory itself), at most `limit` of them.
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error>;
 
-    /// Transports that can read or write this (resolved) path, best first. Paths that one transport cannot see,
-    /// like a tmpfs for an archive API, are the reason to ask by path.
+    /// Transports that can read or write this (resolved) path, best first. The result depends on the path because one
+    /// transport may not see all paths: an archive API cannot see a tmpfs.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport>;
 
     /// Transports that can read this file, best first: large files may take another one than small files.
@@ -151,8 +152,8 @@ pub trait Sandbox: Debug + Send + Sync {
         false
     }
 
-    /// Whether this transport holds up the sandbox until it has been read to its end, so that it must be drained
-    /// to a local disk at full speed (sandbox-transfer R-7).
+    /// Whether this transport blocks the sandbox until its stream was read to the end, so that the stream must be
+    /// drained to a local disk at full speed (sandbox-transfer R-7).
     fn must_drain(&self, _transport: Transport) -> bool {
         false
     }
@@ -180,8 +181,9 @@ pub trait Sandbox: Debug + Send + Sync {
     /// Writes a new file. On failure the caller removes a part that may be left.
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error>;
 
-    /// Writes as [`Self::write`] does, and returns the SHA-256 of the bytes as they go into the file where the
-    /// sandbox computes one beside the writing; `None` where it does not. The size of the written file was checked.
+    /// Writes as [`Self::write`] does. Returns the SHA-256 of the bytes that went into the file, if the sandbox
+    /// computes it during the write, and else `None`. An implementation that returns a digest has checked the size of
+    /// the file.
     async fn write_with_digest(
         &self,
         write: Write<'_>,
@@ -197,13 +199,13 @@ pub trait Sandbox: Debug + Send + Sync {
     /// [`ErrorKind::ToolMissing`] where nothing in the sandbox can compute one.
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error>;
 
-    /// A value that changes whenever a regular file does, without reading the file: cheap, and compared before and
-    /// after a copy.
+    /// A value that changes whenever a regular file changes. It is cheap, because the file is not read; callers compare
+    /// it before and after a copy.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where nothing reports it, or where it says too little; then digests decide.
-    /// [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
+    /// [`ErrorKind::ToolMissing`] where the sandbox cannot report it, or only without the fields of [`State`]; then
+    /// digests decide. [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
     async fn state(&self, _path: &SandboxPath) -> Result<State, Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,
@@ -220,14 +222,14 @@ pub trait Sandbox: Debug + Send + Sync {
     /// [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
     async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
         match self.state(path).await {
-            Ok(state) => Ok(Some(state.said)),
+            Ok(state) => Ok(Some(state.text)),
             Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Renames within one directory. Without `replace` the test for an existing target and the claim of its name are
-    /// one step. Returns whether readers never saw half a file.
+    /// Renames within one directory. Without `replace` the check for an existing target and the rename are one atomic
+    /// step. Returns whether no reader could see a partial file.
     ///
     /// # Errors
     ///
@@ -275,7 +277,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where no program can be run, or the means to supervise one are missing;
+    /// [`ErrorKind::ToolMissing`] where no program can be run, or a tool that supervises programs is missing;
     /// [`ErrorKind::NotFound`] when the program does not exist, [`ErrorKind::PermissionDenied`] when it may not be
     /// executed, [`ErrorKind::NotDirectory`] and [`ErrorKind::ChangedDuringTransfer`] for the directory,
     /// [`ErrorKind::TooLarge`] for more arguments or input than the channel carries.
@@ -286,16 +288,16 @@ pub trait Sandbox: Debug + Send + Sync {
         ))
     }
 
-    /// Waits until no program of a dropped [`Self::execute`], or of a dropped [`SandboxCommand`], is being ended any
-    /// more, for ten seconds at most. Counts those that were dropped before the first poll.
+    /// Waits, for at most ten seconds, until the programs of every [`Self::execute`] future and [`SandboxCommand`] that
+    /// was dropped before the first poll have ended.
     async fn settled(&self) {}
 
-    /// Makes sure that the sandbox lives for `needed` more, extending its life where the provider allows
-    /// (sandbox-transfer R-11).
+    /// Makes sure that the sandbox exists for at least `needed` from now, and extends its lifetime where the provider
+    /// allows that (sandbox-transfer R-11).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::SandboxGone`] when it will end before.
+    /// [`ErrorKind::SandboxGone`] when the sandbox will end earlier.
     async fn ensure_life(&self, _needed: Duration) -> Result<(), Error> {
         Ok(())
     }

@@ -52,12 +52,12 @@ impl Body {
         Self::new(stream::unfold(
             Some((self, 0_u64)),
             move |state| async move {
-                let (mut body, seen) = state?;
+                let (mut body, received) = state?;
                 match body.next().await {
                     Some(Ok(chunk)) => {
-                        let seen = seen + chunk.len() as u64;
+                        let received = received + chunk.len() as u64;
                         // Counted before the chunk is passed on: the caller never receives a byte beyond the size.
-                        if seen > size {
+                        if received > size {
                             let error = Error::new(
                                 ErrorKind::ChangedDuringTransfer,
                                 "more bytes than were announced",
@@ -66,13 +66,13 @@ impl Body {
                             // error.
                             return Some((Err(error), None));
                         }
-                        Some((Ok(chunk), Some((body, seen))))
+                        Some((Ok(chunk), Some((body, received))))
                     }
                     Some(Err(error)) => Some((Err(error), None)),
-                    None if seen < size => {
+                    None if received < size => {
                         let error = Error::new(
                             ErrorKind::Truncated,
-                            format!("{seen} of {size} bytes arrived"),
+                            format!("{received} of {size} bytes arrived"),
                         );
                         Some((Err(error), None))
                     }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 pub enum ErrorKind {
     /// The path or its parent is missing.
     NotFound,
-    /// A directory where a file was wanted.
+    /// A directory where a file was expected.
     IsDirectory,
-    /// Something else where a directory was wanted.
+    /// Another kind of entry where a directory was expected.
     NotDirectory,
     /// FIFO, socket, device or pseudo file.
     NotRegular,
@@ -26,7 +26,7 @@ pub enum ErrorKind {
     OutsideRoot,
     /// Credential or system path, refused by policy.
     DeniedPath,
-    /// Over a configured limit; [`Error::numbers`] has both.
+    /// Over a configured limit; [`Error::numbers`] returns the size and the limit.
     TooLarge,
     /// Disk or quota of the sandbox or of the host is full.
     NoSpace,
@@ -62,7 +62,7 @@ pub enum ErrorKind {
     Protocol,
 }
 
-/// What a failure says about trying again.
+/// Whether and how a failed request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
     /// Never: the same request fails the same way.

@@ -57,7 +57,7 @@ impl FileKind {
     }
 }
 
-/// Metadata of one path. What a backend cannot know is `None`, never invented.
+/// Metadata of one path. A value that a backend cannot determine is `None`, never a guess.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// The path that the call was given.
@@ -111,7 +111,7 @@ pub struct Listing {
     pub truncated: bool,
 }
 
-/// What a sandbox incarnation offers; asked for one time and kept by the holder of the handle.
+/// What a sandbox incarnation offers. The holder of the handle requests it once and keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Home of the sandbox user.
@@ -132,7 +132,7 @@ pub struct Probe {
     pub life_ms: Option<u64>,
 }
 
-/// A way for bytes to travel between this host and a sandbox.
+/// The mechanism that carries bytes between this host and a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -170,7 +170,7 @@ impl Transport {
     }
 }
 
-/// How sure a receipt is that what arrived is what was there (sandbox-transfer 12).
+/// The evidence that the bytes that arrived are those of the source, weakest first (sandbox-transfer 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
@@ -202,8 +202,8 @@ impl Integrity {
     }
 }
 
-/// Age in seconds from which the times of a file are trusted: a later write changes them then, whatever resolution the
-/// file system has.
+/// Age in seconds from which the times of a file are trusted: a later write then changes them, even on a file system
+/// that stores times in whole seconds.
 const SETTLED_S: i64 = 2;
 /// Nanoseconds in a second.
 const SECOND_NS: i128 = 1_000_000_000;
@@ -225,11 +225,11 @@ pub struct State {
     /// The sandbox's own time when this was read, so that a wrong clock of the sandbox does not matter.
     pub now_s: i64,
     /// The whole text as the sandbox sent it, fractions of seconds included.
-    pub said: String,
+    pub text: String,
 }
 
 impl State {
-    /// Whether any write from now on must show: both times are clearly past.
+    /// Whether every write from now on changes this state: both times are clearly past.
     pub fn is_settled(&self) -> bool {
         // A second write within one tick of the file system's clock would leave the same times behind.
         let since = self.now_s.saturating_sub(SETTLED_S);
@@ -240,7 +240,7 @@ impl State {
     /// Whether the file stayed untouched between the two readings.
     pub fn is_same(&self, later: &Self) -> bool {
         // The text, not the fields: it holds fractions of seconds that the fields dropped.
-        self.said == later.said
+        self.text == later.text
     }
 }
 

@@ -12,9 +12,9 @@ pub const MAX_SYMBOLIC_LINKS: u32 = 40;
 
 /// Resolves a path part by part, as the kernel does (`path_resolution(7)`), with the root of the sandbox as the top.
 ///
-/// The state of the walk alone, without I/O: the backend examines each [`Self::next_path`] without following a link at
-/// its end, and answers with [`Self::enter`] or [`Self::follow`], until no part is left. `..` applies to the resolved
-/// path, so that behind a link it is the parent of the link's target.
+/// This type holds the state of the walk and does no I/O. The backend examines each [`Self::next_path`] without
+/// following a link at its end, and then calls [`Self::enter`] or [`Self::follow`], until no part is left. `..` applies
+/// to the resolved path, so that behind a link it is the parent of the link's target.
 ///
 /// ```
 /// use dray_sandbox::{FileKind, PathWalk, SandboxPath};
@@ -52,20 +52,21 @@ impl PathWalk {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidName`] when a link contains what no path may contain.
+    /// [`ErrorKind::InvalidName`] when the target of a link contains NUL or a name that is too long.
     pub fn next_path(&mut self) -> Result<Option<SandboxPath>, Error> {
         while let Some(part) = self.pending.front() {
             if part != b".." {
                 return self.resolved.join(part).map(Some);
             }
-            // Of what is resolved, not of the text: behind a link `..` leads to the parent of its target.
+            // The parent of the resolved path, not of the text: behind a link `..` leads to the parent of its target.
             self.resolved = self.resolved.parent();
             self.pending.pop_front();
         }
         Ok(None)
     }
 
-    /// Whether no part follows the next path. A link there is the end of the path, which callers may keep.
+    /// Whether no part follows the next path. If that is a link, callers may report the link itself instead of
+    /// following it.
     pub fn is_at_last_part(&self) -> bool {
         self.pending.len() == 1
     }

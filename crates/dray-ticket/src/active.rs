@@ -23,7 +23,7 @@ struct ActiveUpload {
     /// Random name of the request.
     number: u64,
     /// Cancelled when another request needs the offset.
-    wanted: CancellationToken,
+    handover_requested: CancellationToken,
     /// The upload ended, and its bytes are recorded.
     ended: CancellationToken,
 }
@@ -59,7 +59,7 @@ impl ActiveUploads {
             uploads.get(key).cloned()
         };
         if let Some(upload) = upload {
-            upload.wanted.cancel();
+            upload.handover_requested.cancel();
             // An upload whose bytes keep coming is alive: the offset is then the recorded one.
             let _ = tokio::time::timeout(HANDOVER_TIMEOUT, upload.ended.cancelled()).await;
         }
@@ -69,7 +69,7 @@ impl ActiveUploads {
 impl ActiveGuard {
     /// Ends when another request has wanted the offset for a while.
     pub(crate) async fn handed_over(&self) {
-        self.upload.wanted.cancelled().await;
+        self.upload.handover_requested.cancelled().await;
         tokio::time::sleep(HANDOVER_GRACE).await;
     }
 }

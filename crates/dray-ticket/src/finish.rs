@@ -90,7 +90,7 @@ impl TicketService {
     }
 
     /// Makes the artifact while the lease of the ticket is renewed: a large one takes minutes, and the lease of a process
-    /// that died must end soon.
+    /// that was killed must end soon.
     async fn make_artifact_leased(
         &self,
         ticket: &mut LoadedTicket,

@@ -35,7 +35,7 @@ pub(crate) struct ReceivedBody {
     pub(crate) complete: bool,
 }
 
-/// One request on its way in.
+/// One request whose body is being received.
 #[derive(Debug)]
 struct BodyReceiver<'a> {
     service: &'a TicketService,

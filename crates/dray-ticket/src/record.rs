@@ -36,7 +36,7 @@ pub enum TicketDirection {
 pub(crate) enum TicketState {
     /// Not used yet.
     Open,
-    /// Bytes are on their way, or were until a connection broke.
+    /// Bytes are arriving, or were arriving until a connection broke.
     Active,
     /// The content is stored and checked, and has not reached its destination.
     Stored,

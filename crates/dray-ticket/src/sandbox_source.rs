@@ -20,7 +20,7 @@ use crate::{Principal, TicketService};
 
 /// Longest time for a copy out of a sandbox.
 const GET_TIMEOUT: Duration = Duration::from_mins(10);
-/// Longest time for a look at the file.
+/// Time limit for reading the metadata of the file.
 const STAT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest path, in bytes.
 const MAX_PATH_BYTES: usize = 4_096;

@@ -64,7 +64,7 @@ pub(crate) struct ServiceState {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) limits: TicketLimits,
-    /// The way to sandboxes and chats; without it tickets begin and end in the store.
+    /// Access to sandboxes and chats; without it tickets begin and end in the store.
     pub(crate) bus: Option<Bus>,
     /// Uploads at work in this process.
     pub(crate) active: ActiveUploads,

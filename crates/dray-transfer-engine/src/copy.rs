@@ -37,16 +37,16 @@ pub(super) struct CopiedBytes {
 /// The source of the SHA-256.
 enum DigestSource {
     /// Computed here from the bytes.
-    Ours(Sha256),
+    Local(Sha256),
     /// Reported by the sink, as of its last flush.
-    Sinks(Sha256Digest),
+    Sink(Sha256Digest),
 }
 
 impl CopiedBytes {
     /// Starts without bytes; a file of more than [`MAX_SCANNED_BYTES`] bytes is not scanned for secrets.
     pub(super) fn new(size: u64) -> Self {
         Self {
-            sha256: DigestSource::Ours(Sha256::new()),
+            sha256: DigestSource::Local(Sha256::new()),
             cksum: crc_fast::Digest::new(CrcAlgorithm::Crc32Cksum),
             bytes: 0,
             head: Vec::new(),
@@ -56,7 +56,7 @@ impl CopiedBytes {
     }
 
     pub(super) fn update(&mut self, chunk: &[u8]) {
-        if let DigestSource::Ours(sha256) = &mut self.sha256 {
+        if let DigestSource::Local(sha256) = &mut self.sha256 {
             sha256.update(chunk);
         }
         self.cksum.update(chunk);
@@ -68,20 +68,21 @@ impl CopiedBytes {
         }
     }
 
-    /// Leaves the digest to the sink, if it computes one, and takes its digest of the bytes that it has.
-    pub(super) fn ask(&mut self, sink: &dyn Sink) {
+    /// Takes the digest that the sink has computed of its bytes, if it computes one. From then on none is computed
+    /// here.
+    pub(super) fn take_digest_of(&mut self, sink: &dyn Sink) {
         if let Some(sha256) = sink.sha256() {
-            self.sha256 = DigestSource::Sinks(sha256);
+            self.sha256 = DigestSource::Sink(sha256);
         }
     }
 
-    /// SHA-256 of the bytes so far; where the sink computes it, as of the last call of [`Self::ask`].
+    /// SHA-256 of the bytes so far; where the sink computes it, as of the last call of [`Self::take_digest_of`].
     pub(super) fn sha256(&self) -> Sha256Digest {
         match &self.sha256 {
-            DigestSource::Ours(sha256) => {
+            DigestSource::Local(sha256) => {
                 Sha256Digest::from_bytes(sha256.clone().finalize().into())
             }
-            DigestSource::Sinks(sha256) => *sha256,
+            DigestSource::Sink(sha256) => *sha256,
         }
     }
 
@@ -115,7 +116,7 @@ impl CopiedBytes {
 
 /// Limits of one copy.
 pub(super) struct Limits {
-    /// Bytes that the file has; `None` when only its end decides.
+    /// Size of the file in bytes; `None` when it is unknown until the end of the stream.
     pub(super) size: Option<u64>,
     /// Longest time without a byte before the copy fails.
     pub(super) idle: Duration,
@@ -125,8 +126,8 @@ pub(super) struct Limits {
     pub(super) spool: Option<Spool>,
 }
 
-/// Copies a stream to its end into the sink. Afterwards `seen` describes the bytes that the sink has, also after a
-/// failure.
+/// Copies a stream to its end into the sink. Afterwards, also after a failure, `seen` describes the bytes that the sink
+/// has.
 pub(super) async fn copy(
     body: Body,
     seen: &mut CopiedBytes,
@@ -136,8 +137,8 @@ pub(super) async fn copy(
 ) -> Result<(), TransferError> {
     let queue = Queue::new(limits.spool);
     let left = limits.size.map(|size| size.saturating_sub(seen.bytes));
-    let fill = Box::pin(fill(body, &queue, left, limits.idle));
-    let empty = Box::pin(empty(
+    let filling = Box::pin(fill(body, &queue, left, limits.idle));
+    let draining = Box::pin(drain(
         &queue,
         seen,
         sink,
@@ -146,10 +147,10 @@ pub(super) async fn copy(
     ));
     // Both run in this task: a dropped copy drops the stream, and with it the remote process.
     let both = async {
-        match select(fill, empty).await {
+        match select(filling, draining).await {
             // The stream has ended, but the queue may still hold bytes for the sink.
-            Either::Left(((), empty)) => empty.await,
-            Either::Right((emptied, _)) => emptied,
+            Either::Left(((), draining)) => draining.await,
+            Either::Right((drained, _)) => drained,
         }
     };
     timeout_at(limits.deadline, both).await.unwrap_or_else(|_| {
@@ -163,9 +164,9 @@ pub(super) async fn copy(
 
 /// Fills the queue with exactly `left` bytes, or with all of them for `None`. The stream is closed on return.
 pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle: Duration) {
-    let mut come: u64 = 0;
+    let mut received: u64 = 0;
     let result = loop {
-        match timeout(idle, some(&mut body)).await {
+        match timeout(idle, next_nonempty(&mut body)).await {
             Err(_) => {
                 break Err(Error::new(
                     ErrorKind::Timeout,
@@ -174,9 +175,9 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
             }
             Ok(Some(Err(error))) => break Err(error),
             Ok(Some(Ok(chunk))) => {
-                come = come.saturating_add(chunk.len() as u64);
+                received = received.saturating_add(chunk.len() as u64);
                 // A longer stream is a file that grew since its size was read (sandbox-transfer 1.4, rule 3).
-                if left.is_some_and(|left| come > left) {
+                if left.is_some_and(|left| received > left) {
                     let error = "more bytes than the file had";
                     break Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
                 }
@@ -184,10 +185,10 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
                     break Err(error);
                 }
             }
-            Ok(None) if left.is_some_and(|left| come < left) => {
+            Ok(None) if left.is_some_and(|left| received < left) => {
                 break Err(Error::new(
                     ErrorKind::Truncated,
-                    format!("only {come} bytes came"),
+                    format!("only {received} bytes arrived"),
                 ));
             }
             Ok(None) => break Ok(()),
@@ -199,7 +200,7 @@ pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle:
 }
 
 /// Waits for the next chunk that is not empty: an empty chunk is not progress.
-async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
+async fn next_nonempty(body: &mut Body) -> Option<Result<Bytes, Error>> {
     loop {
         match body.next().await {
             // A stream of empty chunks must not keep the idle timer from firing.
@@ -209,8 +210,8 @@ async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
     }
 }
 
-/// Writes what is in the queue to the sink.
-async fn empty(
+/// Writes the bytes of the queue to the sink, until the queue ends.
+async fn drain(
     queue: &Queue,
     seen: &mut CopiedBytes,
     sink: &mut dyn Sink,

@@ -1,4 +1,4 @@
-//! The engine of one opened incarnation, which remembers what earlier transfers showed about the sandbox.
+//! The engine of one opened incarnation. It remembers what earlier transfers learned about the sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -29,16 +29,16 @@ pub struct Engine {
     /// Tasks that remove the temporary files of dropped transfers.
     pub(super) tasks: TaskTracker,
     probe: OnceCell<Probe>,
-    memory: Mutex<TransferMemory>,
+    history: Mutex<TransferHistory>,
 }
 
-/// Knowledge from earlier transfers.
+/// Facts about the sandbox that earlier transfers learned.
 #[derive(Debug, Default)]
-pub(super) struct TransferMemory {
+pub(super) struct TransferHistory {
     /// Transports that are not used any more, with the reason, by direction (`true` for out of the sandbox).
     pub(super) given_up: BTreeMap<(bool, Transport), ErrorKind>,
     /// Whether a file could be renamed at the last attempt; `None` before the first.
-    pub(super) renames: Option<bool>,
+    pub(super) can_rename: Option<bool>,
     /// Directories that were already searched for temporary files of killed processes.
     pub(super) swept: BTreeSet<SandboxPath>,
 }
@@ -55,7 +55,7 @@ impl Engine {
             views: Arc::new(Semaphore::new(parallel)),
             tasks: TaskTracker::new(),
             probe: OnceCell::new(),
-            memory: Mutex::default(),
+            history: Mutex::default(),
         }
     }
 
@@ -76,7 +76,7 @@ impl Engine {
     /// The failure of the probe; the next call probes again.
     pub async fn probe(&self) -> Result<&Probe, Error> {
         self.probe
-            .get_or_try_init(|| self.answer(self.sandbox.probe()))
+            .get_or_try_init(|| self.with_response_timeout(self.sandbox.probe()))
             .await
     }
 
@@ -86,7 +86,7 @@ impl Engine {
     ///
     /// The failure of the probe; [`ErrorKind::Timeout`] when the sandbox does not answer in time.
     pub async fn probe_again(&self) -> Result<Probe, Error> {
-        self.answer(self.sandbox.probe()).await
+        self.with_response_timeout(self.sandbox.probe()).await
     }
 
     /// The home and the working directory. `working_directory` replaces the one that the sandbox reports.
@@ -112,8 +112,8 @@ impl Engine {
         let mut policy = options.bind(&self.places(working_directory).await?)?;
         // The two lists may share paths, and resolving a path costs a request to the sandbox.
         let named: BTreeSet<_> = policy.roots.iter().chain(&policy.homes).cloned().collect();
-        let looks = named.iter().map(|path| self.resolved(path));
-        let resolved = futures_util::future::join_all(looks).await;
+        let lookups = named.iter().map(|path| self.resolved(path));
+        let resolved = futures_util::future::join_all(lookups).await;
         let resolved: BTreeMap<_, _> = named.into_iter().zip(resolved).collect();
         for list in [&mut policy.roots, &mut policy.homes] {
             for path in list.clone() {
@@ -141,7 +141,9 @@ impl Engine {
         follow: Follow,
     ) -> Result<Metadata, Error> {
         policy.check(path, TransferDirection::Outbound)?;
-        let metadata = self.answer(self.sandbox.stat(path, follow)).await?;
+        let metadata = self
+            .with_response_timeout(self.sandbox.stat(path, follow))
+            .await?;
         // A link that is not followed is checked by the resolved path of its directory; its target is not read.
         if follow == Follow::No && metadata.kind == FileKind::Symlink {
             policy.check(
@@ -163,7 +165,7 @@ impl Engine {
     /// Failures of the sandbox.
     pub async fn change_marker(&self, metadata: &Metadata) -> Result<String, Error> {
         let marker = self
-            .answer(self.sandbox.change_marker(&metadata.real_path))
+            .with_response_timeout(self.sandbox.change_marker(&metadata.real_path))
             .await?;
         let identity = || {
             let (device, inode) = metadata.identity?;
@@ -192,7 +194,7 @@ impl Engine {
         let listing = self
             .sandbox
             .list(&directory.real_path, options.depth, options.limit);
-        let mut listing = self.answer(listing).await?;
+        let mut listing = self.with_response_timeout(listing).await?;
         listing.entries.retain(|entry| {
             options
                 .policy
@@ -224,7 +226,8 @@ impl Engine {
                 "a root of the policy cannot be removed",
             ));
         }
-        self.answer(self.sandbox.remove(&resolved, recursive)).await
+        self.with_response_timeout(self.sandbox.remove(&resolved, recursive))
+            .await
     }
 
     /// The path with links resolved in all components but the last.
@@ -233,18 +236,22 @@ impl Engine {
         path: &SandboxPath,
     ) -> Result<SandboxPath, Error> {
         let parent = path.parent();
-        let parent = self.answer(self.sandbox.stat(&parent, Follow::Yes)).await?;
+        let parent = self
+            .with_response_timeout(self.sandbox.stat(&parent, Follow::Yes))
+            .await?;
         parent.real_path.join(path.name())
     }
 
     /// The path with all links resolved; `None` when it leads nowhere or the sandbox fails.
     async fn resolved(&self, path: &SandboxPath) -> Option<SandboxPath> {
-        let metadata = self.answer(self.sandbox.stat(path, Follow::Yes)).await;
+        let metadata = self
+            .with_response_timeout(self.sandbox.stat(path, Follow::Yes))
+            .await;
         metadata.ok().map(|metadata| metadata.real_path)
     }
 
-    /// Limits the wait for a response that is not a stream.
-    pub(super) async fn answer<T>(
+    /// Awaits a response that is not a stream, for at most [`EngineOptions::response_timeout`].
+    pub(super) async fn with_response_timeout<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -259,13 +266,13 @@ impl Engine {
     }
 
     /// Waits until one more transfer may run. Dropping the permit lets another transfer run.
-    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
+    pub(super) async fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, Error> {
         let closed = |_| Error::new(ErrorKind::SandboxGone, "closed");
         self.gate.acquire().await.map_err(closed)
     }
 
-    pub(super) fn memory(&self) -> MutexGuard<'_, TransferMemory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn history(&self) -> MutexGuard<'_, TransferHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Chooses the best usable transport that was not given up. When all were given up by earlier transfers, chooses
@@ -282,9 +289,9 @@ impl Engine {
                 .iter()
                 .all(|skipped| skipped.transport != *transport)
         });
-        let memory = self.memory();
+        let history = self.history();
         let given_up = |transport: Transport| {
-            let reason = memory
+            let reason = history
                 .given_up
                 .get(&(direction == TransferDirection::Outbound, transport))
                 .copied();
@@ -300,8 +307,8 @@ impl Engine {
 
     /// The best transport that can begin at an offset of the file and was not given up.
     pub(super) fn resuming(&self, file: &Metadata) -> Option<Transport> {
-        let memory = self.memory();
-        let is_given_up = |transport| memory.given_up.contains_key(&(true, transport));
+        let history = self.history();
+        let is_given_up = |transport| history.given_up.contains_key(&(true, transport));
         self.sandbox
             .read_transports(file)
             .into_iter()
@@ -311,6 +318,6 @@ impl Engine {
     /// Gives a transport up for this incarnation, in one direction.
     pub(super) fn give_up(&self, direction: TransferDirection, skipped: Skipped) {
         let key = (direction == TransferDirection::Outbound, skipped.transport);
-        self.memory().given_up.insert(key, skipped.reason);
+        self.history().given_up.insert(key, skipped.reason);
     }
 }

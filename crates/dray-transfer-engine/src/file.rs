@@ -46,7 +46,7 @@ impl FileWriter {
     }
 }
 
-/// The name that content has until all of it is proved.
+/// The temporary name of content that is not proved yet.
 enum TemporaryName {
     /// The name is removed when the sink is dropped.
     Dropped(TempPath),
@@ -92,7 +92,7 @@ pub struct FileSink {
     /// Whether the owner may execute the file in the sandbox.
     executable: bool,
     batch: Vec<Bytes>,
-    gathered: usize,
+    batch_bytes: usize,
     /// The last batch; `None` before the first byte and after a failure.
     writing: Option<JoinHandle<io::Result<FileWriter>>>,
     sha256: Sha256Digest,
@@ -140,7 +140,7 @@ impl FileSink {
             replace: true,
             executable: false,
             batch: Vec::new(),
-            gathered: 0,
+            batch_bytes: 0,
             writing: None,
             sha256: Sha256Digest::of(b""),
         }
@@ -181,17 +181,17 @@ impl FileSink {
         Ok(())
     }
 
-    fn opened(&self) -> Result<Arc<File>, Error> {
+    fn open_file(&self) -> Result<Arc<File>, Error> {
         let none = || Error::new(ErrorKind::Protocol, "no file on this host was opened");
         self.file.clone().ok_or_else(none)
     }
 
-    /// Waits until the last batch is written, and starts the next one.
-    async fn hand_over(&mut self) -> Result<(), Error> {
+    /// Waits until the last batch is written, and starts writing the collected one.
+    async fn start_batch(&mut self) -> Result<(), Error> {
         // One batch at a time: the digest must get the bytes in their order.
-        let mut output = self.written().await?;
+        let mut output = self.finish_batch().await?;
         let batch = std::mem::take(&mut self.batch);
-        self.gathered = 0;
+        self.batch_bytes = 0;
         self.writing = Some(spawn_blocking(move || {
             output.write(&batch)?;
             Ok(output)
@@ -199,8 +199,8 @@ impl FileSink {
         Ok(())
     }
 
-    async fn written(&mut self) -> Result<FileWriter, Error> {
-        let failed = || Error::new(ErrorKind::Unavailable, "nothing was begun on this host");
+    async fn finish_batch(&mut self) -> Result<FileWriter, Error> {
+        let failed = || Error::new(ErrorKind::Unavailable, "no copy to this host was begun");
         let writing = self.writing.take().ok_or_else(failed)?;
         blocking_result(writing.await)
     }
@@ -212,8 +212,8 @@ fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> 
         .map_err(|error| failed(&error))
 }
 
-/// Converts an error of this host. A full disk has a kind of its own: repeating does not help there, and the sandbox
-/// did not fail.
+/// Converts an error of this host. A full disk has its own kind, because a retry does not help and the sandbox did not
+/// fail.
 fn failed(error: &io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -235,13 +235,13 @@ impl Sink for FileSink {
         if self.writing.is_some() {
             // A batch that is written after the file was truncated would leave bytes of the old copy. If it fails, that
             // failure concerns bytes that are discarded anyway.
-            drop(self.written().await);
+            drop(self.finish_batch().await);
         }
-        (self.batch, self.gathered) = (Vec::new(), 0);
+        (self.batch, self.batch_bytes) = (Vec::new(), 0);
         self.sha256 = Sha256Digest::of(b"");
-        let file = self.opened()?;
-        if self.origin.is_some() && file.metadata().is_ok_and(|there| there.len() > 0) {
-            self.restarted = Some("what the earlier transfer left cannot be continued");
+        let file = self.open_file()?;
+        if self.origin.is_some() && file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+            self.restarted = Some("the partial file of the earlier transfer cannot be continued");
         }
         self.writing = Some(spawn_blocking(move || {
             file.set_len(0)?;
@@ -260,7 +260,7 @@ impl Sink for FileSink {
         }
         self.open_partial(file).await?;
         self.executable = file.mode & 0o100 != 0;
-        let kept = self.opened()?;
+        let kept = self.open_file()?;
         let length = kept.metadata().map_err(|error| failed(&error))?.len();
         if length == 0 || length > file.size {
             return Ok(None);
@@ -282,17 +282,17 @@ impl Sink for FileSink {
     }
 
     async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
-        self.gathered += chunk.len();
+        self.batch_bytes += chunk.len();
         self.batch.push(chunk);
-        if self.gathered < BATCH_BYTES {
+        if self.batch_bytes < BATCH_BYTES {
             return Ok(());
         }
-        self.hand_over().await
+        self.start_batch().await
     }
 
     async fn flush(&mut self) -> Result<(), Error> {
-        self.hand_over().await?;
-        let output = self.written().await?;
+        self.start_batch().await?;
+        let output = self.finish_batch().await?;
         self.sha256 = Sha256Digest::from_bytes(output.sha256.clone().finalize().into());
         self.writing = Some(spawn_blocking(move || Ok(output)));
         Ok(())
@@ -312,7 +312,7 @@ impl Sink for FileSink {
             return Err(Error::new(ErrorKind::Protocol, "finished twice"));
         };
         let (target, replace) = (self.target.clone(), self.replace);
-        let file = self.opened()?;
+        let file = self.open_file()?;
         let mode = if self.executable { 0o700 } else { 0o600 };
         let persisted = spawn_blocking(move || {
             file.set_permissions(Permissions::from_mode(mode))?;
@@ -326,7 +326,7 @@ impl Sink for FileSink {
 
     async fn abort(&mut self) {
         if self.writing.is_some() {
-            drop(self.written().await);
+            drop(self.finish_batch().await);
         }
         if let Some(TemporaryName::Kept(path)) = self.temporary.take() {
             // The space of the file is freed with its last descriptor.
@@ -362,7 +362,7 @@ pub struct FileSource {
 /// A chunk, and the digest up to its end where one is computed.
 type ReadChunk = (Bytes, Option<Sha256>);
 
-/// A read of a source that is under way.
+/// An unfinished read of a source.
 struct SourceRead {
     source: FileSource,
     at: u64,
@@ -399,12 +399,12 @@ impl FileSource {
         Body::new(stream::try_unfold(reading, SourceRead::step))
     }
 
-    fn known(&self) -> Option<Sha256Digest> {
+    fn known_digest(&self) -> Option<Sha256Digest> {
         *self.sha256.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the digest of the whole file. It must be the same in every read.
-    fn note(&self, sha256: Sha256) -> Result<(), Error> {
+    fn record_digest(&self, sha256: Sha256) -> Result<(), Error> {
         let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
         let mut known = self.sha256.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_some_and(|known| known != sha256) {
@@ -438,7 +438,7 @@ impl SourceRead {
     async fn step(mut self) -> Result<Option<(Bytes, Self)>, Error> {
         let Some(next) = self.next.take() else {
             if let Some(sha256) = self.sha256.take() {
-                self.source.note(sha256)?;
+                self.source.record_digest(sha256)?;
             }
             return Ok(None);
         };
@@ -460,13 +460,13 @@ impl Source for FileSource {
     }
 
     async fn sha256(&self) -> Result<Sha256Digest, Error> {
-        if let Some(known) = self.known() {
+        if let Some(known) = self.known_digest() {
             return Ok(known);
         }
         let mut body = self.open(0).await?;
-        // `note` sets the digest at the end of the stream.
+        // `record_digest` sets the digest at the end of the stream.
         while body.next().await.transpose()?.is_some() {}
-        self.known()
+        self.known_digest()
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no digest of the file on this host"))
     }
 

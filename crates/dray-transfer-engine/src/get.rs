@@ -25,10 +25,10 @@ use crate::receipt::Receipt;
 
 /// Below this size in bytes, a transfer does not check the remaining life of the sandbox.
 const SHORT_FILE_BYTES: u64 = 8 << 20;
-/// Bytes per second that a transfer usually reaches, for reserving life.
-const LIKELY_RATE: u64 = 8 << 20;
+/// Bytes per second that a transfer usually reaches; decides how much lifetime of the sandbox is reserved.
+const LIKELY_BYTES_PER_SECOND: u64 = 8 << 20;
 /// Bytes per second below which a transfer fails (sandbox-transfer 1.6).
-const LEAST_RATE: u64 = 256 << 10;
+const MIN_BYTES_PER_SECOND: u64 = 256 << 10;
 
 impl Engine {
     /// Copies a regular file into a sink, with proof. The policy is checked before and after the sandbox resolved the
@@ -51,7 +51,7 @@ impl Engine {
         let mut receipt = Receipt::default();
         let started = Instant::now();
         let outcome = {
-            let mut getting = GetOperation {
+            let mut operation = GetOperation {
                 engine: self,
                 path,
                 options,
@@ -63,12 +63,12 @@ impl Engine {
                 may_continue: true,
             };
             // The future ends before the sink is asked to clean up: both need the sink.
-            let run = Box::pin(getting.run());
+            let run = Box::pin(operation.run());
             cancel.run_until_cancelled(run).await
         };
         receipt.milliseconds = milliseconds(started);
         let (error, cancelled) = match outcome {
-            Some(Ok(done)) => return Ok(done.into_got(receipt)),
+            Some(Ok(done)) => return Ok(done.into_result(receipt)),
             Some(Err(error)) => (error, false),
             None => (cancelled(), true),
         };
@@ -89,22 +89,25 @@ impl Engine {
         })
     }
 
-    /// The longest time for an operation that touches this many bytes.
-    pub(super) fn total(size: u64) -> Duration {
-        Duration::from_mins(1) + Duration::from_secs(size / LEAST_RATE)
+    /// The longest time for an operation that reads or writes this many bytes.
+    pub(super) fn total_timeout(size: u64) -> Duration {
+        Duration::from_mins(1) + Duration::from_secs(size / MIN_BYTES_PER_SECOND)
     }
 
-    /// Reserves life for moving this many bytes. Fails only if the sandbox will be gone before.
+    /// Makes sure that the sandbox exists long enough to move this many bytes. Fails only if it will end earlier.
     pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
         if size < SHORT_FILE_BYTES {
             return Ok(());
         }
-        let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_RATE);
-        match self.answer(self.sandbox.ensure_life(needed)).await {
+        let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_BYTES_PER_SECOND);
+        match self
+            .with_response_timeout(self.sandbox.ensure_life(needed))
+            .await
+        {
             Err(error) if error.kind() == ErrorKind::SandboxGone => Err(error),
             Err(error) => {
-                // The end of the sandbox is unknown then; the transfer may still succeed.
-                tracing::warn!(%error, "could not make sure that the sandbox lives on");
+                // The lifetime of the sandbox is unknown; the transfer may still succeed.
+                tracing::warn!(%error, "could not extend the lifetime of the sandbox");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -117,7 +120,7 @@ impl Engine {
         path: &SandboxPath,
         size: u64,
     ) -> Result<Option<Fingerprint>, Error> {
-        let digest = timeout(Self::total(size), self.sandbox.fingerprint(path)).await;
+        let digest = timeout(Self::total_timeout(size), self.sandbox.fingerprint(path)).await;
         match digest {
             Ok(Ok(fingerprint)) => Ok(Some(fingerprint)),
             Ok(Err(error)) if cannot_run(error.kind()) => Ok(None),
@@ -136,7 +139,7 @@ pub(super) const fn cannot_run(kind: ErrorKind) -> bool {
 }
 
 /// Whether the bytes that arrived before this failure can be kept.
-pub(super) const fn interrupted(kind: ErrorKind) -> bool {
+pub(super) const fn is_interruption(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::Truncated | ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::RateLimited
@@ -145,7 +148,7 @@ pub(super) const fn interrupted(kind: ErrorKind) -> bool {
 
 /// Whether a later transfer may continue with what this one moved before it failed.
 pub(super) const fn is_continuable(kind: ErrorKind) -> bool {
-    interrupted(kind) || matches!(kind, ErrorKind::SandboxStopped | ErrorKind::SandboxPaused)
+    is_interruption(kind) || matches!(kind, ErrorKind::SandboxStopped | ErrorKind::SandboxPaused)
 }
 
 pub(super) fn cancelled() -> Error {
@@ -187,7 +190,7 @@ struct ProvenCopy {
 }
 
 impl ProvenCopy {
-    fn into_got(self, mut receipt: Receipt) -> GetResult {
+    fn into_result(self, mut receipt: Receipt) -> GetResult {
         let sha256 = self.partial.seen.sha256();
         receipt.sha256 = Some(sha256);
         receipt.integrity = Some(self.integrity);
@@ -207,7 +210,7 @@ impl GetOperation<'_> {
             .policy
             .check(self.path, TransferDirection::Outbound)?;
         // Held until the return: retries and their pauses count as one transfer of the limit.
-        let _turn = self.engine.turn().await?;
+        let _permit = self.engine.acquire_permit().await?;
         loop {
             match self.attempt().await {
                 Ok(done) => return Ok(done),
@@ -218,7 +221,7 @@ impl GetOperation<'_> {
 
     async fn attempt(&mut self) -> Result<ProvenCopy, TransferError> {
         let file = self.stat_source().await?;
-        let kept = self.kept(&file).await?;
+        let kept = self.resume_kept(&file).await?;
         let transport = match &kept {
             Some((transport, _)) => *transport,
             None => self.transport(&file)?,
@@ -239,12 +242,12 @@ impl GetOperation<'_> {
         self.publish(partial, integrity).await
     }
 
-    /// Metadata of the file now, checked for whether the file may be read at all. The file is not opened before.
+    /// Reads the metadata of the file and checks that the file may be read. The file is opened only afterwards.
     async fn stat_source(&self) -> Result<Metadata, TransferError> {
         let sandbox = &self.engine.sandbox;
         let file = self
             .engine
-            .answer(sandbox.stat(self.path, Follow::Yes))
+            .with_response_timeout(sandbox.stat(self.path, Follow::Yes))
             .await?;
         self.options
             .policy
@@ -263,8 +266,8 @@ impl GetOperation<'_> {
         Ok(file)
     }
 
-    /// Continues what an earlier attempt or transfer left, if it is still the same file; otherwise begins from
-    /// the start.
+    /// Continues the copy of an earlier attempt or transfer, if the file is still the same; otherwise begins
+    /// from the start.
     async fn begin(
         &mut self,
         file: Metadata,
@@ -277,7 +280,7 @@ impl GetOperation<'_> {
             && partial.seen.bytes > 0
             && prove::same(&partial.file, &file)
         {
-            self.schedule.continued(partial.seen.bytes);
+            self.schedule.record_progress(partial.seen.bytes);
             self.receipt.resumed = true;
             partial.file = file;
             return Ok(partial);
@@ -286,21 +289,21 @@ impl GetOperation<'_> {
         self.receipt.resumed = continued;
         let engine = self.engine;
         engine.reserve_life(file.size).await?;
-        let before = engine.before(&file, transport, continued).await?;
+        let before = engine.take_baseline(&file, transport, continued).await?;
         let mut seen = CopiedBytes::new(file.size);
         match kept {
             None => {
                 self.sink.begin(&file).await.map_err(TransferError::host)?;
-                seen.ask(&*self.sink);
+                seen.take_digest_of(&*self.sink);
             }
             Some(mut body) => {
                 // The digest of the sink includes these bytes already.
-                seen.ask(&*self.sink);
+                seen.take_digest_of(&*self.sink);
                 // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
                 while let Some(chunk) = body.next().await {
                     seen.update(&chunk.map_err(TransferError::host)?);
                 }
-                self.schedule.continued(seen.bytes);
+                self.schedule.record_progress(seen.bytes);
             }
         }
         Ok(UnprovenCopy {
@@ -340,14 +343,16 @@ impl GetOperation<'_> {
                 Err(kind) => Err(damaged(kind)),
             };
         }
-        let before = before.known();
+        let before = before.digest();
         let after = self
             .with_retries(|| engine.fingerprint(&file.real_path, file.size))
             .await?;
         // Equal digests decide alone; otherwise the file may have changed, or the bytes may be damaged.
         let stable = if prove::needs_stat(before, after.as_ref(), seen) {
             let now = self
-                .with_retries(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
+                .with_retries(|| {
+                    engine.with_response_timeout(engine.sandbox.stat(path, Follow::Yes))
+                })
                 .await?;
             prove::same(file, &now)
         } else {
@@ -411,7 +416,7 @@ impl GetOperation<'_> {
 }
 
 fn damaged(kind: ErrorKind) -> TransferError {
-    let error = "the digests of the sandbox and of what came differ";
+    let error = "the digests of the sandbox and of the received bytes differ";
     TransferError::transport(Error::new(kind, error))
 }
 
@@ -420,6 +425,6 @@ fn changed(why: &str) -> Error {
 }
 
 /// Whether the file is like those of `/proc`, which report a size of zero and have content.
-fn pseudo(file: &Metadata, failure: &TransferError) -> bool {
+fn is_pseudo_file(file: &Metadata, failure: &TransferError) -> bool {
     file.size == 0 && failure.error.kind() == ErrorKind::ChangedDuringTransfer
 }

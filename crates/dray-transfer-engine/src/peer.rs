@@ -23,7 +23,7 @@ pub trait Sink: Send + Sync {
     }
 
     /// Takes the next bytes, of any number.
-    async fn write(&mut self, piece: Bytes) -> Result<(), Error>;
+    async fn write(&mut self, chunk: Bytes) -> Result<(), Error>;
 
     /// Waits until [`Self::sha256`] covers all bytes that were written. A sink that works on another thread reports its
     /// failures here at the latest.

@@ -11,11 +11,11 @@ use crate::policy::{Policy, TransferDirection};
 
 /// From this value on, an epoch is a time in milliseconds and not the number of a worker, so there is no earlier worker
 /// to clean up after.
-pub(super) const TIME_EPOCHS: u64 = 1 << 32;
+pub(super) const FIRST_TIME_EPOCH: u64 = 1 << 32;
 /// The epoch of temporary files that are kept for a later put of the same content.
-pub(super) const KEPT_EPOCH: u64 = TIME_EPOCHS;
+pub(super) const KEPT_EPOCH: u64 = FIRST_TIME_EPOCH;
 /// Longest operation in a temporary name, in letters and digits.
-const MAX_OPERATION: usize = 40;
+const MAX_OPERATION_CHARACTERS: usize = 40;
 
 impl Engine {
     /// Makes a directory and its missing parents, and returns it with its links resolved. An existing directory is
@@ -43,7 +43,10 @@ impl Engine {
         let mut missing: Vec<Vec<u8>> = Vec::new();
         let mut existing = path.clone();
         let found = loop {
-            match self.answer(self.sandbox.stat(&existing, Follow::Yes)).await {
+            match self
+                .with_response_timeout(self.sandbox.stat(&existing, Follow::Yes))
+                .await
+            {
                 Ok(found) => break found,
                 Err(error)
                     if error.kind() == ErrorKind::NotFound && existing != SandboxPath::root() =>
@@ -70,9 +73,12 @@ impl Engine {
             real = real.join(name)?;
         }
         policy.check(&real, TransferDirection::Inbound)?;
-        self.answer(self.sandbox.make_directory(&real)).await?;
+        self.with_response_timeout(self.sandbox.make_directory(&real))
+            .await?;
         // Another process may have created a link in place of a missing part.
-        let made = self.answer(self.sandbox.stat(&real, Follow::Yes)).await?;
+        let made = self
+            .with_response_timeout(self.sandbox.stat(&real, Follow::Yes))
+            .await?;
         policy.check(&made.real_path, TransferDirection::Inbound)?;
         Ok(made.real_path)
     }
@@ -90,7 +96,7 @@ pub(super) fn numbered(raw: &[u8], number: u32) -> Vec<u8> {
     let dot = raw
         .iter()
         .rposition(|byte| *byte == b'.')
-        .filter(|at| *at > 0);
+        .filter(|position| *position > 0);
     let (stem, extension) = raw
         .split_at_checked(dot.unwrap_or(raw.len()))
         .unwrap_or((raw, b""));
@@ -103,7 +109,7 @@ pub(super) fn numbered(raw: &[u8], number: u32) -> Vec<u8> {
 
 /// Makes the temporary name `.<name>.<operation>.<epoch>[.<attempt>].part`. Every attempt has its own name, so that an
 /// abandoned write that still runs cannot damage the next one.
-pub(super) fn temp(
+pub(super) fn temp_path(
     directory: &SandboxPath,
     raw: &[u8],
     operation: &str,
@@ -114,7 +120,7 @@ pub(super) fn temp(
     let operation: String = operation
         .chars()
         .filter(char::is_ascii_alphanumeric)
-        .take(MAX_OPERATION)
+        .take(MAX_OPERATION_CHARACTERS)
         .collect();
     let nonce = if attempt < 2 {
         format!("{operation}.{epoch}")
@@ -124,7 +130,7 @@ pub(super) fn temp(
     directory.join(name::part_file_name(raw, &nonce))
 }
 
-/// Reads the epoch, in milliseconds, from a name that [`temp`] made: `….<operation>.<epoch>[.<attempt>].part`.
+/// Reads the epoch, in milliseconds, from a name that [`temp_path`] made: `….<operation>.<epoch>[.<attempt>].part`.
 pub(super) fn temp_epoch(name: &[u8]) -> Option<u64> {
     let stem = name.strip_prefix(b".")?.strip_suffix(b".part")?;
     let mut words = stem.rsplit(|byte| *byte == b'.');
@@ -132,12 +138,12 @@ pub(super) fn temp_epoch(name: &[u8]) -> Option<u64> {
     let last = words.next().unwrap_or_default();
     let epoch = match number(last) {
         // A number this large is an epoch itself: attempts never come near it.
-        Some(attempt) if attempt < TIME_EPOCHS => words.next().unwrap_or_default(),
+        Some(attempt) if attempt < FIRST_TIME_EPOCH => words.next().unwrap_or_default(),
         _ => last,
     };
     let operation = words.next().unwrap_or_default();
     let is_word = !operation.is_empty() && operation.iter().all(u8::is_ascii_alphanumeric);
-    number(epoch).filter(|epoch| is_word && *epoch >= TIME_EPOCHS)
+    number(epoch).filter(|epoch| is_word && *epoch >= FIRST_TIME_EPOCH)
 }
 
 #[cfg(test)]
@@ -148,7 +154,7 @@ mod tests {
     fn temp_names_of_calls_are_recognized_and_other_names_are_not() {
         let directory = SandboxPath::new("/w").unwrap();
         for (name, attempt) in [(&b"a.csv"[..], 1), (b"a.csv", 2), (&[b'x'; 255], 16)] {
-            let temp = temp(&directory, name, "01JD4NQ2", 1_763_000_000_000, attempt).unwrap();
+            let temp = temp_path(&directory, name, "01JD4NQ2", 1_763_000_000_000, attempt).unwrap();
             assert_eq!(temp_epoch(temp.name()), Some(1_763_000_000_000), "{temp}");
         }
         for name in [
@@ -179,13 +185,13 @@ mod tests {
     fn r_13_temp_names_differ_by_operation_epoch_and_attempt() {
         let directory = SandboxPath::new("/w").unwrap();
         let name = |operation, epoch, attempt| {
-            let path = temp(&directory, b"a.csv", operation, epoch, attempt).unwrap();
+            let path = temp_path(&directory, b"a.csv", operation, epoch, attempt).unwrap();
             path.to_text().unwrap().to_owned()
         };
         assert_eq!(name("op-1", 1, 1), "/w/.a.csv.op1.1.part");
         assert_eq!(name("op-1", 1, 2), "/w/.a.csv.op1.1.2.part");
         assert_eq!(name("op-1", 2, 1), "/w/.a.csv.op1.2.part");
-        let long = temp(
+        let long = temp_path(
             &directory,
             &[b'x'; 255],
             &"o".repeat(99),

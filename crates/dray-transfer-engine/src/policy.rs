@@ -35,7 +35,7 @@ pub struct Policy {
     /// A path must lie beneath one of these.
     pub(crate) roots: Vec<SandboxPath>,
     /// The roots that an operator configured as absolute paths.
-    pub(crate) written: Vec<SandboxPath>,
+    pub(crate) configured_roots: Vec<SandboxPath>,
     /// Homes of the sandbox user, as reported and with links resolved; empty when unknown.
     pub(crate) homes: Vec<SandboxPath>,
     /// Patterns that the operator lifts from the deny list.
@@ -75,7 +75,7 @@ impl Policy {
     pub fn beneath(roots: impl IntoIterator<Item = SandboxPath>) -> Self {
         let roots: Vec<SandboxPath> = roots.into_iter().collect();
         Self {
-            written: roots.clone(),
+            configured_roots: roots.clone(),
             roots,
             homes: Vec::new(),
             allow: Vec::new(),
@@ -168,9 +168,9 @@ impl Policy {
             return Some("deny".to_owned());
         }
         // Names count only on the way out: a user may give an agent a file that the agent may not send.
-        deny::place(path, &self.homes, &self.written).or_else(|| {
+        deny::denied_directory(path, &self.homes, &self.configured_roots).or_else(|| {
             (direction == TransferDirection::Outbound)
-                .then(|| deny::secret_name(path))
+                .then(|| deny::denied_name(path))
                 .flatten()
         })
     }

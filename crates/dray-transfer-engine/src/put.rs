@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::leftovers::Leftovers;
 use super::engine::Engine;
-use super::get::{cancelled, interrupted, is_continuable, milliseconds};
+use super::get::{cancelled, is_continuable, is_interruption, milliseconds};
 use super::options::PutOptions;
 use super::peer::{Progress, Source};
-use super::place::{KEPT_EPOCH, TIME_EPOCHS, temp};
+use super::place::{FIRST_TIME_EPOCH, KEPT_EPOCH, temp_path};
 use super::schedule::{Schedule, TransferError};
 use super::{PutResult, TransferFailure};
 use crate::policy::TransferDirection;
@@ -32,15 +32,16 @@ const MAX_PREDECESSORS: u64 = 4;
 const SMALL_FILE_BYTES: u64 = 32 << 20;
 
 impl Engine {
-    /// Puts a file into a directory of the sandbox, with proof: written under a temporary name, digested inside the
-    /// sandbox, then renamed. The same content under the name already is success without a copy, so that a repeated
-    /// request leaves one file. Where nothing can rename, the file is written under its name and the receipt says so.
+    /// Puts a file into a directory of the sandbox, with proof: the file is written under a temporary name, digested
+    /// inside the sandbox, then renamed. If a file of that name with the same content exists, the put succeeds without
+    /// a copy, so that a repeated request leaves one file. Where the sandbox cannot rename, the file is written under
+    /// its final name and the receipt says so.
     ///
     /// # Errors
     ///
-    /// [`TransferFailure`] with the kind of the last failure. What was written is removed, also after cancelling; what could
-    /// not be removed is named in [`TransferFailure::left`]. When the future is dropped, a task removes it. A later put into
-    /// the same directory removes what a killed process left.
+    /// [`TransferFailure`] with the kind of the last failure. The written file is removed, also after cancelling; files
+    /// that could not be removed are named in [`TransferFailure::left`]. When the future is dropped, a task removes the
+    /// file. A later put into the same directory removes the temporary files of killed processes.
     pub async fn put(
         &self,
         directory: &SandboxPath,
@@ -50,15 +51,15 @@ impl Engine {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<PutResult, TransferFailure> {
-        let putting = PutOperation::new(self, name, source, options, progress);
-        putting.run_until(directory, cancel).await
+        let operation = PutOperation::new(self, name, source, options, progress);
+        operation.run_until(directory, cancel).await
     }
 
     /// Puts a file with a transfer that a later one may continue: when it is cancelled, interrupted or killed, the
     /// written part keeps its temporary name, and the next put with the same [`PutOptions::operation`] continues there.
     /// The operation must therefore identify the content. A digest of the whole file decides whether the parts belong
     /// together; if they do not, the file is written again from the beginning. A later put into the same directory
-    /// removes what is not continued within a day. [`PutOptions::epoch`] is ignored.
+    /// removes parts that were not continued within a day. [`PutOptions::epoch`] is ignored.
     ///
     /// # Errors
     ///
@@ -76,13 +77,13 @@ impl Engine {
             epoch: KEPT_EPOCH,
             ..*options
         };
-        let mut putting = PutOperation::new(self, name, source, &options, progress);
-        putting.keeps = true;
-        putting.run_until(directory, cancel).await
+        let mut operation = PutOperation::new(self, name, source, &options, progress);
+        operation.keeps_partial = true;
+        operation.run_until(directory, cancel).await
     }
 }
 
-/// A file that has its name in the sandbox.
+/// A file under its final name in the sandbox.
 struct PlacedFile {
     path: SandboxPath,
     renamed: bool,
@@ -125,7 +126,7 @@ struct PutOperation<'a> {
     receipt: Receipt,
     schedule: Schedule<'a>,
     /// Files that may exist and have to be removed unless they are published.
-    ours: Leftovers<'a>,
+    leftovers: Leftovers<'a>,
     /// The digest that the sandbox computed beside the last write.
     digest: Option<Fingerprint>,
     /// The temporary file of an interrupted write, which the next write may continue.
@@ -133,7 +134,7 @@ struct PutOperation<'a> {
     /// Number of the candidate name: 1 is the name itself.
     number: u32,
     /// Whether the written part stays for a later put when this one is interrupted.
-    keeps: bool,
+    keeps_partial: bool,
     /// The temporary file that would stay.
     kept: Option<SandboxPath>,
 }
@@ -154,11 +155,11 @@ impl<'a> PutOperation<'a> {
             progress,
             receipt: Receipt::default(),
             schedule: Schedule::new(engine, TransferDirection::Inbound),
-            ours: Leftovers::new(engine),
+            leftovers: Leftovers::new(engine),
             digest: None,
             resume: None,
             number: 1,
-            keeps: false,
+            keeps_partial: false,
             kept: None,
         }
     }
@@ -202,12 +203,12 @@ impl<'a> PutOperation<'a> {
     async fn run(&mut self, directory: &SandboxPath) -> Result<(PlacedFile, Sha256Digest), Error> {
         let policy = self.options.policy;
         policy.check(&directory.join(self.name)?, TransferDirection::Inbound)?;
-        let _turn = self.engine.turn().await?;
-        let directory = self.prepared(directory).await?;
+        let _permit = self.engine.acquire_permit().await?;
+        let directory = self.prepare_directory(directory).await?;
         policy.check(&directory.join(self.name)?, TransferDirection::Inbound)?;
         self.forget_predecessors(&directory).await?;
         // Set before the first attempt: it may continue what an earlier process left under the same name.
-        if self.keeps {
+        if self.keeps_partial {
             let kept = self.temp(&directory, 1)?;
             self.resume = Some(kept.clone());
             self.kept = Some(kept);
@@ -223,7 +224,7 @@ impl<'a> PutOperation<'a> {
         }
     }
 
-    async fn prepared(&mut self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
+    async fn prepare_directory(&mut self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
         let (engine, policy) = (self.engine, self.options.policy);
         let prepared = self
             .with_retries(|| engine.directory(policy, directory))
@@ -237,7 +238,7 @@ impl<'a> PutOperation<'a> {
         }
         self.check_room(directory).await?;
         let target = self.candidate(directory)?;
-        if self.renames(&target, directory).await? {
+        if self.can_rename(&target, directory).await? {
             let written = self.write_temp(directory, &target).await?;
             let integrity = self.verify(&written).await?;
             self.publish(directory, &written, integrity).await
@@ -254,10 +255,10 @@ impl<'a> PutOperation<'a> {
         }
         let engine = self.engine;
         engine.reserve_life(size).await?;
-        let probe = engine.answer(engine.sandbox.probe()).await?;
+        let probe = engine.with_response_timeout(engine.sandbox.probe()).await?;
         // `free` is that of the working directory's file system; another directory may lie on another one.
-        let here = directory.is_beneath(&probe.working_directory);
-        match probe.free.filter(|free| here && *free < size) {
+        let same_directory = directory.is_beneath(&probe.working_directory);
+        match probe.free.filter(|free| same_directory && *free < size) {
             Some(_) => Err(Error::new(ErrorKind::NoSpace, "too little is free")),
             None => Ok(()),
         }
@@ -267,7 +268,7 @@ impl<'a> PutOperation<'a> {
         let PutOptions {
             operation, epoch, ..
         } = self.options;
-        temp(directory, self.name, operation, *epoch, attempt)
+        temp_path(directory, self.name, operation, *epoch, attempt)
     }
 
     /// Writes under a temporary name, or continues what an interrupted write left.
@@ -289,13 +290,16 @@ impl<'a> PutOperation<'a> {
         };
         self.receipt.resumed = offset > 0;
         if offset > 0 {
-            self.schedule.continued(offset);
+            self.schedule.record_progress(offset);
         }
         match self.write(&path, offset).await {
             Err(failure) if failure.error.kind() == ErrorKind::Exists => {
                 // Left by an earlier process that crashed: the name contains the operation and the epoch of this put.
                 self.discard(&path).await?;
-                let error = Error::new(ErrorKind::Unavailable, "a temp file was there already");
+                let error = Error::new(
+                    ErrorKind::Unavailable,
+                    "a temporary file of this name existed already",
+                );
                 Err(TransferError::transport(error.caused_by(failure.error)))
             }
             written => written.map(|()| path),
@@ -305,14 +309,18 @@ impl<'a> PutOperation<'a> {
     /// Length of our temporary file; one that cannot be continued is removed.
     async fn length(&self, path: &SandboxPath) -> Result<u64, TransferError> {
         let engine = self.engine;
-        let there = engine.answer(engine.sandbox.stat(path, Follow::No)).await;
-        match there {
-            Ok(there) if there.kind == FileKind::File && there.size <= self.source.size() => {
+        let metadata = engine
+            .with_response_timeout(engine.sandbox.stat(path, Follow::No))
+            .await;
+        match metadata {
+            Ok(metadata)
+                if metadata.kind == FileKind::File && metadata.size <= self.source.size() =>
+            {
                 // A write at offset 0 creates exclusively, so the empty file must go.
-                if there.size == 0 {
+                if metadata.size == 0 {
                     self.discard(path).await?;
                 }
-                Ok(there.size)
+                Ok(metadata.size)
             }
             Ok(_) => {
                 self.discard(path).await?;
@@ -332,10 +340,10 @@ impl<'a> PutOperation<'a> {
         self.progress
             .began(self.receipt.attempts, transport, offset);
         // Before the write: a dropped future must find the path among those to remove.
-        self.ours.add(path);
+        self.leftovers.add(path);
         self.digest = None;
         let size = self.source.size();
-        // All bytes are there; only the proof is missing.
+        // All bytes were written before; only the proof is missing.
         if offset > 0 && offset == size {
             return Ok(());
         }
@@ -360,8 +368,8 @@ impl<'a> PutOperation<'a> {
         };
         if failure.error.kind() == ErrorKind::Exists {
             // The exclusive create failed, so the file belongs to another process.
-            self.ours.forget(path);
-        } else if interrupted(failure.error.kind()) && self.engine.sandbox.resumes(transport) {
+            self.leftovers.forget(path);
+        } else if is_interruption(failure.error.kind()) && self.engine.sandbox.resumes(transport) {
             self.resume = Some(path.clone());
         } else {
             self.try_discard(path).await;
@@ -374,12 +382,12 @@ impl<'a> PutOperation<'a> {
         let PutOptions {
             operation, epoch, ..
         } = *self.options;
-        if epoch >= TIME_EPOCHS {
+        if epoch >= FIRST_TIME_EPOCH {
             return Ok(());
         }
         for earlier in epoch.saturating_sub(MAX_PREDECESSORS).max(1)..epoch {
-            let path = temp(directory, self.name, operation, earlier, 1)?;
-            self.ours.add(&path);
+            let path = temp_path(directory, self.name, operation, earlier, 1)?;
+            self.leftovers.add(&path);
             self.try_discard(&path).await;
         }
         Ok(())

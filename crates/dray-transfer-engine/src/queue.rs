@@ -53,9 +53,9 @@ impl Spool {
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     /// Signals that there are bytes to take, or the end.
-    filled: Notify,
+    bytes_available: Notify,
     /// Signals that there is room in memory.
-    taken: Notify,
+    room_available: Notify,
     spool: Option<Spool>,
     /// Longest time without room, if there is no spool.
     stall_timeout: Option<Duration>,
@@ -84,8 +84,8 @@ impl Queue {
     pub(super) fn new(spool: Option<Spool>) -> Self {
         Self {
             state: Mutex::default(),
-            filled: Notify::new(),
-            taken: Notify::new(),
+            bytes_available: Notify::new(),
+            room_available: Notify::new(),
             spool,
             stall_timeout: None,
         }
@@ -104,25 +104,25 @@ impl Queue {
     /// [`ErrorKind::NoSpace`] and other failures of the spool, and [`ErrorKind::Timeout`] for a reader that stalls.
     pub(super) async fn push(&self, chunk: Bytes) -> Result<(), Error> {
         loop {
-            if self.hold(&chunk) {
+            if self.keep_in_memory(&chunk) {
                 return Ok(());
             }
             match &self.spool {
                 // Once bytes are in the spool, later ones must follow them there, to keep the order.
-                Some(spool) if self.spools() || !self.room_in_time().await => {
+                Some(spool) if self.has_spooled_bytes() || !self.has_room_in_time().await => {
                     return self.spool(spool, chunk).await;
                 }
                 Some(_) => {}
-                None => self.room().await?,
+                None => self.wait_for_room().await?,
             }
         }
     }
 
     /// Waits until the reader takes something.
-    async fn room(&self) -> Result<(), Error> {
-        let taken = self.taken.notified();
+    async fn wait_for_room(&self) -> Result<(), Error> {
+        let room_available = self.room_available.notified();
         let Some(stall_timeout) = self.stall_timeout else {
-            taken.await;
+            room_available.await;
             return Ok(());
         };
         let stalled = |_| {
@@ -131,23 +131,27 @@ impl Queue {
                 "the reader accepted no bytes for too long",
             )
         };
-        timeout(stall_timeout, taken).await.map_err(stalled)
+        timeout(stall_timeout, room_available)
+            .await
+            .map_err(stalled)
     }
 
     /// Whether the spool holds bytes that were not read yet.
-    fn spools(&self) -> bool {
+    fn has_spooled_bytes(&self) -> bool {
         let state = self.state();
         state.read < state.written
     }
 
-    async fn room_in_time(&self) -> bool {
-        timeout(SPOOL_GRACE, self.taken.notified()).await.is_ok()
+    async fn has_room_in_time(&self) -> bool {
+        timeout(SPOOL_GRACE, self.room_available.notified())
+            .await
+            .is_ok()
     }
 
     /// Ends the queue, with the failure of the writer if there was one.
     pub(super) fn end(&self, result: Result<(), Error>) {
         self.state().end = Some(result);
-        self.filled.notify_one();
+        self.bytes_available.notify_one();
     }
 
     /// The next bytes; `None` at the end. A failure of the writer comes after all bytes that it had written.
@@ -155,7 +159,7 @@ impl Queue {
         loop {
             match self.next() {
                 ReaderStep::Chunk(chunk) => {
-                    self.taken.notify_one();
+                    self.room_available.notify_one();
                     return Ok(Some(chunk));
                 }
                 ReaderStep::Spooled(file, at, length) => {
@@ -164,13 +168,13 @@ impl Queue {
                     return Ok(Some(chunk));
                 }
                 ReaderStep::End(result) => return result.map(|()| None),
-                ReaderStep::Wait => self.filled.notified().await,
+                ReaderStep::Wait => self.bytes_available.notified().await,
             }
         }
     }
 
     /// Keeps a chunk in memory if there is room and the spool is empty.
-    fn hold(&self, chunk: &Bytes) -> bool {
+    fn keep_in_memory(&self, chunk: &Bytes) -> bool {
         let mut state = self.state();
         // A chunk of any length fits an empty queue; otherwise a large one would wait forever.
         let room = state.held == 0 || state.held + chunk.len() <= MAX_HELD_BYTES;
@@ -180,7 +184,7 @@ impl Queue {
         state.held += chunk.len();
         // Shares the bytes; the caller still owns the chunk if it has to go to the spool.
         state.chunks.push_back(chunk.clone());
-        self.filled.notify_one();
+        self.bytes_available.notify_one();
         true
     }
 
@@ -211,7 +215,7 @@ impl Queue {
         let mut state = self.state();
         state.file = Some(file);
         state.written = at + length;
-        self.filled.notify_one();
+        self.bytes_available.notify_one();
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use crate::receipt::{Receipt, Skipped};
 
 /// Largest back-off between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(30);
-/// Longest wait that is accepted from a provider.
-const MAX_WAIT: Duration = Duration::from_mins(10);
+/// Longest delay before a retry that is accepted from a provider.
+const MAX_PROVIDER_DELAY: Duration = Duration::from_mins(10);
 /// Progress in bytes after which an interruption no longer counts.
 const MIN_PROGRESS_BYTES: u64 = 16 << 20;
 
@@ -77,7 +77,7 @@ pub(super) struct Schedule<'a> {
     corrupted: BTreeMap<Transport, u32>,
     pauses: u32,
     /// Bytes that had been moved when the count of interruptions was last reset.
-    mark: u64,
+    progress_mark: u64,
     /// The failure after which the last transport was not used any more.
     given_up_for: Option<Error>,
 }
@@ -90,7 +90,7 @@ impl<'a> Schedule<'a> {
             failures: BTreeMap::new(),
             corrupted: BTreeMap::new(),
             pauses: 0,
-            mark: 0,
+            progress_mark: 0,
             given_up_for: None,
         }
     }
@@ -106,16 +106,16 @@ impl<'a> Schedule<'a> {
             .choose(self.direction, usable, &mut receipt.skipped);
         chosen.ok_or_else(|| {
             let none = || Error::new(ErrorKind::ToolMissing, "no transport reaches this path");
-            // The last real failure says more than that no transport is left.
+            // The last failure of a transport has the cause; "no transport" would hide it.
             TransferError::host(self.given_up_for.take().unwrap_or_else(none))
         })
     }
 
-    /// Records that a copy continues with this many bytes moved. After enough progress, earlier interruptions do not
+    /// Records that a copy continues after `moved_bytes` bytes. After enough progress, earlier interruptions do not
     /// count any more.
-    pub(super) fn continued(&mut self, through: u64) {
-        if through >= self.mark.saturating_add(MIN_PROGRESS_BYTES) {
-            self.mark = through;
+    pub(super) fn record_progress(&mut self, moved_bytes: u64) {
+        if moved_bytes >= self.progress_mark.saturating_add(MIN_PROGRESS_BYTES) {
+            self.progress_mark = moved_bytes;
             self.failures.clear();
             self.pauses = 0;
         }
@@ -124,10 +124,10 @@ impl<'a> Schedule<'a> {
     /// Waits until the next attempt is due, or returns the error when there is none.
     pub(super) async fn after(
         &mut self,
-        trouble: TransferError,
+        failure: TransferError,
         receipt: &mut Receipt,
     ) -> Result<(), Error> {
-        let TransferError { error, stage } = trouble;
+        let TransferError { error, stage } = failure;
         let kind = error.kind();
         let transport = receipt.transport.filter(|_| stage == Stage::Transport);
         match (kind, transport) {
@@ -141,7 +141,7 @@ impl<'a> Schedule<'a> {
             (ErrorKind::Corrupted, Some(transport)) => {
                 let count = self.corrupted.entry(transport).or_default();
                 *count += 1;
-                if *count >= limit(kind) {
+                if *count >= max_failures(kind) {
                     self.give_up(transport, error, receipt);
                     return Ok(());
                 }
@@ -154,7 +154,7 @@ impl<'a> Schedule<'a> {
                 };
                 let count = self.failures.entry(shared).or_default();
                 *count += 1;
-                if *count >= limit(kind) {
+                if *count >= max_failures(kind) {
                     return Err(error);
                 }
             }
@@ -185,14 +185,17 @@ impl<'a> Schedule<'a> {
             .min(MAX_DELAY);
         self.pauses += 1;
         let pause = rand::random_range(Duration::ZERO..=longest);
-        let requested = error.retry_after().unwrap_or_default().min(MAX_WAIT);
+        let requested = error
+            .retry_after()
+            .unwrap_or_default()
+            .min(MAX_PROVIDER_DELAY);
         tracing::debug!(%error, "trying again");
         sleep(pause.max(requested)).await;
     }
 }
 
 /// Attempts that may fail with this kind before it is final.
-const fn limit(kind: ErrorKind) -> u32 {
+const fn max_failures(kind: ErrorKind) -> u32 {
     match kind.again() {
         Again::BackOff(limit) => limit,
         Again::Never | Again::OtherTransport | Again::Resolve => 1,

@@ -16,7 +16,7 @@ use super::peer::{Progress, Source};
 use super::schedule::TransferError;
 
 /// The failure of the source itself, if it failed.
-type Blame = Arc<Mutex<Option<Error>>>;
+type SharedFailure = Arc<Mutex<Option<Error>>>;
 
 impl Engine {
     /// Performs a write, with a digest computed beside it when that is wanted and possible. A failure of the source
@@ -32,9 +32,9 @@ impl Engine {
             .open(write.offset)
             .await
             .map_err(TransferError::host)?;
-        let blame = Blame::default();
-        let (taken, watched) = watch::channel(write.offset);
-        let body = watch(body, write.size, taken, Arc::clone(&blame));
+        let source_failure = SharedFailure::default();
+        let (taken, taken_bytes) = watch::channel(write.offset);
+        let body = count_taken(body, write.size, taken, Arc::clone(&source_failure));
         let writing = async {
             if wants_digest {
                 self.sandbox.write_with_digest(write, body).await
@@ -42,10 +42,15 @@ impl Engine {
                 self.sandbox.write(write, body).await.map(|()| None)
             }
         };
-        let result = self.watched(writing, watched, write.size, progress).await;
+        let result = self
+            .await_write(writing, taken_bytes, write.size, progress)
+            .await;
         // Read after the write has ended: the backend reports a failed source only as a failed body.
-        let blamed = blame.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (result, blamed) {
+        let failed_source = source_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match (result, failed_source) {
             (_, Some(error)) => Err(TransferError::host(error)),
             (Err(error), None) => Err(TransferError::transport(error)),
             (Ok(digest), None) => Ok(digest),
@@ -53,7 +58,7 @@ impl Engine {
     }
 
     /// Waits for a write while bytes flow; after the last byte, for as long as the size allows.
-    async fn watched<T>(
+    async fn await_write<T>(
         &self,
         writing: impl Future<Output = Result<T, Error>>,
         mut taken: watch::Receiver<u64>,
@@ -61,7 +66,7 @@ impl Engine {
         progress: &dyn Progress,
     ) -> Result<T, Error> {
         let mut writing = std::pin::pin!(writing);
-        let deadline = Instant::now() + Self::total(size);
+        let deadline = Instant::now() + Self::total_timeout(size);
         let mut idle = Instant::now() + self.options.idle;
         // Without bytes to send, only the end of the write is awaited, without the idle timeout.
         let mut flowing = *taken.borrow() < size;
@@ -82,7 +87,7 @@ impl Engine {
                     progress.moved(done, size);
                 }
                 () = sleep_until(until) => {
-                    let error = "no byte was taken within the idle window, or no end within the whole";
+                    let error = "the sandbox took no byte within the idle window, or did not end the write in time";
                     return Err(Error::new(ErrorKind::Timeout, error));
                 }
             }
@@ -92,28 +97,39 @@ impl Engine {
 
 /// Passes the bytes on unchanged and publishes how many were taken. If there are too few or too many, the source has
 /// failed.
-fn watch(body: Body, size: u64, taken: watch::Sender<u64>, blame: Blame) -> Body {
+fn count_taken(
+    body: Body,
+    size: u64,
+    taken: watch::Sender<u64>,
+    source_failure: SharedFailure,
+) -> Body {
     let offset = *taken.borrow();
-    let state = Some((body, offset, taken, blame));
+    let state = Some((body, offset, taken, source_failure));
     Body::new(stream::unfold(state, move |state| async move {
-        let (mut body, mut done, taken, blame) = state?;
+        let (mut body, mut done, taken, source_failure) = state?;
         let error = match body.next().await {
             Some(Ok(chunk)) => {
                 done = done.saturating_add(chunk.len() as u64);
                 if done <= size {
                     taken.send_replace(done);
-                    return Some((Ok(chunk), Some((body, done, taken, blame))));
+                    return Some((Ok(chunk), Some((body, done, taken, source_failure))));
                 }
-                Error::new(ErrorKind::Corrupted, "the source is longer than it says")
+                Error::new(
+                    ErrorKind::Corrupted,
+                    "the source has more bytes than it announced",
+                )
             }
             Some(Err(error)) => error,
-            None if done < size => {
-                Error::new(ErrorKind::Truncated, "the source is shorter than it says")
-            }
+            None if done < size => Error::new(
+                ErrorKind::Truncated,
+                "the source has fewer bytes than it announced",
+            ),
             None => return None,
         };
         let failure = Error::new(error.kind(), "the source failed");
-        *blame.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *source_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(error);
         Some((Err(failure), None))
     }))
 }

@@ -66,7 +66,7 @@ pub struct GotTree {
     pub files: u64,
     /// Entries that were left out, with their reasons.
     pub skipped: tree::Report,
-    /// The secret that some file's content suggests, when policy lets that pass with a warning.
+    /// The first secret that the content of a file suggests, if policy lets the file pass with a warning.
     pub warning: Option<Finding>,
     /// How the transfer went. Every file had its announced size; nothing more is proved.
     pub receipt: Receipt,
@@ -89,7 +89,7 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<GotTree, TransferFailure> {
         let started = Instant::now();
-        let mut getting = GetOperation {
+        let mut operation = GetOperation {
             engine: self,
             path,
             options,
@@ -100,26 +100,26 @@ impl Engine {
             skipped: None,
         };
         let outcome = {
-            let run = Box::pin(getting.run());
+            let run = Box::pin(operation.run());
             cancel.run_until_cancelled(run).await
         };
-        getting.receipt.milliseconds = milliseconds(started);
+        operation.receipt.milliseconds = milliseconds(started);
         let (error, cancelled) = match outcome {
             Some(Ok(mut got)) => {
-                got.receipt = getting.receipt;
+                got.receipt = operation.receipt;
                 return Ok(got);
             }
             Some(Err(error)) => (error, false),
             None => (cancelled(), true),
         };
         // The result is the failure above; a sink that cannot clean up in time reports that itself.
-        let _ = timeout(self.options.response_timeout, getting.sink.abort()).await;
+        let _ = timeout(self.options.response_timeout, operation.sink.abort()).await;
         Err(TransferFailure {
             error,
             cancelled,
             left: Vec::new(),
             kept: false,
-            receipt: getting.receipt,
+            receipt: operation.receipt,
         })
     }
 }
@@ -143,26 +143,26 @@ impl GetOperation<'_> {
         self.options
             .policy
             .check(self.path, TransferDirection::Outbound)?;
-        let _turn = self.engine.turn().await?;
+        let _permit = self.engine.acquire_permit().await?;
         let mut schedule = Schedule::new(self.engine, TransferDirection::Outbound);
         loop {
-            let mut trouble = match self.attempt().await {
+            let mut failure = match self.attempt().await {
                 Ok(got) => return Ok(got),
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            if trouble.stage != Stage::Host {
+            if failure.stage != Stage::Host {
                 // In a tar, the content of a file that is too large has to be read, zeros of a sparse one included; a
                 // walk skips the file.
                 let oversized =
-                    trouble.error.kind() == ErrorKind::TooLarge && self.skips_oversized();
-                if !self.walk && (oversized || makes_no_tar(trouble.error.kind())) {
+                    failure.error.kind() == ErrorKind::TooLarge && self.has_skipped_oversized();
+                if !self.walk && (oversized || needs_walk(failure.error.kind())) {
                     self.walk = true;
                     continue;
                 }
                 // The failure concerns members of the directory, so no transport counts as failed.
-                trouble.stage = Stage::Control;
+                failure.stage = Stage::Control;
             }
-            schedule.after(trouble, &mut self.receipt).await?;
+            schedule.after(failure, &mut self.receipt).await?;
         }
     }
 
@@ -174,7 +174,7 @@ impl GetOperation<'_> {
         if directory.kind != FileKind::Directory {
             return Err(Error::new(ErrorKind::NotDirectory, "only a directory is a tree").into());
         }
-        let total = Engine::total(self.options.limits.total);
+        let total = Engine::total_timeout(self.options.limits.total);
         engine.reserve_life(self.options.limits.total).await?;
         self.receipt.attempts += 1;
         let tally = ScreenTally::default();
@@ -184,7 +184,7 @@ impl GetOperation<'_> {
         let skipped = members.report();
         self.skipped = Some(skipped.clone());
         let body = match self.options.format {
-            // The archive passes through, member by member; the whole of it is never on the disk.
+            // The archive is streamed member by member; the whole archive is never on the disk.
             TreeFormat::Zip => tree::zip(members),
             TreeFormat::Tar => tree::tar(members, Owner::default()),
         };
@@ -195,8 +195,8 @@ impl GetOperation<'_> {
         let mut seen = CopiedBytes::new(u64::MAX);
         let limits = Limits {
             size: None,
-            // Members that are left out take time without giving a byte; the streams below have idle timeouts of their
-            // own.
+            // Members that are left out take time without sending a byte; the streams below have their own idle
+            // timeouts.
             idle: total,
             deadline: Instant::now() + total,
             spool: None,
@@ -225,7 +225,7 @@ impl GetOperation<'_> {
     }
 
     /// Whether the last attempt met a file above the size limit for one file.
-    fn skips_oversized(&self) -> bool {
+    fn has_skipped_oversized(&self) -> bool {
         let skipped = self.skipped.iter().flat_map(tree::Report::skipped);
         skipped
             .into_iter()
@@ -242,18 +242,23 @@ impl GetOperation<'_> {
         let filter = self.screen(directory).into_filter();
         self.receipt.transport = engine.sandbox.transports(directory).first().copied();
         if !self.walk {
-            match engine.answer(engine.sandbox.read_tree(directory)).await {
+            match engine
+                .with_response_timeout(engine.sandbox.read_tree(directory))
+                .await
+            {
                 Ok(tar) => {
-                    let tar = watched(tar, engine, directory);
+                    let tar = with_idle_timeout(tar, engine, directory);
                     return Ok(Box::new(Reader::new(tar, limits).filtered(filter)));
                 }
-                Err(error) if makes_no_tar(error.kind()) => self.walk = true,
+                Err(error) if needs_walk(error.kind()) => self.walk = true,
                 Err(error) => return Err(error.into()),
             }
         }
         let sandbox = Arc::clone(&engine.sandbox);
         let walk = Walk::open(sandbox, directory.clone(), limits);
-        Ok(Box::new(engine.answer(walk).await?.filtered(filter)))
+        Ok(Box::new(
+            engine.with_response_timeout(walk).await?.filtered(filter),
+        ))
     }
 
     fn screen(&self, directory: &SandboxPath) -> MemberScreen {
@@ -292,12 +297,12 @@ impl MemberScreen {
 }
 
 /// Whether the failure means that the directory must be walked instead.
-const fn makes_no_tar(kind: ErrorKind) -> bool {
+const fn needs_walk(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ToolMissing | ErrorKind::Protocol)
 }
 
 /// Passes the bytes on with an idle window; drains them at full speed where the stream holds up the sandbox.
-fn watched(body: Body, engine: &Engine, directory: &SandboxPath) -> Body {
+fn with_idle_timeout(body: Body, engine: &Engine, directory: &SandboxPath) -> Body {
     let sandbox = &engine.sandbox;
     let drains = |transport| sandbox.must_drain(transport);
     let spool = sandbox

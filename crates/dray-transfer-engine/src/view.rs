@@ -25,7 +25,7 @@ use super::queue::{Queue, Spool};
 use crate::policy::{MAX_SCANNED_BYTES, Policy, Scanner, Verdict};
 
 /// Longest wait until a view may run.
-const VIEW_TURN_TIMEOUT: Duration = Duration::from_secs(20);
+const VIEW_PERMIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest time for which a viewer may take no bytes. After a pause, a video player requests the rest with a range.
 const VIEWER_STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of a file below which all of it is read, scanned and proved before the first byte leaves.
@@ -78,7 +78,7 @@ impl Engine {
         let metadata = self.stat(policy, path, Follow::Yes).await?;
         let marker = if metadata.kind == FileKind::File {
             let marker = self.sandbox.change_marker(&metadata.real_path);
-            self.answer(marker).await?
+            self.with_response_timeout(marker).await?
         } else {
             None
         };
@@ -113,14 +113,14 @@ impl Engine {
                 content.slice(index(range.start).min(end)..end),
             ));
         }
-        let turn = self.view_turn().await?;
+        let permit = self.acquire_view_permit().await?;
         self.check_large_key_file(policy, pinned).await?;
         let (body, skip, transport) = self.open_at(file, range.start).await?;
         let drains = self.sandbox.must_drain(transport);
         let queue = Queue::new(drains.then(|| Spool::from(&self.options)));
         let queue = Arc::new(queue.with_stall_timeout(VIEWER_STALL_TIMEOUT));
         let left = file.size - (range.start - skip);
-        let deadline = Self::total(file.size);
+        let deadline = Self::total_timeout(file.size);
         let idle = self.options.idle;
         let mut filling = JoinSet::new();
         filling.spawn({
@@ -133,7 +133,7 @@ impl Engine {
                     let error = "the transfer took too long for its size";
                     queue.end(Err(Error::new(ErrorKind::Timeout, error)));
                 }
-                drop(turn);
+                drop(permit);
             }
         });
         let view = RangeView {
@@ -158,13 +158,13 @@ impl Engine {
     /// The whole content of a small file, after the rules about content, if it is still the pinned file.
     async fn read_small(&self, policy: &Policy, pinned: &PinnedPath) -> Result<Bytes, Error> {
         let file = &pinned.metadata;
-        let _turn = self.view_turn().await?;
+        let _permit = self.acquire_view_permit().await?;
         let read = async {
             let (body, _, _) = self.open_at(file, 0).await?;
             let limit = usize::try_from(WHOLE_FILE_BYTES).unwrap_or(usize::MAX);
             body.exactly(file.size).read_all(limit).await
         };
-        let read = timeout(Self::total(file.size), read).await;
+        let read = timeout(Self::total_timeout(file.size), read).await;
         let content = read.unwrap_or_else(|_| {
             let error = "the file took too long for its size";
             Err(Error::new(ErrorKind::Timeout, error))
@@ -181,7 +181,7 @@ impl Engine {
             let text = format!("the content holds a secret: {finding:?}; see `content`");
             return Err(Error::new(ErrorKind::DeniedPath, text));
         }
-        self.still_pinned(policy, pinned).await?;
+        self.check_still_pinned(policy, pinned).await?;
         Ok(content.into())
     }
 
@@ -194,8 +194,8 @@ impl Engine {
         let file = &pinned.metadata;
         let named = [&file.path, &file.real_path];
         // Checked as if the content were a key: where even that is permitted, nothing has to be read.
-        let is_open = |path: &&SandboxPath| policy.check_key_file(path, &[], true).is_ok();
-        if named.iter().all(is_open) {
+        let is_permitted = |path: &&SandboxPath| policy.check_key_file(path, &[], true).is_ok();
+        if named.iter().all(is_permitted) {
             return Ok(());
         }
         let (mut body, _, _) = self.open_at(file, 0).await?;
@@ -204,7 +204,12 @@ impl Engine {
             match timeout(self.options.idle, body.next()).await {
                 Ok(Some(chunk)) => head.extend_from_slice(&chunk?),
                 Ok(None) => break,
-                Err(_) => return Err(Error::new(ErrorKind::Timeout, "no byte of the file came")),
+                Err(_) => {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        "no byte of the file arrived in time",
+                    ));
+                }
             }
         }
         for path in named {
@@ -223,24 +228,24 @@ impl Engine {
         };
         let others = self.sandbox.read_transports(file);
         let others = others.into_iter().map(|transport| (transport, 0));
-        let tries = resuming.map(|transport| (transport, offset));
-        let mut last = Error::new(ErrorKind::ToolMissing, "no transport reads this file");
-        for (transport, start) in tries.into_iter().chain(others) {
+        let resumed = resuming.map(|transport| (transport, offset));
+        let mut last_error = Error::new(ErrorKind::ToolMissing, "no transport reads this file");
+        for (transport, start) in resumed.into_iter().chain(others) {
             let read = Read {
                 transport,
                 file,
                 offset: start,
             };
-            match self.answer(self.sandbox.read(read)).await {
+            match self.with_response_timeout(self.sandbox.read(read)).await {
                 Ok(body) => return Ok((body, offset - start, transport)),
-                Err(error) if error.kind().again() == Again::OtherTransport => last = error,
+                Err(error) if error.kind().again() == Again::OtherTransport => last_error = error,
                 Err(error) => return Err(error),
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
-    async fn still_pinned(&self, policy: &Policy, pinned: &PinnedPath) -> Result<(), Error> {
+    async fn check_still_pinned(&self, policy: &Policy, pinned: &PinnedPath) -> Result<(), Error> {
         let now = match self.pin(policy, &pinned.metadata.path).await {
             Ok(now) => now,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -252,16 +257,16 @@ impl Engine {
         if pinned.is_same(&now) {
             return Ok(());
         }
-        let error = "the file changed while it was looked at";
+        let error = "the file changed while it was viewed";
         Err(Error::new(ErrorKind::ChangedDuringTransfer, error))
     }
 
     /// Waits until one more view may run.
-    async fn view_turn(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Error> {
+    async fn acquire_view_permit(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Error> {
         let gate = Arc::clone(&self.views);
         let busy = || Error::new(ErrorKind::RateLimited, "too many views of this sandbox");
-        match timeout(VIEW_TURN_TIMEOUT, gate.acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(turn),
+        match timeout(VIEW_PERMIT_TIMEOUT, gate.acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(busy()),
         }
     }
@@ -305,7 +310,9 @@ impl RangeView {
         }
         // Closed before the last check, so that the sandbox is free and the check covers every read.
         self.filling.abort_all();
-        self.engine.still_pinned(&self.policy, &self.pinned).await?;
+        self.engine
+            .check_still_pinned(&self.policy, &self.pinned)
+            .await?;
         Ok(self.held.take().map(|last| (last, None)))
     }
 }

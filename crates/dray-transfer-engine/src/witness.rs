@@ -21,7 +21,7 @@ pub(super) enum IntegrityBaseline {
     Digest(Option<Fingerprint>),
     /// The state of a file that has settled; an equal state afterwards proves that it did not change.
     Unchanged(State),
-    /// Such a state, with a digest that is computed while the copy runs.
+    /// The state of a settled file, with a digest that is computed while the copy runs.
     UnchangedWithDigest(State, Option<Fingerprint>),
 }
 
@@ -40,7 +40,7 @@ impl IntegrityBaseline {
         }
     }
 
-    pub(super) const fn known(&self) -> Option<&Fingerprint> {
+    pub(super) const fn digest(&self) -> Option<&Fingerprint> {
         match self {
             Self::Digest(fingerprint) => fingerprint.as_ref(),
             Self::Pending | Self::Unchanged(_) | Self::UnchangedWithDigest(..) => None,
@@ -55,21 +55,21 @@ impl Engine {
     /// # Errors
     ///
     /// Failures that forbid reading the file, and failures of the requests.
-    pub(super) async fn before(
+    pub(super) async fn take_baseline(
         &self,
         file: &Metadata,
         transport: Transport,
         continued: bool,
     ) -> Result<IntegrityBaseline, Error> {
         let times_suffice = !continued && self.times_suffice(file.size, transport);
-        if times_suffice || self.watches(file.size) {
-            match self.settled(file).await? {
+        if times_suffice || self.prefers_states(file.size) {
+            match self.settled_state(file).await? {
                 Some(state) if times_suffice => return Ok(IntegrityBaseline::Unchanged(state)),
                 Some(state) => return Ok(IntegrityBaseline::UnchangedWithDigest(state, None)),
                 None => {}
             }
         }
-        // Large files: another full read costs more than the certainty is worth; the digest afterwards remains.
+        // Large files: the digest after the copy is enough evidence; another full read would cost too much.
         if file.size > self.options.digest_before_up_to {
             return Ok(IntegrityBaseline::Digest(None));
         }
@@ -86,19 +86,22 @@ impl Engine {
     }
 
     /// Whether one digest beside the copy and two states cost less than two digests.
-    const fn watches(&self, size: u64) -> bool {
+    const fn prefers_states(&self, size: u64) -> bool {
         self.options.digest_while_reading && size > self.options.digest_twice_up_to
     }
 
     /// The state of the file with this metadata, if it has settled.
-    async fn settled(&self, file: &Metadata) -> Result<Option<State>, Error> {
-        let state = match self.answer(self.sandbox.state(&file.real_path)).await {
+    async fn settled_state(&self, file: &Metadata) -> Result<Option<State>, Error> {
+        let state = match self
+            .with_response_timeout(self.sandbox.state(&file.real_path))
+            .await
+        {
             Ok(state) => state,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
             // The cause affects digests as well, and they report errors of their own.
             Err(_) => return Ok(None),
         };
-        Ok(Some(state).filter(|state| state.is_settled() && is_of(state, file)))
+        Ok(Some(state).filter(|state| state.is_settled() && describes(state, file)))
     }
 
     /// Whether the state of a file is still the same.
@@ -111,19 +114,22 @@ impl Engine {
         path: &SandboxPath,
         before: &State,
     ) -> Result<bool, Error> {
-        let after = self.answer(self.sandbox.state(path)).await?;
+        let after = self.with_response_timeout(self.sandbox.state(path)).await?;
         Ok(before.is_same(&after))
     }
 
     /// Whether a written file is complete, by its size; `None` where only a digest can decide.
-    pub(super) async fn arrived(&self, path: &SandboxPath, size: u64) -> Option<bool> {
-        let state = self.answer(self.sandbox.state(path)).await.ok()?;
+    pub(super) async fn is_complete(&self, path: &SandboxPath, size: u64) -> Option<bool> {
+        let state = self
+            .with_response_timeout(self.sandbox.state(path))
+            .await
+            .ok()?;
         Some(state.kind == FileKind::File && state.size == size)
     }
 }
 
 /// Whether the state belongs to the file with this metadata. Backends without fractions of a second report zero.
-fn is_of(state: &State, file: &Metadata) -> bool {
+fn describes(state: &State, file: &Metadata) -> bool {
     let same_time = |modified: i128| {
         let exact = modified.rem_euclid(SECOND_NS) != 0;
         let unit = if exact { 1 } else { SECOND_NS };

@@ -1,7 +1,7 @@
 //! From blocks to entries.
 //!
-//! Where two readers could understand two things, a strict one stops: a service that checks an archive with one reader
-//! and unpacks it with another would otherwise get unchecked entries (CVE-2025-62518).
+//! Where two readers could read an archive differently, a strict one stops: a service that checks an archive with one
+//! reader and unpacks it with another would otherwise get unchecked entries (CVE-2025-62518).
 
 use super::header::{self, Header, has_more_maps, text};
 use super::pax::{self, PaxRecords};
@@ -22,7 +22,7 @@ pub enum TarRules {
     Tolerant,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file. With content and a slash at the end of its name it is malformed, which its reader judges.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// Target of a link.
     pub link: Vec<u8>,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: EntryKind,
     /// Bytes of content that follow, without their padding.
     pub size: u64,
@@ -66,7 +66,7 @@ pub struct Entry {
     pub mtime: Option<i64>,
 }
 
-/// What a reader does next.
+/// The next step of the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeStep {
     /// Read the next block.
@@ -81,7 +81,7 @@ pub enum DecodeStep {
     End,
 }
 
-/// What an extended header was for.
+/// The entries to which an extended header applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtensionScope {
     /// For the next entry.
@@ -104,7 +104,7 @@ impl ExtendedHeaders {
     }
 }
 
-/// What the next block is.
+/// The kind of the next block.
 #[derive(Debug, Default)]
 enum ExpectedBlock {
     #[default]
@@ -233,7 +233,7 @@ impl Decoder {
     fn entry(&mut self, header: Header, size: u64) -> Result<DecodeStep, TarError> {
         let ExtendedHeaders { pax, name, link } = std::mem::take(&mut self.extra);
         let pax = pax.unwrap_or_default();
-        // The size of an extended header wins always, or entries get smuggled.
+        // The size of an extended header always wins. Otherwise entries could be smuggled past a reader.
         let mut size = pax.size.unwrap_or(size);
         if matches!(header.flag, b'1'..=b'6') && size != 0 {
             // Some readers skip that many bytes, others skip none.

@@ -6,7 +6,7 @@
 
 use super::{BLOCK_BYTES, Block};
 
-/// Whose files are unpacked, where the one who unpacks may give files away.
+/// Owner of the unpacked files, where the unpacking user may change owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// User.
@@ -28,7 +28,7 @@ pub struct NewEntry<'a> {
     pub size: u64,
     /// The 12 low mode bits.
     pub mode: u32,
-    /// Whose it is.
+    /// Owner of the entry.
     pub owner: Owner,
     /// Seconds since the epoch.
     pub mtime: u64,
@@ -54,7 +54,7 @@ pub fn encode(entry: &NewEntry<'_>) -> Vec<u8> {
     if entry.name.len() <= 100 {
         return block(entry, entry.name, b"").to_vec();
     }
-    if let Some((prefix, rest)) = parted(entry.name) {
+    if let Some((prefix, rest)) = split_name(entry.name) {
         return block(entry, rest, prefix).to_vec();
     }
     let long = NewEntry {
@@ -76,15 +76,15 @@ pub fn encode(entry: &NewEntry<'_>) -> Vec<u8> {
     blocks
 }
 
-/// Parts a name at a slash so that both sides fit into a header.
-fn parted(name: &[u8]) -> Option<(&[u8], &[u8])> {
-    let fits = |at: usize| {
-        let (prefix, rest) = (name.get(..at)?, name.get(at + 1..)?);
+/// Splits a name at a slash so that both sides fit into a header.
+fn split_name(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let fits = |position: usize| {
+        let (prefix, rest) = (name.get(..position)?, name.get(position + 1..)?);
         let fits = (1..=155).contains(&prefix.len()) && (1..=100).contains(&rest.len());
         fits.then_some((prefix, rest))
     };
     let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    slashes.map(|(at, _)| at).find_map(fits)
+    slashes.map(|(position, _)| position).find_map(fits)
 }
 
 fn block(entry: &NewEntry<'_>, name: &[u8], prefix: &[u8]) -> Block {
@@ -110,8 +110,8 @@ fn seal(block: &mut Block) {
     put(block, 148, format!("{sum:06o}\0 ").as_bytes());
 }
 
-fn put(block: &mut Block, at: usize, bytes: &[u8]) {
-    for (to, from) in block.iter_mut().skip(at).zip(bytes) {
+fn put(block: &mut Block, position: usize, bytes: &[u8]) {
+    for (to, from) in block.iter_mut().skip(position).zip(bytes) {
         *to = *from;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::TarError;
 
-/// The records that matter.
+/// The records that this crate uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
@@ -10,11 +10,11 @@ pub(super) struct PaxRecords {
     pub(super) size: Option<u64>,
     /// Whole seconds.
     pub(super) mtime: Option<i64>,
-    /// It describes a file with holes.
+    /// Whether the header describes a file with holes.
     pub(super) sparse: bool,
-    /// The name of that file; its path is made up.
+    /// The name of the sparse file; its path is a placeholder.
     pub(super) sparse_name: Option<Vec<u8>>,
-    /// Its size with the holes.
+    /// Size of the sparse file with its holes.
     pub(super) real_size: Option<u64>,
 }
 

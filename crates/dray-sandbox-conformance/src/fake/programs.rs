@@ -18,7 +18,7 @@ pub enum ProgramPhase {
 #[derive(Clone, Debug)]
 pub struct FakePrograms {
     phase: ProgramPhase,
-    begun: CancellationToken,
+    started: CancellationToken,
     dropped: CancellationToken,
     ended: CancellationToken,
 }
@@ -27,7 +27,7 @@ impl FakePrograms {
     pub(super) fn new(phase: ProgramPhase) -> Self {
         Self {
             phase,
-            begun: CancellationToken::new(),
+            started: CancellationToken::new(),
             dropped: CancellationToken::new(),
             ended: CancellationToken::new(),
         }
@@ -35,7 +35,7 @@ impl FakePrograms {
 
     /// Waits until a program has come to its phase.
     pub async fn wait_begun(&self) {
-        self.begun.cancelled().await;
+        self.started.cancelled().await;
     }
 
     /// Waits until a caller has dropped a program.
@@ -50,7 +50,7 @@ impl FakePrograms {
 
     pub(super) async fn execute(&self) -> SandboxCommand {
         let guard: DropGuard = self.dropped.clone().drop_guard();
-        self.begun.cancel();
+        self.started.cancel();
         if self.phase == ProgramPhase::Starting {
             // The guard is dropped with this future.
             return std::future::pending().await;

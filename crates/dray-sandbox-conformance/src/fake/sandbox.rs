@@ -206,7 +206,7 @@ impl Sandbox for Fake {
             } else {
                 modified
             },
-            said: format!("{} {} {}", node.inode, node.mtime_ns, size),
+            text: format!("{} {} {}", node.inode, node.mtime_ns, size),
         })
     }
 

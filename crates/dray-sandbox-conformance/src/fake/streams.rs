@@ -27,7 +27,7 @@ impl Drop for StreamCount {
     }
 }
 
-/// A read that is under way.
+/// A read that has not ended.
 struct FakeRead {
     fake: Fake,
     path: SandboxPath,

@@ -114,10 +114,10 @@ async fn execute(
         .map_err(|_| ConnectionClosed)?;
     let exit = running.end.await.map_err(|_| ConnectionClosed)?;
     let result = String::from_utf8_lossy(&output);
-    let told = json!({ "exitCode": exit.status, "result": result });
+    let reply_body = json!({ "exitCode": exit.status, "result": result });
     let cut = shared.lock().faults.take_output_cut();
     Ok(match cut {
-        Some(kept) => cut_reply("application/json", &told.to_string().into(), kept),
-        None => json_reply(200, &told),
+        Some(kept) => cut_reply("application/json", &reply_body.to_string().into(), kept),
+        None => json_reply(200, &reply_body),
     })
 }

@@ -10,11 +10,11 @@ use dray_sandbox_exec::{
 };
 use futures_util::StreamExt as _;
 
-use super::{create, ended, start};
+use super::{await_status, create, start};
 use crate::client::Client;
 use crate::fault;
 
-/// What the engine knows of one command.
+/// Controls one command through the engine.
 #[derive(Debug)]
 pub(super) struct EngineCommand {
     pub(super) client: Arc<Client>,
@@ -36,7 +36,7 @@ impl CommandControl for EngineCommand {
         while let Some(chunk) = output.next().await {
             chunk.map_err(|error| fault::failed("ending a command", error))?;
         }
-        ended(&self.client, &id).await
+        await_status(&self.client, &id).await
     }
 
     /// A failed request counts as an end: a container that went away has no commands either.
@@ -68,7 +68,7 @@ impl SupervisedEnd {
 
     /// Waits until it has ended; its output has.
     pub(super) async fn status(&self) -> Result<i32, Error> {
-        let status = ended(&self.client, &self.id).await?;
+        let status = await_status(&self.client, &self.id).await?;
         self.command.set_ended(status);
         Ok(status)
     }

@@ -28,7 +28,7 @@ pub(super) struct CommandStreams {
     stderr: StderrTail,
     end: SupervisedEnd,
     /// Whether no output has arrived yet.
-    fresh: bool,
+    is_silent: bool,
     /// Output that is held until it is known whether it is the program's own or a message of the engine.
     held: Option<Bytes>,
 }
@@ -47,7 +47,7 @@ impl CommandStreams {
             feeding,
             stderr: StderrTail::default(),
             end,
-            fresh: true,
+            is_silent: true,
             held: None,
         }
     }
@@ -80,12 +80,12 @@ impl CommandStreams {
             match frame {
                 LogOutput::StdOut { message } if message.is_empty() => {}
                 LogOutput::StdOut { message } => {
-                    if self.fresh && message.starts_with(EXEC_FAILED) {
-                        self.fresh = false;
+                    if self.is_silent && message.starts_with(EXEC_FAILED) {
+                        self.is_silent = false;
                         self.held = Some(message);
                         continue;
                     }
-                    self.fresh = false;
+                    self.is_silent = false;
                     let Some(held) = self.held.take() else {
                         return Ok(Some(message));
                     };
@@ -119,8 +119,8 @@ impl CommandStreams {
     }
 
     /// A frame, or the end of the output. An engine that closes the connection of a program that ended without reading
-    /// its input resets it, as the kernel does when bytes are left; everything that was printed came before. Whether the
-    /// program has ended is asked of the engine afterwards, and the reports of scripts show that they are complete.
+    /// its input resets it, as the kernel does when bytes are left; all output arrives before the reset. Afterwards the
+    /// engine is asked whether the program has ended, and the reports of scripts show that they are complete.
     fn received(
         &self,
         frame: Option<Result<LogOutput, bollard::errors::Error>>,

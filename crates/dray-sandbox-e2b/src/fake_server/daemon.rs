@@ -201,7 +201,10 @@ pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, 
             .map(|entry| json!({ "entry": entry })),
         _ => return Ok(connect_reply(404, "unimplemented", "no such call")),
     };
-    Ok(done.map_or_else(|error| connect_error(&error), |told| json_reply(200, &told)))
+    Ok(done.map_or_else(
+        |error| connect_error(&error),
+        |value| json_reply(200, &value),
+    ))
 }
 
 /// A plain rename, after making the parents of the target. Like Go's, it refuses a directory as the target.

@@ -1,4 +1,4 @@
-//! Standard error that comes between the output while the program writes it.
+//! Standard error that arrives between parts of the output, while the program writes it.
 
 use bytes::Bytes;
 use dray_sandbox::command::CommandEnd;
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::decode::TextDecoder;
 
-/// What has come so far.
+/// Standard error that has arrived so far.
 pub(super) struct LiveStderr {
     /// Takes each part; a receiver that is gone wants none.
     sender: Option<mpsc::Sender<Bytes>>,
@@ -33,7 +33,7 @@ impl LiveStderr {
         coding.clone_into(&mut self.coding);
     }
 
-    /// Decodes a part, keeps it up to the limit, and sends what is kept of it.
+    /// Decodes a part, keeps its bytes up to the limit, and sends the kept bytes.
     pub(super) async fn take(&mut self, text: &[u8]) -> Result<(), Error> {
         let mut decoder = TextDecoder::new(&self.coding)?;
         let mut chunk = decoder.feed(text)?;
@@ -49,7 +49,7 @@ impl LiveStderr {
         Ok(())
     }
 
-    /// The end of a program with the standard error that came before it.
+    /// Puts the standard error that has arrived into the end of the program.
     pub(super) fn complete(&mut self, end: CommandEnd) -> CommandEnd {
         // A sandbox without `dd` reports all of it at the end.
         if self.kept.is_empty() && !self.truncated {

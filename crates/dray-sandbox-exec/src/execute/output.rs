@@ -25,18 +25,18 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most bytes of standard error in its encoding that come between the output in one step: `PIPE_BUF`.
 const MAX_FRAME_BYTES: usize = 4096;
 
-/// The output of a program that was begun. Dropping it before the end kills the program.
+/// The output of a started program. Dropping it before the end kills the program.
 pub(super) struct ProgramOutput {
     running: RunningCommand,
     nonce: Nonce,
     limits: OutputLimits,
     /// Decodes a channel that carries text only.
     decoder: Option<TextDecoder>,
-    held: BytesMut,
-    /// Standard error that came while the program wrote it.
+    buffer: BytesMut,
+    /// Standard error that arrived while the program ran.
     stderr: LiveStderr,
     /// Bytes of standard output so far.
-    passed: usize,
+    passed_bytes: usize,
     command: Arc<SupervisedCommand>,
     guard: KillGuard,
     result: oneshot::Sender<CommandEnd>,
@@ -58,29 +58,29 @@ impl ProgramOutput {
             nonce,
             limits,
             decoder: None,
-            held: BytesMut::new(),
+            buffer: BytesMut::new(),
             stderr: LiveStderr::new(stderr, limits.stderr),
-            passed: 0,
+            passed_bytes: 0,
             command,
             result,
         };
         let mark = output.nonce.mark("begin ");
         loop {
-            if let Some(coding) = take_line(&mut output.held, &mark) {
+            if let Some(coding) = take_line(&mut output.buffer, &mark) {
                 if let Some(coding) = coding.strip_prefix("raw ") {
                     output.stderr.set_coding(coding);
                 } else {
                     output.decoder = Some(TextDecoder::new(&coding)?);
-                    let text = output.held.split();
+                    let text = output.buffer.split();
                     output.take(&text)?;
                 }
                 return Ok(output);
             }
-            if output.held.len() > MAX_RESPONSE_BYTES {
+            if output.buffer.len() > MAX_RESPONSE_BYTES {
                 return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
             }
             match output.running.stdout.next().await {
-                Some(chunk) => output.held.extend_from_slice(&chunk?),
+                Some(chunk) => output.buffer.extend_from_slice(&chunk?),
                 None => return Err(output.refusal().await?),
             }
         }
@@ -91,10 +91,10 @@ impl ProgramOutput {
         self.guard.disarm();
         self.command.set_over();
         let exit = self.running.end.await?;
-        if let Some(reply) = Reply::parse(&self.held, &self.nonce)? {
+        if let Some(reply) = Reply::parse(&self.buffer, &self.nonce)? {
             reply.check("text")?;
         }
-        Ok(unanswered(&exit, &self.held, false))
+        Ok(unanswered(&exit, &self.buffer, false))
     }
 
     /// Standard output, whose end sends the result.
@@ -115,38 +115,39 @@ impl ProgramOutput {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         let mark = self.nonce.mark("e");
         loop {
-            let at = find(&self.held, &mark);
+            let mark_position = find(&self.buffer, &mark);
             // The last bytes may be the beginning of the mark. Everything else is passed on, so that a killed program
             // loses no output.
-            let safe = at.unwrap_or_else(|| self.held.len() - begun_mark(&self.held, &mark));
-            let chunk = self.held.split_to(safe);
-            if let Some(chunk) = self.pass(chunk) {
+            let safe = mark_position
+                .unwrap_or_else(|| self.buffer.len() - partial_mark_length(&self.buffer, &mark));
+            let chunk = self.buffer.split_to(safe);
+            if let Some(chunk) = self.limit_output(chunk) {
                 return Ok(Some(chunk));
             }
-            let word = self.held.get(mark.len() - 1..mark.len() + 3);
-            let word = word.filter(|_| at.is_some()).map(<[u8]>::to_vec);
+            let word = self.buffer.get(mark.len() - 1..mark.len() + 3);
+            let word = word.filter(|_| mark_position.is_some()).map(<[u8]>::to_vec);
             match word.as_deref() {
                 Some(b"end ") => return Ok(None),
                 Some(b"err ") if self.take_frame(mark.len() + 3).await? => continue,
                 Some(b"err ") | None => {}
                 Some(_) => {
                     // A program that knows its nonce may write anything.
-                    let chunk = self.held.split_to(mark.len());
-                    if let Some(chunk) = self.pass(chunk) {
+                    let chunk = self.buffer.split_to(mark.len());
+                    if let Some(chunk) = self.limit_output(chunk) {
                         return Ok(Some(chunk));
                     }
                     continue;
                 }
             }
             if !self.read().await? {
-                return Err(self.lost().await);
+                return Err(self.lost_channel_error().await);
             }
         }
     }
 
-    /// Takes a frame of standard error from the beginning of what is held; false when its end is not there yet.
+    /// Takes a frame of standard error from the beginning of the buffer; false when the frame is incomplete.
     async fn take_frame(&mut self, head: usize) -> Result<bool, Error> {
-        let text = self.held.get(head..).unwrap_or_default();
+        let text = self.buffer.get(head..).unwrap_or_default();
         let Some(length) = text.iter().position(|byte| *byte == b'@') else {
             if text.len() > MAX_FRAME_BYTES {
                 let why = "a part of standard error without an end";
@@ -154,19 +155,19 @@ impl ProgramOutput {
             }
             return Ok(false);
         };
-        let frame = self.held.split_to(head + length + 1);
+        let frame = self.buffer.split_to(head + length + 1);
         let text = frame.get(head..head + length).unwrap_or_default();
         self.stderr.take(text).await?;
         Ok(true)
     }
 
-    /// Cuts what exceeds the limit; `None` when nothing is left.
-    fn pass(&mut self, chunk: BytesMut) -> Option<Bytes> {
+    /// Counts the chunk and cuts the bytes beyond the limit; `None` when no byte is left.
+    fn limit_output(&mut self, chunk: BytesMut) -> Option<Bytes> {
         let room = self
             .limits
             .stdout
-            .map(|most| most.saturating_sub(self.passed));
-        self.passed += chunk.len();
+            .map(|most| most.saturating_sub(self.passed_bytes));
+        self.passed_bytes += chunk.len();
         let mut chunk = chunk.freeze();
         chunk.truncate(room.unwrap_or(usize::MAX));
         (!chunk.is_empty()).then_some(chunk)
@@ -185,8 +186,8 @@ impl ProgramOutput {
 
     fn take(&mut self, chunk: &[u8]) -> Result<(), Error> {
         match &mut self.decoder {
-            Some(decoder) => self.held.extend_from_slice(&decoder.feed(chunk)?),
-            None => self.held.extend_from_slice(chunk),
+            Some(decoder) => self.buffer.extend_from_slice(&decoder.feed(chunk)?),
+            None => self.buffer.extend_from_slice(chunk),
         }
         Ok(())
     }
@@ -198,18 +199,21 @@ impl ProgramOutput {
         // With its encoding, standard error takes at most 3.4 times its size.
         let most = self.limits.stderr.saturating_mul(4) + MAX_RESPONSE_BYTES;
         let end = loop {
-            if let Some(at) = find(&self.held, &done) {
+            if let Some(at) = find(&self.buffer, &done) {
                 break at;
             }
-            if self.held.len() > most {
+            if self.buffer.len() > most {
                 return Err(Error::new(ErrorKind::Protocol, "a report without an end"));
             }
             if !self.read().await? {
-                return Err(self.lost().await);
+                return Err(self.lost_channel_error().await);
             }
         };
-        let report = self.held.get(begin.len()..end).unwrap_or_default();
-        let over = self.limits.stdout.is_some_and(|most| self.passed > most);
+        let report = self.buffer.get(begin.len()..end).unwrap_or_default();
+        let over = self
+            .limits
+            .stdout
+            .is_some_and(|most| self.passed_bytes > most);
         let result = parse_report(report, self.limits.stderr, over)?;
         let result = self.stderr.complete(result);
         self.command.set_over();
@@ -227,7 +231,7 @@ impl ProgramOutput {
     }
 
     /// The error for a channel that ended before the report: the channel's own, or one for the end of the script.
-    async fn lost(&mut self) -> Error {
+    async fn lost_channel_error(&mut self) -> Error {
         let end = std::mem::replace(&mut self.running.end, Box::pin(std::future::pending()));
         match end.await {
             Err(error) => error,
@@ -247,21 +251,24 @@ impl ProgramOutput {
     }
 }
 
-/// Length of the longest end of `held` with which the mark begins.
-fn begun_mark(held: &[u8], mark: &[u8]) -> usize {
+/// Length of the longest suffix of `buffer` that is a beginning of the mark.
+fn partial_mark_length(buffer: &[u8], mark: &[u8]) -> usize {
     let beginnings = (1..mark.len()).rev();
     let mut found = beginnings.filter(|length| {
         let beginning = mark.get(..*length);
-        beginning.is_some_and(|beginning| held.ends_with(beginning))
+        beginning.is_some_and(|beginning| buffer.ends_with(beginning))
     });
     found.next().unwrap_or(0)
 }
 
-/// Takes the text up to the line with the mark, and gives the rest of that line.
-fn take_line(held: &mut BytesMut, mark: &[u8]) -> Option<String> {
-    let after = find(held, mark)? + mark.len();
-    let length = held.get(after..)?.iter().position(|byte| *byte == b'\n')?;
-    let line = held.split_to(after + length + 1);
+/// Removes everything up to the end of the line with the mark, and returns the text after the mark.
+fn take_line(buffer: &mut BytesMut, mark: &[u8]) -> Option<String> {
+    let after = find(buffer, mark)? + mark.len();
+    let length = buffer
+        .get(after..)?
+        .iter()
+        .position(|byte| *byte == b'\n')?;
+    let line = buffer.split_to(after + length + 1);
     let text = line.get(after..).unwrap_or_default();
     Some(String::from_utf8_lossy(text).trim().to_owned())
 }
@@ -299,7 +306,7 @@ mod tests {
 
     #[test]
     fn only_the_beginning_of_a_mark_is_held_back() {
-        for (held, length) in [
+        for (buffer, length) in [
             ("line\n", 0),
             ("a@", 1),
             ("a@@7", 3),
@@ -308,9 +315,9 @@ mod tests {
             ("", 0),
         ] {
             assert_eq!(
-                begun_mark(held.as_bytes(), b"@@7e57 end "),
+                partial_mark_length(buffer.as_bytes(), b"@@7e57 end "),
                 length,
-                "{held}"
+                "{buffer}"
             );
         }
     }

@@ -11,14 +11,14 @@ use crate::channel::Channel;
 use crate::reply::{Nonce, weight};
 use crate::spelled::{escaped, spelled};
 
-/// Nothing that the shell itself says may be taken for output.
+/// Discards messages of the shell itself, which must not be taken for output of the program.
 const EXECUTE_SCRIPT: &str = concat!(
     "exec 2>/dev/null\n",
     include_str!("../script/marked.sh"),
     include_str!("../script/execute.sh")
 );
-/// Most bytes of standard input on a channel that has none, where it travels as an argument. Written for a shell, a byte
-/// takes up to nine.
+/// Most bytes of standard input on a channel that has none, where it travels as an argument. In the notation for a
+/// shell, a byte takes up to nine bytes.
 const MAX_SPELLED_INPUT_BYTES: usize = 8 << 10;
 /// Share of the output of a channel, in percent, that standard output may fill. As hexadecimal digits it grows to 3.4
 /// times its size.
@@ -51,10 +51,10 @@ impl ProgramPlan {
     ) -> Result<Self, Error> {
         check(&request)?;
         let limits = OutputLimits::of(channel, request.max_stderr_bytes);
-        // An encoder of the whole output holds it back, and a limit on it would count both.
+        // An encoder of the whole output holds it back, and a limit on the output would count standard error too.
         let is_live = request.stderr.is_some() && channel.binary_output && limits.stdout.is_none();
         let (word, body) = input_word(channel, request.input).await?;
-        // One byte more than wanted, which shows whether there was more.
+        // One byte above the limit, which shows whether the output was longer.
         let stderr = limits.stderr + 1;
         let stdout = limits.stdout.map_or(0, |most| most + 1);
         let mut words = vec![
@@ -128,7 +128,7 @@ fn check(request: &CommandRequest) -> Result<(), Error> {
         return invalid("an argument or a variable holds NUL");
     }
     if !request.environment.iter().all(|(name, _)| is_name(name)) {
-        return invalid("a variable has no name of a shell");
+        return invalid("the name of a variable is not valid in a shell");
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::{
-    CommandExit, Exec, Nonce, PersistentShell, Reply, ShellProcess, answer, find, last_line,
+    CommandExit, Exec, Nonce, PersistentShell, Reply, ShellProcess, find, last_line, parse_response,
 };
 
 impl PersistentShell {
@@ -23,7 +23,7 @@ impl PersistentShell {
     /// # Errors
     ///
     /// The failure of the input, and failures of the request.
-    pub(crate) async fn ask_with_input<E: Exec>(
+    pub(crate) async fn run_script_with_input<E: Exec>(
         &self,
         exec: &E,
         script: &'static str,
@@ -74,7 +74,7 @@ impl PersistentShell {
             status,
             stderr: String::new(),
         };
-        answer(&output, &nonce, &exit)
+        parse_response(&output, &nonce, &exit)
     }
 }
 

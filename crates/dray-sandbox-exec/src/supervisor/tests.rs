@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tokio::time::Instant;
 
-use super::CommandState::{Ended, Running, Unknown, Untold};
+use super::CommandState::{Ended, Running, Unknown, Unreported};
 use super::*;
 
 /// A system with scripted states and results, which counts the kills.
@@ -83,10 +83,10 @@ async fn the_children_of_a_command_that_has_ended_are_killed() {
 #[tokio::test(start_paused = true)]
 async fn a_system_without_process_lists_is_searched_until_the_command_was_found() {
     // paused clock
-    let late = FakeControl::new(&[1, 0], &[Untold]);
+    let late = FakeControl::new(&[1, 0], &[Unreported]);
     assert_eq!(late.kills_of_a_dropped_command().await, 2);
-    let never = FakeControl::new(&[1], &[Untold]);
-    assert_eq!(never.kills_of_a_dropped_command().await, MAX_LOOKS);
+    let never = FakeControl::new(&[1], &[Unreported]);
+    assert_eq!(never.kills_of_a_dropped_command().await, MAX_SEARCHES);
     let unknown_at_first = FakeControl::new(&[1, 1, 0], &[Unknown, Running, Ended]);
     assert_eq!(unknown_at_first.kills_of_a_dropped_command().await, 3);
 }
@@ -102,7 +102,7 @@ async fn a_sandbox_without_a_shell_is_tried_once() {
 
 #[tokio::test]
 async fn what_has_ended_or_is_disarmed_is_not_killed() {
-    let control = FakeControl::new(&[0], &[Untold]);
+    let control = FakeControl::new(&[0], &[Unreported]);
     let supervisor = Supervisor::new(TaskTracker::new());
     let command = supervisor.watch("7e57", control);
     let mut guard = command.guard();
@@ -118,7 +118,7 @@ async fn what_has_ended_or_is_disarmed_is_not_killed() {
 
 #[tokio::test]
 async fn nothing_is_killed_when_the_start_failed_and_left_nothing() {
-    for (state, kills) in [(Unknown, 0), (Untold, 1), (Ended, 1)] {
+    for (state, kills) in [(Unknown, 0), (Unreported, 1), (Ended, 1)] {
         let control = FakeControl::new(&[0], &[state]);
         let supervisor = Supervisor::new(TaskTracker::new());
         let command = supervisor.watch("7e57", control.clone());
@@ -131,7 +131,7 @@ async fn nothing_is_killed_when_the_start_failed_and_left_nothing() {
 
 #[tokio::test]
 async fn a_command_with_two_guards_is_killed_once() {
-    let control = FakeControl::new(&[0], &[Untold]);
+    let control = FakeControl::new(&[0], &[Unreported]);
     let supervisor = Supervisor::new(TaskTracker::new());
     let command = supervisor.watch("7e57", control.clone());
     let guards = (command.guard(), command.guard());

@@ -30,7 +30,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long output is still accepted after the status, if the server does not close the stream.
 const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 /// Longest status.
-const MAX_STATUS: usize = 64 << 10;
+const MAX_STATUS_BYTES: usize = 64 << 10;
 
 /// An accepted stream, and how long it may be silent.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct CommandStreams {
     stderr: StderrTail,
     idle: Duration,
     /// When bytes arrived last.
-    moved: Instant,
+    last_activity: Instant,
     /// Bytes that arrived on the status channel.
     status_bytes: Vec<u8>,
     status: Option<StatusBody>,
@@ -79,7 +79,7 @@ impl CommandStreams {
             .boxed(),
             stderr: StderrTail::default(),
             idle: connection.idle,
-            moved: Instant::now(),
+            last_activity: Instant::now(),
             status_bytes: Vec::new(),
             status: None,
             command,
@@ -97,20 +97,20 @@ impl CommandStreams {
     /// A stream that breaks or ends without a status, and a command that was not run.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         // Nothing can arrive before the command is requested, so the time counts from here.
-        self.moved = Instant::now();
+        self.last_activity = Instant::now();
         loop {
             let ended = self.status.is_some();
             // After the status, a server that only answers pings has nothing more to send.
             let until = if ended {
-                self.moved + OUTPUT_LINGER
+                self.last_activity + OUTPUT_LINGER
             } else {
                 Instant::now() + self.idle
             };
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 error = &mut self.writer => return Err(error),
-                heard = timeout_at(until, self.reader.next()) => heard,
+                received = timeout_at(until, self.reader.next()) => received,
             };
-            let message = match heard {
+            let message = match received {
                 Err(_) if !ended => {
                     let silent = "the server has been silent for too long";
                     return Err(Error::new(ErrorKind::Timeout, silent));
@@ -142,7 +142,7 @@ impl CommandStreams {
             return Ok(None);
         };
         let data = data.split_off(1);
-        self.moved = Instant::now();
+        self.last_activity = Instant::now();
         match channel {
             STDOUT_CHANNEL if !data.is_empty() => return Ok(Some(data)),
             STDERR_CHANNEL => self.stderr.push(&data),
@@ -154,7 +154,7 @@ impl CommandStreams {
 
     fn collect_status(&mut self, data: &[u8]) -> Result<(), Error> {
         self.status_bytes.extend_from_slice(data);
-        if self.status_bytes.len() > MAX_STATUS {
+        if self.status_bytes.len() > MAX_STATUS_BYTES {
             return Err(Error::new(ErrorKind::Protocol, "a status without an end"));
         }
         if let Ok(status) = serde_json::from_slice(&self.status_bytes) {
@@ -164,7 +164,7 @@ impl CommandStreams {
         Ok(())
     }
 
-    /// Nothing more comes.
+    /// Ends the streams, and records the exit status.
     fn finish(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(status) = self.status.take() else {
             let torn = "the stream of a command ended without its status";
@@ -216,7 +216,7 @@ async fn write(
                 Some(Ok(chunk)) => {
                     for part in chunk.chunks(CHUNK_BYTES) {
                         if sink.feed(frame(STDIN_CHANNEL, part)).await.is_err() {
-                            return silence().await;
+                            return never().await;
                         }
                     }
                     None
@@ -234,17 +234,17 @@ async fn write(
             None => sink.flush().await,
         };
         if sent.is_err() {
-            return silence().await;
+            return never().await;
         }
     }
 }
 
 /// Never returns. Used when nothing more can be written: the other half may still read from the connection.
-async fn silence() -> Error {
+async fn never() -> Error {
     std::future::pending().await
 }
 
-/// The next chunk of stdin; forever none when it has ended.
+/// The next chunk of stdin; pending forever once stdin has ended.
 async fn next(stdin: &mut Option<Body>) -> Option<Result<Bytes, Error>> {
     match stdin {
         Some(body) => body.next().await,

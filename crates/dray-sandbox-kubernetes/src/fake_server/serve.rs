@@ -52,12 +52,12 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
     // `+` is a space only in query strings, and percent decoding leaves it.
     let query = request.query.replace('+', "%20");
     let query = percent_decode_str(&query).decode_utf8_lossy().into_owned();
-    let shown = format!("{} {} {query}", request.method, request.path);
+    let request_line = format!("{} {} {query}", request.method, request.path);
     let planned = {
         let mut state = state.lock();
         // Recorded before the token is checked: tests count refused requests too.
-        state.requests.push(shown.clone());
-        let planned = fault::take(&mut state.planned, &shown);
+        state.requests.push(request_line.clone());
+        let planned = fault::take(&mut state.planned, &request_line);
         let token = state.token.as_ref().map(|token| format!("Bearer {token}"));
         if token.is_some_and(|token| request.header("authorization") != Some(token.as_str())) {
             return Ok(refusal(401, "Unauthorized"));
@@ -81,7 +81,7 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
     match parts.as_slice() {
         ["api", "v1", "namespaces", namespace, "pods", pod, part @ ..] => {
             let name = format!("{namespace}/{pod}");
-            let Some(found) = look_up(&state, &name, &shown) else {
+            let Some(found) = look_up(&state, &name, &request_line) else {
                 return Ok(refusal(404, &format!("pods \"{pod}\" not found")));
             };
             match (request.method.as_str(), part) {
@@ -117,13 +117,13 @@ fn judge_access(state: &Whole, mut review: Value) -> Reply {
         let text = review.pointer(&container_ref).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
-    let asked = format!(
+    let requested = format!(
         "{} {}/{}",
         right("verb"),
         right("resource"),
         right("subresource")
     );
-    let allowed = !state.lock().forbidden.contains(&asked);
+    let allowed = !state.lock().forbidden.contains(&requested);
     if let Some(review) = review.as_object_mut() {
         review.insert("status".to_owned(), json!({ "allowed": allowed }));
     }
@@ -215,8 +215,8 @@ fn start(
         container: found.clone(),
         argv: words(&request.query),
         // Go's `ParseBool` accepts these; some clients write `True`.
-        stdin: request.parameter("stdin").is_some_and(|told| {
-            matches!(told.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
+        stdin: request.parameter("stdin").is_some_and(|value| {
+            matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
         }),
         half_close: agreed.starts_with("v5"),
         fault: planned,

@@ -165,11 +165,11 @@ async fn a_path_that_is_swapped_all_the_time_never_shows_what_is_outside() {
             if read_inside >= 20 && refused >= 20 {
                 break;
             }
-            let seen = match sandbox.stat(&path, Follow::Yes).await {
+            let stat = match sandbox.stat(&path, Follow::Yes).await {
                 Ok(file) => read(&*sandbox, &file).await,
                 Err(error) => Err(error),
             };
-            match seen {
+            match stat {
                 Ok(bytes) => {
                     assert_eq!(bytes, b"inside");
                     read_inside += 1;
@@ -262,11 +262,11 @@ fn a_directory_above_that_becomes_a_link_after_the_check_is_not_followed() {
         let place = DirectoryFixture::new(kernel);
         std::fs::create_dir(place.root().join("inner")).unwrap();
         let real = place.root().join("inner");
-        Root::hold(&real, &real, kernel).unwrap();
+        Root::open_at(&real, &real, kernel).unwrap();
         std::fs::rename(place.root(), place.outside().join("moved")).unwrap();
         symlink("moved", place.root()).unwrap();
         assert!(real.is_dir());
-        let refused = Root::hold(&real, &real, kernel).unwrap_err();
+        let refused = Root::open_at(&real, &real, kernel).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::SandboxGone);
     }
 }

@@ -13,13 +13,13 @@ use dray_sandbox::path::SandboxPath;
 
 use super::beneath::{read, write};
 use super::{DirectoryFixture, NEW_KERNEL, OLD_KERNEL};
+use crate::file_stat::FileStat;
 use crate::read::is_foreign_link;
-use crate::seen::FileStat;
 use crate::{LocalBackend, LocalOptions};
 
 #[tokio::test]
 async fn r_4_hard_links_to_files_of_others_are_refused() {
-    let seen = |links, uid| FileStat {
+    let stat = |links, uid| FileStat {
         kind: FileKind::File,
         size: 0,
         mode: 0o600,
@@ -31,9 +31,9 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
         born_ns: None,
         identity: (1, 1),
     };
-    assert!(is_foreign_link(&seen(2, 0), 1000));
-    assert!(!is_foreign_link(&seen(1, 0), 1000));
-    assert!(!is_foreign_link(&seen(2, 1000), 1000));
+    assert!(is_foreign_link(&stat(2, 0), 1000));
+    assert!(!is_foreign_link(&stat(1, 0), 1000));
+    assert!(!is_foreign_link(&stat(2, 1000), 1000));
 
     let place = DirectoryFixture::new(NEW_KERNEL);
     let root = place.root();
@@ -277,8 +277,8 @@ async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() 
             written.write_all(b"two").unwrap();
             written.set_modified(modified).unwrap();
             let after = sandbox.change_marker(&path).await.unwrap().unwrap();
-            let seen = std::fs::metadata(&file).unwrap();
-            assert_eq!((seen.len(), seen.modified().unwrap()), (3, modified));
+            let stat = std::fs::metadata(&file).unwrap();
+            assert_eq!((stat.len(), stat.modified().unwrap()), (3, modified));
             if after != before {
                 break;
             }

@@ -13,7 +13,7 @@ use crate::fault;
 use crate::router::Router;
 use crate::wire::{EmptyMessage, ExecWaitResponse, ExitStatus};
 
-/// What the router knows of one command.
+/// Controls one command through the router.
 #[derive(Debug)]
 pub(super) struct RouterCommand {
     pub(super) router: Arc<Router>,

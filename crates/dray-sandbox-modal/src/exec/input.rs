@@ -1,4 +1,5 @@
-//! The input of a command, written by offset: what a broken connection lost is sent again (sandbox-transfer R-10).
+//! The input of a command, written by offset: bytes that a broken connection lost are sent again (sandbox-transfer
+//!
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use crate::wire::{
 
 /// Bytes of one message.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Most sent bytes that are kept in case the router requests them again. Bytes that the router has not taken are under
-/// way, and the flow control windows of a connection hold no more than this.
+/// Most sent bytes that are kept in case the router requests them again. Bytes that the router has not received are in
+/// flight, and the flow control windows of a connection hold no more than this.
 const MAX_KEPT_BYTES: usize = 8 << 20;
 const INPUT_CONTEXT: &str = "writing the input of a command";
 
 /// How one stream of input ended.
 enum InputEnd {
-    /// All of it was taken, or no more is wanted.
+    /// The router received all of it, or wants no more.
     Done,
     /// The stream broke.
     Broke(Status),
@@ -81,17 +82,17 @@ impl CommandInput {
                 let fresh = self.router.renew(&access).await;
                 fresh.map_err(|status| fault::failed(INPUT_CONTEXT, &status))?;
             } else if !retry.again(&status).await {
-                return self.unwanted(&status).await;
+                return self.check_unwanted(&status).await;
             }
-            let Some(taken) = self.taken().await? else {
+            let Some(received_bytes) = self.received_bytes().await? else {
                 return Ok(());
             };
             // Progress: a command that reads for hours may see more breaks than the retries allow in a row.
-            if taken > offset {
+            if received_bytes > offset {
                 retry.progress();
                 renewed = false;
             }
-            offset = taken;
+            offset = received_bytes;
             tracing::debug!(offset, code = ?status.code(), "an input is resumed");
         }
     }
@@ -109,12 +110,12 @@ impl CommandInput {
         match self.router.ask::<_, EmptyMessage>(path, &write).await {
             Ok(EmptyMessage {}) => Ok(()),
             // It is not a failure when the command ended before its input was closed.
-            Err(status) => self.unwanted(&status).await,
+            Err(status) => self.check_unwanted(&status).await,
         }
     }
 
     /// Succeeds if the command takes no more input because it has ended or closed it; otherwise fails with the refusal.
-    async fn unwanted(&mut self, status: &Status) -> Result<(), Error> {
+    async fn check_unwanted(&mut self, status: &Status) -> Result<(), Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
         let which = self.router.which(&self.exec_id);
         let polled = self.router.ask::<_, ExecWaitResponse>(path, &which).await;
@@ -137,11 +138,11 @@ impl CommandInput {
     }
 
     /// Number of bytes that the router has; `None` when it wants no more.
-    async fn taken(&mut self) -> Result<Option<u64>, Error> {
+    async fn received_bytes(&mut self) -> Result<Option<u64>, Error> {
         match self.status().await {
             Ok(status) if status.closed => Ok(None),
             Ok(status) => Ok(Some(status.num_bytes_written)),
-            Err(status) => self.unwanted(&status).await.map(|()| None),
+            Err(status) => self.check_unwanted(&status).await.map(|()| None),
         }
     }
 
@@ -177,7 +178,7 @@ impl CommandInput {
         }
     }
 
-    /// Sends the chunks. What was taken from the source is kept before it is sent, so that this may be dropped at any
+    /// Sends the chunks. Bytes from the source are kept before they are sent, so that this future may be dropped at any
     /// time.
     async fn pump(
         &mut self,
@@ -232,12 +233,12 @@ impl CommandInput {
         if offset > self.sent {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "more was taken than was sent",
+                "the router reports more bytes than were sent",
             ));
         }
         // The router lost bytes that it had reported as received and that are no longer kept here.
         let Some(skip) = offset.checked_sub(first) else {
-            let lost = "more was lost on the way than is kept";
+            let lost = "more bytes were lost than are kept for sending again";
             return Err(Error::new(ErrorKind::Unavailable, lost));
         };
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);

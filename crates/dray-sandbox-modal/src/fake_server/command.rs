@@ -67,12 +67,12 @@ impl FakeCommand {
             .with_directory(root)
             .with_environment([("HOME", root)])
             .with_environment(start.env);
-        let told = file_tool_result(start.command_args, faults);
+        let tool_result = file_tool_result(start.command_args, faults);
         let running = Arc::clone(&command);
         let work = async move {
             let input = Body::new(UnboundedReceiverStream::new(receiver));
             tokio::select! {
-                () = running.go(&exec, told, input) => {}
+                () = running.go(&exec, tool_result, input) => {}
                 () = ended.cancelled() => running.finish(137, b""),
             }
         };
@@ -80,8 +80,8 @@ impl FakeCommand {
         command
     }
 
-    async fn go(&self, exec: &LocalExec, told: ToolResult, input: Body) {
-        let argv = match told {
+    async fn go(&self, exec: &LocalExec, tool_result: ToolResult, input: Body) {
+        let argv = match tool_result {
             ToolResult::Run(argv) => argv,
             ToolResult::Said(stdout) => {
                 self.stdout.send_modify(|captured| captured.bytes = stdout);

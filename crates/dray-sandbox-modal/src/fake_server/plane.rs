@@ -99,14 +99,14 @@ async fn answer(state: &State, call: Called) -> Answer {
         "TaskGetCommandRouterAccess" => {
             unary(call, async |request: Request<TaskAccess>| {
                 state.known(called, request.metadata(), false)?;
-                state.way(&request.get_ref().task_id)
+                state.router_access(&request.get_ref().task_id)
             })
             .await
         }
         "SandboxGetCommandRouterAccess" => {
             unary(call, async |request: Request<SandboxAccess>| {
                 state.known(called, request.metadata(), true)?;
-                state.way(&request.get_ref().task_id)
+                state.router_access(&request.get_ref().task_id)
             })
             .await
         }
@@ -153,7 +153,7 @@ impl State {
         })
     }
 
-    fn way(&self, task_id: &str) -> Result<RouterAccess, Status> {
+    fn router_access(&self, task_id: &str) -> Result<RouterAccess, Status> {
         self.task(task_id)?;
         let faults = lock(&self.faults);
         let plain = faults

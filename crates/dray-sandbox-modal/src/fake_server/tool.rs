@@ -136,8 +136,9 @@ fn list(path: &Path) -> io::Result<ToolResult> {
 fn describe(path: &Path) -> io::Result<Value> {
     let found = fs::symlink_metadata(path)?;
     let kind = found.file_type();
-    let odd = kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device();
-    let word = match (kind.is_dir(), kind.is_symlink(), odd) {
+    let is_special =
+        kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device();
+    let word = match (kind.is_dir(), kind.is_symlink(), is_special) {
         (true, _, _) => "directory",
         (_, true, _) => "symlink",
         (_, _, true) => "other",

@@ -11,15 +11,15 @@ use super::wire::kind;
 
 const HARD_LINK: &str = "hardlink@openssh.com";
 /// Names per read of a directory.
-const READDIR_BATCH: usize = 1000;
+const MAX_BATCH_NAMES: usize = 1000;
 
 /// Makes a directory and its missing parents.
 pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
-    channel.writes();
+    channel.set_writing();
     let mut missing = Vec::new();
-    let mut here = path.clone();
+    let mut directory = path.clone();
     loop {
-        match stat(channel, &here, Follow::Yes).await {
+        match stat(channel, &directory, Follow::Yes).await {
             // From the path upwards, because usually only the last directory is missing.
             Ok(found) if found.kind == FileKind::Directory => break,
             Ok(_) => {
@@ -29,10 +29,10 @@ pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) ->
                 ));
             }
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            Err(error) if here == SandboxPath::root() => return Err(error),
+            Err(error) if directory == SandboxPath::root() => return Err(error),
             Err(_) => {
-                let parent = here.parent();
-                missing.push(std::mem::replace(&mut here, parent));
+                let parent = directory.parent();
+                missing.push(std::mem::replace(&mut directory, parent));
             }
         }
     }
@@ -83,11 +83,11 @@ pub(crate) async fn rename(
     to: &SandboxPath,
     replace: bool,
 ) -> Result<bool, Error> {
-    channel.writes();
+    channel.set_writing();
     let renamed = if replace {
-        replacing(channel, from, to).await
+        rename_replacing(channel, from, to).await
     } else {
-        claiming(channel, from, to).await.map(|()| true)
+        rename_new(channel, from, to).await.map(|()| true)
     };
     match renamed {
         Err(error) => {
@@ -98,13 +98,13 @@ pub(crate) async fn rename(
     }
 }
 
-async fn replacing(
+async fn rename_replacing(
     channel: &mut Channel,
     from: &SandboxPath,
     to: &SandboxPath,
 ) -> Result<bool, Error> {
-    if channel.has(POSIX_RENAME) {
-        let renamed = extended(channel, POSIX_RENAME, from, to).await?;
+    if channel.has_extension(POSIX_RENAME) {
+        let renamed = extended_rename(channel, POSIX_RENAME, from, to).await?;
         return match renamed {
             Err(error) if is_directory(channel, to).await => Err(Error::new(
                 ErrorKind::IsDirectory,
@@ -114,7 +114,7 @@ async fn replacing(
             renamed => renamed.map(|()| true),
         };
     }
-    if plain(channel, from, to).await?.is_ok() {
+    if plain_rename(channel, from, to).await?.is_ok() {
         return Ok(true);
     }
     if is_directory(channel, to).await {
@@ -127,7 +127,7 @@ async fn replacing(
     lstat(channel, from).await?;
     // Without the extension, rename does not replace: for a moment no file has this name.
     call_path(channel, kind::REMOVE, to).await?;
-    plain(channel, from, to).await??;
+    plain_rename(channel, from, to).await??;
     Ok(false)
 }
 
@@ -138,13 +138,13 @@ async fn is_directory(channel: &mut Channel, path: &SandboxPath) -> bool {
 
 /// Renames without replacing: a hard link claims the name and fails when it is taken, and then
 /// the old name is removed.
-async fn claiming(
+async fn rename_new(
     channel: &mut Channel,
     from: &SandboxPath,
     to: &SandboxPath,
 ) -> Result<(), Error> {
-    if channel.has(HARD_LINK) {
-        match extended(channel, HARD_LINK, from, to).await? {
+    if channel.has_extension(HARD_LINK) {
+        match extended_rename(channel, HARD_LINK, from, to).await? {
             Ok(()) => return call_path(channel, kind::REMOVE, from).await,
             // The status is the same for an existing name and for a file system without hard links, so `lstat` decides.
             Err(_) if lstat(channel, to).await.is_ok() => return Err(exists()),
@@ -157,7 +157,7 @@ async fn claiming(
         // a race, but only without hard links.
         return Err(exists());
     }
-    match plain(channel, from, to).await? {
+    match plain_rename(channel, from, to).await? {
         Err(_) if lstat(channel, to).await.is_ok() => Err(exists()),
         renamed => renamed,
     }
@@ -168,7 +168,7 @@ fn exists() -> Error {
 }
 
 /// The plain rename of version 3, which fails when something has the new name.
-async fn plain(
+async fn plain_rename(
     channel: &mut Channel,
     from: &SandboxPath,
     to: &SandboxPath,
@@ -181,7 +181,7 @@ async fn plain(
     Ok(reply.done())
 }
 
-async fn extended(
+async fn extended_rename(
     channel: &mut Channel,
     name: &str,
     from: &SandboxPath,
@@ -211,7 +211,7 @@ pub(crate) async fn remove(
     path: &SandboxPath,
     recursive: bool,
 ) -> Result<(), Error> {
-    channel.writes();
+    channel.set_writing();
     let kind = match lstat(channel, path).await {
         Ok(found) => found.kind(),
         Err(error) => return Err(diagnose::missing(channel, path, error).await),
@@ -234,15 +234,15 @@ async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(
     // The links of the parent are resolved once; a link that appears below it shows as another real path.
     let real = real_path(channel, path.parent().as_bytes()).await?;
     let mut open = vec![real.join(path.name())?];
-    while let Some(here) = open.last().cloned() {
-        if real_path(channel, here.as_bytes()).await? != here {
+    while let Some(directory) = open.last().cloned() {
+        if real_path(channel, directory.as_bytes()).await? != directory {
             return Err(Error::new(ErrorKind::Loop, "a link replaced a directory"));
         }
-        let (names, more) = names(channel, &here, READDIR_BATCH).await?;
+        let (names, more) = names(channel, &directory, MAX_BATCH_NAMES).await?;
         // Entries can be removed while the directory is read, so it is read again until it has no more.
         let before = open.len();
         for name in &names {
-            let path = here.join(&name.name)?;
+            let path = directory.join(&name.name)?;
             if name.attributes.kind() == FileKind::Directory {
                 open.push(path);
             } else {
@@ -250,7 +250,7 @@ async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(
             }
         }
         if open.len() == before && !more {
-            call_path(channel, kind::RMDIR, &here).await?;
+            call_path(channel, kind::RMDIR, &directory).await?;
             open.pop();
         }
     }

@@ -15,11 +15,11 @@ use crate::session::Session;
 const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 /// Least bytes by which the buffer grows, and the free space below which it grows.
 const RESPONSE_ROOM_BYTES: usize = 64 * 1024;
-const LITTLE_ROOM: usize = 4 * 1024;
+const MIN_ROOM_BYTES: usize = 4 * 1024;
 /// Bytes that every server of version 3 reads and writes in one request.
-const SMALLEST_LIMIT: u32 = 32 * 1024;
+const MIN_REQUEST_LIMIT_BYTES: u32 = 32 * 1024;
 /// Larger requests are not made, even if the server allows them.
-const LARGEST_LIMIT: u32 = 255 * 1024;
+const MAX_REQUEST_LIMIT_BYTES: u32 = 255 * 1024;
 
 /// A server at the other end of a pair of pipes.
 pub(crate) struct Channel {
@@ -31,13 +31,13 @@ pub(crate) struct Channel {
     /// Most bytes of one read and of one write.
     limits: (u32, u32),
     idle: Duration,
-    next: u32,
+    last_request_id: u32,
     /// Requests without a response.
     pending: usize,
     /// Handles that are open.
     handles: usize,
     /// Whether a packet was begun and not sent to its end.
-    torn: bool,
+    has_partial_packet: bool,
     broken: bool,
     /// Whether it is used for changing files.
     writing: bool,
@@ -64,12 +64,12 @@ impl Channel {
             buffer: BytesMut::new(),
             session: None,
             extensions: Vec::new(),
-            limits: (SMALLEST_LIMIT, SMALLEST_LIMIT),
+            limits: (MIN_REQUEST_LIMIT_BYTES, MIN_REQUEST_LIMIT_BYTES),
             idle,
-            next: 0,
+            last_request_id: 0,
             pending: 0,
             handles: 0,
-            torn: false,
+            has_partial_packet: false,
             broken: false,
             writing: false,
         };
@@ -86,12 +86,12 @@ impl Channel {
                 .extensions
                 .push((fields.string()?, fields.string()?));
         }
-        channel.ask_limits().await?;
+        channel.request_limits().await?;
         Ok(channel)
     }
 
     /// Keeps the process that carries the channel.
-    pub(crate) fn carried_by(mut self, session: Session) -> Self {
+    pub(crate) fn with_session(mut self, session: Session) -> Self {
         self.session = Some(session);
         self
     }
@@ -99,21 +99,21 @@ impl Channel {
     /// Whether another caller may use it: every request was answered, no handle is open, and its process runs.
     pub(crate) fn is_free(&mut self) -> bool {
         let runs = self.session.as_mut().is_none_or(Session::is_alive);
-        runs && self.owes_only(0)
+        runs && self.has_only_handles(0)
     }
 
     /// Whether requests that change files may still be carried out after their callers are gone.
     pub(super) fn is_writing(&self) -> bool {
-        self.writing && !self.broken && self.pending > usize::from(self.torn)
+        self.writing && !self.broken && self.pending > usize::from(self.has_partial_packet)
     }
 
     /// Records that requests from now on change files, until the channel is free.
-    pub(super) fn writes(&mut self) {
+    pub(super) fn set_writing(&mut self) {
         self.writing = true;
     }
 
     /// Records that requests from now on may only read.
-    pub(super) fn is_free_again(&mut self) {
+    pub(super) fn clear_writing(&mut self) {
         self.writing = false;
     }
 
@@ -132,8 +132,8 @@ impl Channel {
     }
 
     /// Whether no request is under way and exactly this many handles are open.
-    pub(super) const fn owes_only(&self, handles: usize) -> bool {
-        !self.broken && !self.torn && self.pending == 0 && self.handles == handles
+    pub(super) const fn has_only_handles(&self, handles: usize) -> bool {
+        !self.broken && !self.has_partial_packet && self.pending == 0 && self.handles == handles
     }
 
     /// Most bytes of one read.
@@ -147,7 +147,7 @@ impl Channel {
     }
 
     /// Whether the server has this extension.
-    pub(super) fn has(&self, extension: &str) -> bool {
+    pub(super) fn has_extension(&self, extension: &str) -> bool {
         self.extensions
             .iter()
             .any(|(name, _)| name == extension.as_bytes())
@@ -155,8 +155,11 @@ impl Channel {
 
     /// Begins a request and returns its id.
     pub(super) fn request(&mut self, kind: u8) -> (u32, Packet) {
-        self.next = self.next.wrapping_add(1);
-        (self.next, Packet::new(kind).u32(self.next))
+        self.last_request_id = self.last_request_id.wrapping_add(1);
+        (
+            self.last_request_id,
+            Packet::new(kind).u32(self.last_request_id),
+        )
     }
 
     /// Sends bytes of one or several finished packets.
@@ -221,8 +224,8 @@ impl Channel {
         Ok(reply)
     }
 
-    async fn ask_limits(&mut self) -> Result<(), Error> {
-        if !self.has("limits@openssh.com") {
+    async fn request_limits(&mut self) -> Result<(), Error> {
+        if !self.has_extension("limits@openssh.com") {
             return Ok(());
         }
         let reply = self
@@ -234,9 +237,9 @@ impl Channel {
             let _packet = fields.u64()?;
             let limit = |value: u64| {
                 u32::try_from(value)
-                    .unwrap_or(LARGEST_LIMIT)
+                    .unwrap_or(MAX_REQUEST_LIMIT_BYTES)
                     // 0 means "no limit" in this extension; the smallest is always allowed.
-                    .clamp(SMALLEST_LIMIT, LARGEST_LIMIT)
+                    .clamp(MIN_REQUEST_LIMIT_BYTES, MAX_REQUEST_LIMIT_BYTES)
             };
             self.limits = (limit(fields.u64()?), limit(fields.u64()?));
         }
@@ -245,11 +248,11 @@ impl Channel {
 
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
         // Set during the wait: if this future is dropped, half a packet is on the wire and the rest would be misread.
-        self.torn = true;
+        self.has_partial_packet = true;
         let sent = timeout(self.idle, self.writer.write_all(bytes)).await;
         let failed = match sent {
             Ok(Ok(())) => {
-                self.torn = false;
+                self.has_partial_packet = false;
                 return Ok(());
             }
             Ok(Err(error)) => {
@@ -281,7 +284,7 @@ impl Channel {
     /// Reads until the buffer has `size` bytes.
     async fn fill(&mut self, size: usize) -> Result<(), Error> {
         while self.buffer.len() < size {
-            if self.buffer.capacity() - self.buffer.len() < LITTLE_ROOM {
+            if self.buffer.capacity() - self.buffer.len() < MIN_ROOM_BYTES {
                 let missing = size.saturating_sub(self.buffer.len());
                 self.buffer.reserve(missing.max(RESPONSE_ROOM_BYTES));
             }

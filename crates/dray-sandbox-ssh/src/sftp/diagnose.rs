@@ -11,7 +11,7 @@ use super::wire::{FieldReader, kind};
 /// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in a response to `statvfs@openssh.com`.
 const READ_ONLY: u64 = 1;
 
-/// Replaces the kind of a failure by what the parts of the path show.
+/// Replaces the kind of a failure by the one that the parts of the path show.
 pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
     let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
     // A channel that waits for a response cannot take another request.
@@ -20,7 +20,7 @@ pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Er
     }
     match follow_links(channel, &mut PathWalk::new(path)).await {
         Err(found) if found.kind() != error.kind() => {
-            Error::new(found.kind(), "found on the way to the path").caused_by(error)
+            Error::new(found.kind(), "a part of the path explains the failure").caused_by(error)
         }
         _ => error,
     }
@@ -65,7 +65,7 @@ pub(super) async fn space(
     channel: &mut Channel,
     path: &SandboxPath,
 ) -> Result<Option<FileSystemSpace>, Error> {
-    if !channel.has("statvfs@openssh.com") {
+    if !channel.has_extension("statvfs@openssh.com") {
         return Ok(None);
     }
     let reply = channel

@@ -17,8 +17,8 @@ pub(crate) async fn stat(
     follow: Follow,
 ) -> Result<Metadata, Error> {
     let found = match follow {
-        Follow::Yes => followed(channel, path).await,
-        Follow::No => itself(channel, path).await,
+        Follow::Yes => stat_followed(channel, path).await,
+        Follow::No => stat_entry(channel, path).await,
     };
     match found {
         Err(error) => Err(diagnose::missing(channel, path, error).await),
@@ -26,7 +26,7 @@ pub(crate) async fn stat(
     }
 }
 
-async fn followed(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
+async fn stat_followed(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
     let real = real_path(channel, path.as_bytes()).await?;
     // LSTAT on the resolved path, not STAT on the path: both results then describe the same file.
     let attributes = lstat(channel, &real).await?;
@@ -40,7 +40,7 @@ async fn followed(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata,
     Ok(metadata(path, real, &attributes, None))
 }
 
-async fn itself(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
+async fn stat_entry(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
     let attributes = lstat(channel, path).await?;
     if attributes.kind() != FileKind::Symlink {
         let real = real_path(channel, path.as_bytes()).await?;
@@ -100,8 +100,8 @@ pub(crate) async fn list(
         return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
     }
     let mut listing = Listing::default();
-    let mut left = vec![(path.clone(), 1)];
-    while let Some((path, level)) = left.pop() {
+    let mut pending = vec![(path.clone(), 1)];
+    while let Some((path, level)) = pending.pop() {
         let entered = names(channel, &path, limit.saturating_sub(listing.entries.len())).await;
         let (names, cut) = match entered {
             Ok(found) => found,
@@ -113,7 +113,7 @@ pub(crate) async fn list(
         for name in names {
             let entry = entry(channel, &path, &name).await?;
             if entry.kind == FileKind::Directory && level < depth {
-                left.push((entry.path.clone(), level + 1));
+                pending.push((entry.path.clone(), level + 1));
             }
             listing.entries.push(entry);
         }

@@ -11,15 +11,15 @@ use tokio::time::{Instant, timeout};
 
 use super::channel::Channel;
 use super::wire::kind;
-use crate::aftermath::BackgroundWork;
+use crate::background_work::BackgroundWork;
 use crate::client::Client;
 use crate::fault::{self, Refusal};
 use crate::link::{ChannelKind, HostLink};
 use crate::session::Session;
 
-/// Channels that wait at most; each is a server process on the host.
-const MAX_WAITING: usize = 3;
-/// How long they wait.
+/// Most idle channels that stay open; each is a server process on the host.
+const MAX_IDLE_CHANNELS: usize = 3;
+/// How long an idle channel stays open.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age above which a waiting channel is checked before its use: its host may be gone.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
@@ -30,18 +30,18 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Pool {
     link: Arc<HostLink>,
-    waiting: Arc<Mutex<Vec<(Instant, Channel)>>>,
+    idle_channels: Arc<Mutex<Vec<(Instant, Channel)>>>,
     _sweeper: JoinSet<()>,
 }
 
 impl Pool {
     pub(crate) fn new(link: Arc<HostLink>) -> Self {
-        let waiting = Arc::default();
+        let idle_channels = Arc::default();
         let mut sweeper = JoinSet::new();
-        sweeper.spawn(sweep(Arc::clone(&link), Arc::downgrade(&waiting)));
+        sweeper.spawn(sweep(Arc::clone(&link), Arc::downgrade(&idle_channels)));
         Self {
             link,
-            waiting,
+            idle_channels,
             _sweeper: sweeper,
         }
     }
@@ -50,11 +50,11 @@ impl Pool {
     pub(crate) async fn lease(&self) -> Result<ChannelLease, Error> {
         let channel = loop {
             // The channel that waited shortest, so that the others grow old and are closed.
-            let waiting = lock(&self.waiting).pop();
-            match waiting {
+            let idle_channels = lock(&self.idle_channels).pop();
+            match idle_channels {
                 Some((since, mut channel)) => {
                     if channel.is_free()
-                        && (since.elapsed() < FRESH_CHANNEL_AGE || answers(&mut channel).await)
+                        && (since.elapsed() < FRESH_CHANNEL_AGE || responds(&mut channel).await)
                     {
                         break channel;
                     }
@@ -64,14 +64,14 @@ impl Pool {
         };
         Ok(ChannelLease {
             channel: Some(channel),
-            waiting: Arc::downgrade(&self.waiting),
-            aftermath: Some(self.link.background_work().clone()),
+            idle_channels: Arc::downgrade(&self.idle_channels),
+            background_work: Some(self.link.background_work().clone()),
         })
     }
 
     /// Forgets the channels that wait.
     pub(crate) fn clear(&self) {
-        lock(&self.waiting).clear();
+        lock(&self.idle_channels).clear();
     }
 
     async fn open(&self) -> Result<Channel, Error> {
@@ -87,7 +87,7 @@ impl Pool {
 }
 
 /// Whether the server still responds. Checked before the use, because afterwards it is unknown what was done.
-async fn answers(channel: &mut Channel) -> bool {
+async fn responds(channel: &mut Channel) -> bool {
     let reply = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
     reply.await.is_ok()
 }
@@ -113,7 +113,7 @@ impl ChannelKind for Subsystem {
             return Err(Refusal::Final(error));
         };
         match Channel::open(stdout, stdin, self.idle).await {
-            Ok(channel) => Ok(channel.carried_by(session)),
+            Ok(channel) => Ok(channel.with_session(session)),
             Err(error) => Err(refused(error, session).await),
         }
     }
@@ -140,21 +140,24 @@ async fn refused(error: Error, session: Session) -> Refusal {
 }
 
 /// Ends channels that waited too long, and all waiting channels when other callers need room.
-async fn sweep(link: Arc<HostLink>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
+async fn sweep(link: Arc<HostLink>, idle_channels: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
-        let crowded = timeout(IDLE_TIMEOUT / 2, link.crowded()).await.is_ok();
-        let Some(waiting) = waiting.upgrade() else {
+        let is_out_of_channels = timeout(IDLE_TIMEOUT / 2, link.out_of_channels())
+            .await
+            .is_ok();
+        let Some(idle_channels) = idle_channels.upgrade() else {
             return;
         };
         // Dropping a channel ends its server process, which frees one of the `MaxSessions` of the host.
-        lock(&waiting).retain(|(since, _)| !crowded && since.elapsed() < IDLE_TIMEOUT);
+        lock(&idle_channels)
+            .retain(|(since, _)| !is_out_of_channels && since.elapsed() < IDLE_TIMEOUT);
     }
 }
 
 fn lock(
-    waiting: &Mutex<Vec<(Instant, Channel)>>,
+    idle_channels: &Mutex<Vec<(Instant, Channel)>>,
 ) -> std::sync::MutexGuard<'_, Vec<(Instant, Channel)>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    idle_channels.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -162,8 +165,8 @@ impl From<Channel> for ChannelLease {
     fn from(channel: Channel) -> Self {
         Self {
             channel: Some(channel),
-            waiting: Weak::new(),
-            aftermath: None,
+            idle_channels: Weak::new(),
+            background_work: None,
         }
     }
 }
@@ -174,8 +177,8 @@ impl From<Channel> for ChannelLease {
 pub(crate) struct ChannelLease {
     /// `Some` until the lease is dropped.
     channel: Option<Channel>,
-    waiting: Weak<Mutex<Vec<(Instant, Channel)>>>,
-    aftermath: Option<BackgroundWork>,
+    idle_channels: Weak<Mutex<Vec<(Instant, Channel)>>>,
+    background_work: Option<BackgroundWork>,
 }
 
 impl Deref for ChannelLease {
@@ -200,18 +203,18 @@ impl Drop for ChannelLease {
             return;
         };
         if channel.is_free() {
-            channel.is_free_again();
-            if let Some(waiting) = self.waiting.upgrade() {
-                let mut waiting = lock(&waiting);
-                if waiting.len() < MAX_WAITING {
-                    waiting.push((Instant::now(), channel));
+            channel.clear_writing();
+            if let Some(idle_channels) = self.idle_channels.upgrade() {
+                let mut idle_channels = lock(&idle_channels);
+                if idle_channels.len() < MAX_IDLE_CHANNELS {
+                    idle_channels.push((Instant::now(), channel));
                 }
             }
         } else if channel.is_writing()
-            && let Some(aftermath) = &self.aftermath
+            && let Some(background_work) = &self.background_work
         {
             // The server executes the requests that it got; a partial file must be removed only after that.
-            aftermath.add(async move {
+            background_work.add(async move {
                 let _ = timeout(PING_TIMEOUT, channel.drain()).await;
             });
         }

@@ -17,10 +17,10 @@ use super::pool::ChannelLease;
 use super::reply::Reply;
 use super::wire::{kind, nonsense, open, status};
 
-/// Requests under way at most.
+/// Most requests that are in flight.
 const MAX_REQUESTS: usize = 64;
-/// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
+/// Most bytes that are in flight. The window of an SSH channel is 2 MiB, so more would only take memory.
+const MAX_IN_FLIGHT_BYTES: u64 = 4 * 1024 * 1024;
 /// Time limit for opening a file. A FIFO in its place would block the channel forever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,7 +41,7 @@ pub(crate) async fn download(
         lease,
         handle,
         size: file.size,
-        next: offset,
+        next_offset: offset,
         reads: VecDeque::new(),
         bytes: 0,
     };
@@ -72,7 +72,7 @@ pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error>
 async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, Error> {
     let path = &file.real_path;
     // Before OPEN, which would block the whole channel on a FIFO (sandbox-transfer 5.2).
-    same(file, &lstat(channel, path).await?)?;
+    check_unchanged(file, &lstat(channel, path).await?)?;
     let handle = channel
         .call_within(OPEN_TIMEOUT, kind::OPEN, |packet| {
             packet.string(path.as_bytes()).u32(open::READ).u32(0)
@@ -112,24 +112,24 @@ async fn check_opened(channel: &mut Channel, file: &Metadata, handle: &[u8]) -> 
         .call(kind::FSTAT, |packet| packet.string(handle))
         .await?
         .attributes()?;
-    same(file, &opened)?;
+    check_unchanged(file, &opened)?;
     // OPEN follows links, and version 3 has no flag that prevents it. If a link was at this path during OPEN and is
     // still there, LSTAT reports it.
-    same(file, &lstat(channel, &file.real_path).await?)
+    check_unchanged(file, &lstat(channel, &file.real_path).await?)
 }
 
 /// Fails unless the attributes equal the metadata. Version 3 has no inode number, so kind, owner, mode, size and time
 /// are compared.
-fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
-    regular(found)?;
+fn check_unchanged(file: &Metadata, found: &Attributes) -> Result<(), Error> {
+    check_regular(found)?;
     // Version 3 reports whole seconds; `file` may have nanoseconds from a command.
     let mtime = file.mtime_ns.map(|time| time.div_euclid(1_000_000_000));
-    let same = found.size == Some(file.size)
+    let is_same = found.size == Some(file.size)
         && found.mode() == file.mode
         && found.owner.map(|(uid, _)| uid) == file.uid
         && found.owner.map(|(_, gid)| gid) == file.gid
         && found.modified.map(i128::from) == mtime;
-    if same {
+    if is_same {
         return Ok(());
     }
     Err(Error::new(
@@ -139,7 +139,7 @@ fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
 }
 
 /// Fails unless it is a regular file.
-pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
+pub(super) fn check_regular(found: &Attributes) -> Result<(), Error> {
     match found.kind() {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "a directory")),
@@ -168,10 +168,10 @@ struct FileRead {
     handle: Bytes,
     size: u64,
     /// Where the next request begins.
-    next: u64,
+    next_offset: u64,
     /// In the order of their offsets.
     reads: VecDeque<PendingRead>,
-    /// Bytes asked for and not yet handed on.
+    /// Bytes that were requested and not passed on yet.
     bytes: u64,
 }
 
@@ -180,12 +180,12 @@ impl FileRead {
     async fn step(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             // The window is filled before a response is awaited, so that the wire is never idle.
-            self.ask().await?;
+            self.send_requests().await?;
             let Some(front) = self.reads.front_mut() else {
                 return Err(nonsense("the request has no bytes"));
             };
             let Some(data) = front.response.take() else {
-                self.answer().await?;
+                self.take_response().await?;
                 continue;
             };
             let (offset, length) = (front.offset, front.length);
@@ -201,10 +201,10 @@ impl FileRead {
                     "the file grew",
                 ));
             }
-            let got = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            if got < length {
+            let received = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            if received < length {
                 // Fewer bytes than requested: the rest is requested before everything else.
-                let packet = self.next_chunk(offset + u64::from(got), length - got, true);
+                let packet = self.next_chunk(offset + u64::from(received), length - received, true);
                 self.lease.send(&packet, 1).await?;
             }
             return Ok(Some(data));
@@ -213,25 +213,25 @@ impl FileRead {
 
     /// Sends requests until enough are under way. The last one asks for a byte beyond the size, which is not there
     /// unless the file grew.
-    async fn ask(&mut self) -> Result<(), Error> {
+    async fn send_requests(&mut self) -> Result<(), Error> {
         let limit = u64::from(self.lease.read_limit());
         let mut packets = BytesMut::new();
         let mut count = 0;
-        while self.reads.len() < MAX_REQUESTS && self.bytes < MAX_BYTES {
-            let beyond = self.next >= self.size;
+        while self.reads.len() < MAX_REQUESTS && self.bytes < MAX_IN_FLIGHT_BYTES {
+            let beyond = self.next_offset >= self.size;
             if beyond && self.reads.iter().any(|part| part.offset >= self.size) {
                 break;
             }
             let length = if beyond {
                 limit
             } else {
-                limit.min(self.size - self.next)
+                limit.min(self.size - self.next_offset)
             };
             let length = u32::try_from(length).unwrap_or(u32::MAX);
-            let packet = self.next_chunk(self.next, length, false);
+            let packet = self.next_chunk(self.next_offset, length, false);
             packets.extend_from_slice(&packet);
             count += 1;
-            self.next += u64::from(length);
+            self.next_offset += u64::from(length);
             if beyond {
                 break;
             }
@@ -243,7 +243,7 @@ impl FileRead {
     }
 
     /// Records a request and builds its packet.
-    fn next_chunk(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
+    fn next_chunk(&mut self, offset: u64, length: u32, at_front: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
         let part = PendingRead {
             id,
@@ -252,7 +252,7 @@ impl FileRead {
             response: None,
         };
         self.bytes += u64::from(length);
-        if first {
+        if at_front {
             self.reads.push_front(part);
         } else {
             self.reads.push_back(part);
@@ -261,7 +261,7 @@ impl FileRead {
     }
 
     /// Takes one response, whichever request it is for.
-    async fn answer(&mut self) -> Result<(), Error> {
+    async fn take_response(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
         // Responses may arrive in any order; a second response to the same id is refused.
         let waiting = |part: &&mut PendingRead| part.id == id && part.response.is_none();
@@ -291,7 +291,7 @@ impl FileRead {
         }
         // The channel can serve another transfer only when no response is left in it.
         while self.reads.iter().any(|part| part.response.is_none()) {
-            self.answer().await?;
+            self.take_response().await?;
         }
         let handle = self.handle.clone();
         self.lease.close(&handle).await?.done()

@@ -7,7 +7,7 @@ use super::attributes::Attributes;
 use super::wire::{FieldReader, kind, nonsense, status};
 
 /// Longest handle (draft-ietf-secsh-filexfer-02, 6.2).
-const MAX_HANDLE: usize = 256;
+const MAX_HANDLE_BYTES: usize = 256;
 
 /// A name with its attributes.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// Reads a response of this type; its id was taken off.
+    /// Reads a response of this type; its id was read before.
     pub(super) fn parse(kind: u8, mut fields: FieldReader) -> Result<Self, Error> {
         Ok(match kind {
             kind::STATUS => {
@@ -43,7 +43,7 @@ impl Reply {
             }
             kind::HANDLE => {
                 let handle = fields.string()?;
-                if handle.len() > MAX_HANDLE {
+                if handle.len() > MAX_HANDLE_BYTES {
                     return Err(nonsense("a handle over 256 bytes"));
                 }
                 Reply::Handle(handle)
@@ -57,7 +57,7 @@ impl Reply {
                 for _ in 0..count {
                     let name = fields.string()?;
                     // A line as of `ls -l`, which is for people and has no fixed form.
-                    let _shown = fields.string()?;
+                    let _long_name = fields.string()?;
                     let attributes = Attributes::parse(&mut fields)?;
                     names.push(NamedEntry { name, attributes });
                 }
@@ -65,7 +65,7 @@ impl Reply {
             }
             kind::ATTRS => Reply::Attributes(Attributes::parse(&mut fields)?),
             kind::EXTENDED_REPLY => Reply::Extended(fields),
-            _ => return Err(nonsense("an answer of unknown type")),
+            _ => return Err(nonsense("a response of unknown type")),
         })
     }
 
@@ -113,7 +113,7 @@ impl Reply {
     /// The failure that an unexpected response stands for.
     pub(super) fn failure(self) -> Error {
         let Self::Status(code, text) = self else {
-            return nonsense("an answer of the wrong type");
+            return nonsense("a response of the wrong type");
         };
         let kind = match code {
             status::EOF => ErrorKind::Truncated,

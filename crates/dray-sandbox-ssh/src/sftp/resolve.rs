@@ -15,7 +15,7 @@ pub(crate) async fn real_path(channel: &mut Channel, path: &[u8]) -> Result<Sand
         .call(kind::REALPATH, |packet| packet.string(path))
         .await?;
     let real = SandboxPath::new(reply.name()?)?;
-    if channel.has(POSIX_RENAME) {
+    if channel.has_extension(POSIX_RENAME) {
         return Ok(real);
     }
     // Other servers may only remove `.` and `..`.

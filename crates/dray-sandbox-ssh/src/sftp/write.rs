@@ -9,14 +9,14 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::diagnose;
 use super::files::{lstat, stat};
-use super::read::regular;
+use super::read::check_regular;
 use super::reply::Reply;
 use super::wire::{kind, nonsense, open};
 
-/// Requests under way at most.
+/// Most requests that are in flight.
 const MAX_REQUESTS: usize = 64;
-/// Bytes under way at most.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Most bytes that are in flight.
+const MAX_IN_FLIGHT_BYTES: usize = 4 * 1024 * 1024;
 /// Time for flushing a file to the disk of the host.
 const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for opening a file.
@@ -26,11 +26,11 @@ const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 /// The file that is written, or the rest of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadTarget<'a> {
-    /// Path of the new file; nothing may be there unless `offset` is above 0.
+    /// Path of the new file; it must not exist unless `offset` is above 0.
     pub(crate) path: &'a SandboxPath,
     /// Bytes of the whole file.
     pub(crate) size: u64,
-    /// Bytes that are there already.
+    /// Bytes that the file has already.
     pub(crate) offset: u64,
     /// Mode bits for the finished file; set-user-id and its like are dropped.
     pub(crate) mode: u32,
@@ -42,7 +42,7 @@ pub(crate) async fn upload(
     upload: UploadTarget<'_>,
     body: Body,
 ) -> Result<(), Error> {
-    channel.writes();
+    channel.set_writing();
     let directory = upload.path.parent();
     let left = upload.size.saturating_sub(upload.offset);
     if let Ok(Some(space)) = diagnose::space(channel, &directory).await {
@@ -56,11 +56,11 @@ pub(crate) async fn upload(
     }
     let handle = match open_new(channel, upload).await {
         Ok(handle) => handle,
-        Err(error) => return Err(unopened(channel, upload.path, error).await),
+        Err(error) => return Err(explain_open_failure(channel, upload.path, error).await),
     };
     let written = write_all(channel, &handle, upload, body).await;
     // After a failed source or an invalid response nothing is closed: the whole channel is dropped.
-    let closed = if channel.owes_only(1) {
+    let closed = if channel.has_only_handles(1) {
         channel.close(&handle).await.and_then(Reply::done)
     } else {
         Ok(())
@@ -78,7 +78,7 @@ async fn open_new(channel: &mut Channel, upload: UploadTarget<'_>) -> Result<Byt
         open::WRITE | open::CREATE | open::EXCLUSIVE
     } else {
         let found = lstat(channel, upload.path).await?;
-        regular(&found)?;
+        check_regular(&found)?;
         if found.size != Some(upload.offset) {
             return Err(Error::new(
                 ErrorKind::ChangedDuringTransfer,
@@ -100,7 +100,7 @@ async fn open_new(channel: &mut Channel, upload: UploadTarget<'_>) -> Result<Byt
         .handle()
 }
 
-async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
+async fn explain_open_failure(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
     if error.kind() == ErrorKind::Unavailable && channel.is_free() {
         if lstat(channel, path).await.is_ok() {
             return Error::new(ErrorKind::Exists, "the name is taken").caused_by(error);
@@ -133,14 +133,14 @@ async fn write_all(
         handle,
         offset: upload.offset,
         packet: BytesMut::new(),
-        under_way: Vec::new(),
+        in_flight: Vec::new(),
         bytes: 0,
     };
-    let poured = writing.write_body(body, upload.size).await;
+    let written = writing.write_body(body, upload.size).await;
     // Also after a success, when there is nothing to do.
     writing.settle().await;
-    poured?;
-    if channel.has(FSYNC_EXTENSION) {
+    written?;
+    if channel.has_extension(FSYNC_EXTENSION) {
         channel
             // Before the rename that publishes it: after a crash of the host the name must not lead to an empty file.
             .call_within(FSYNC_TIMEOUT, kind::EXTENDED, |packet| {
@@ -172,7 +172,7 @@ struct FileWrite<'a> {
     /// Bytes of the next request.
     packet: BytesMut,
     /// Ids and sizes of requests without a response.
-    under_way: Vec<(u32, usize)>,
+    in_flight: Vec<(u32, usize)>,
     bytes: usize,
 }
 
@@ -200,8 +200,8 @@ impl FileWrite<'_> {
         if !self.packet.is_empty() {
             self.send().await?;
         }
-        while !self.under_way.is_empty() {
-            self.answer().await?;
+        while !self.in_flight.is_empty() {
+            self.take_response().await?;
         }
         if self.offset < size {
             return Err(Error::new(
@@ -213,8 +213,8 @@ impl FileWrite<'_> {
     }
 
     async fn send(&mut self) -> Result<(), Error> {
-        while self.under_way.len() >= MAX_REQUESTS || self.bytes >= MAX_BYTES {
-            self.answer().await?;
+        while self.in_flight.len() >= MAX_REQUESTS || self.bytes >= MAX_IN_FLIGHT_BYTES {
+            self.take_response().await?;
         }
         let (id, packet) = self.channel.request(kind::WRITE);
         let head = packet.string(self.handle).u64(self.offset);
@@ -222,7 +222,7 @@ impl FileWrite<'_> {
         let head = head.before_string(size);
         self.offset += size as u64;
         self.bytes += size;
-        self.under_way.push((id, size));
+        self.in_flight.push((id, size));
         self.channel.send(&head, 1).await?;
         // The data follows its header without a copy; both are one request, which was counted above.
         self.channel.send(&self.packet, 0).await?;
@@ -230,24 +230,24 @@ impl FileWrite<'_> {
         Ok(())
     }
 
-    /// Awaits what is still under way after a failure, so that the file can be closed.
+    /// Awaits the responses that are still in flight after a failure, so that the file can be closed.
     async fn settle(&mut self) {
-        while !self.under_way.is_empty() && self.channel.is_sound() {
+        while !self.in_flight.is_empty() && self.channel.is_sound() {
             // One failure has been reported already.
-            let _ = self.answer().await;
+            let _ = self.take_response().await;
         }
     }
 
-    async fn answer(&mut self) -> Result<(), Error> {
+    async fn take_response(&mut self) -> Result<(), Error> {
         let (id, reply) = self.channel.reply().await?;
         let Some(index) = self
-            .under_way
+            .in_flight
             .iter()
             .position(|(requested, _)| *requested == id)
         else {
             return Err(nonsense("the response belongs to no request"));
         };
-        let (_, size) = self.under_way.swap_remove(index);
+        let (_, size) = self.in_flight.swap_remove(index);
         self.bytes -= size;
         reply.done()
     }

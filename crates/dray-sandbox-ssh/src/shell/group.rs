@@ -36,7 +36,7 @@ impl ProcessGroup {
     }
 
     /// Records that the command ended by itself, so that nothing is left to kill.
-    pub(super) fn is_over(&mut self) {
+    pub(super) fn set_over(&mut self) {
         self.over = true;
     }
 

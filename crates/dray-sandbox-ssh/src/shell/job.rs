@@ -93,7 +93,7 @@ impl RemoteJob {
             // If the body failed, its error is kept: it is the cause of this end.
             state.end.get_or_insert(end);
             if let Some(group) = &mut state.group {
-                group.is_over();
+                group.set_over();
             }
         }
         match self.state().end.clone() {

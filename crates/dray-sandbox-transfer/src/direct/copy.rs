@@ -23,7 +23,7 @@ pub struct Copied {
 }
 
 /// The result of one attempt.
-enum Ended {
+enum CopyAttempt {
     Copied(Box<Copied>),
     /// One side was interrupted; a copy through a file may still succeed.
     Broken(Fault),
@@ -31,8 +31,8 @@ enum Ended {
 }
 
 impl DirectSandbox {
-    /// Copies a file of this sandbox into another one: the bytes that are read are written, and published there when
-    /// both sandboxes agree on their digest. A copy that breaks off is repeated, through a file of this host.
+    /// Copies a file of this sandbox into another one. The bytes are streamed, and published there when both sandboxes
+    /// report the same digest. An interrupted copy is repeated through a file of this host.
     ///
     /// # Errors
     ///
@@ -48,11 +48,11 @@ impl DirectSandbox {
     ) -> Result<Copied, Fault> {
         let streamed = self.stream_file(path, size, to, put, progress, cancel);
         match Box::pin(streamed).await? {
-            Ended::Copied(copied) => return Ok(*copied),
-            Ended::Failed(fault) => return Err(fault),
-            Ended::Broken(fault) if cancel.is_cancelled() => return Err(fault),
-            Ended::Broken(fault) => {
-                tracing::warn!(%fault, "the copy broke off; it is made again through a file");
+            CopyAttempt::Copied(copied) => return Ok(*copied),
+            CopyAttempt::Failed(fault) => return Err(fault),
+            CopyAttempt::Broken(fault) if cancel.is_cancelled() => return Err(fault),
+            CopyAttempt::Broken(fault) => {
+                tracing::warn!(%fault, "the copy was interrupted; repeating it through a file");
             }
         }
         let spooled = self.spool_file(path, to, put, progress, cancel);
@@ -67,7 +67,7 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Ended, Fault> {
+    ) -> Result<CopyAttempt, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let engine = &self.opened.engine;
         let options = GetOptions {
@@ -102,7 +102,7 @@ impl DirectSandbox {
         let (got, put) = tokio::join!(getting, putting);
         let read = match got {
             // The failure of the reading side comes first: the put then failed only because its bytes did not arrive.
-            Some(Err(failed)) if !failed.cancelled => return Ok(self.ended(failed)),
+            Some(Err(failed)) if !failed.cancelled => return Ok(self.classify(failed)),
             Some(Ok(got)) => {
                 let handle = engine.handle();
                 Some(wire::receipt(&got.receipt, "get", &self.operation, handle))
@@ -110,23 +110,23 @@ impl DirectSandbox {
             _ => None,
         };
         match put.map_err(Fault::from)? {
-            Ok(placed) => Ok(Ended::Copied(Box::new(Copied {
+            Ok(placed) => Ok(CopyAttempt::Copied(Box::new(Copied {
                 placed: to.placed(&placed),
                 read,
                 through_file: false,
             }))),
-            Err(failed) => Ok(to.ended(failed)),
+            Err(failed) => Ok(to.classify(failed)),
         }
     }
 
     /// Classifies the failure of one side.
-    fn ended(&self, failed: TransferFailure) -> Ended {
-        let survives = survives(&failed.error) && !failed.cancelled;
+    fn classify(&self, failed: TransferFailure) -> CopyAttempt {
+        let may_succeed_through_file = may_succeed_through_file(&failed.error) && !failed.cancelled;
         let fault = self.fault(failed);
-        if survives {
-            Ended::Broken(fault)
+        if may_succeed_through_file {
+            CopyAttempt::Broken(fault)
         } else {
-            Ended::Failed(fault)
+            CopyAttempt::Failed(fault)
         }
     }
 
@@ -139,9 +139,9 @@ impl DirectSandbox {
         cancel: &CancellationToken,
     ) -> Result<Copied, Fault> {
         let failed = |error: std::io::Error| {
-            let what = "a file on this host";
+            let context = "a file on this host";
             Fault::from(Error::from(
-                SandboxError::new(ErrorKind::NoSpace, what).caused_by(error),
+                SandboxError::new(ErrorKind::NoSpace, context).caused_by(error),
             ))
         };
         // Removed on drop, so that a copy that fails leaves nothing in the spool directory.
@@ -161,6 +161,6 @@ impl DirectSandbox {
 }
 
 /// Whether a copy that failed like this may still succeed through a file, where each side retries by itself.
-fn survives(error: &SandboxError) -> bool {
+fn may_succeed_through_file(error: &SandboxError) -> bool {
     error.kind() == ErrorKind::ToolMissing || matches!(error.kind().again(), Again::BackOff(_))
 }

@@ -16,7 +16,7 @@ const MAX_DEPTH: u32 = 64;
 /// Entries of a directory that are copied at most.
 const MAX_ENTRIES: usize = 100_000;
 /// Characters of a name in a message at most.
-const MAX_SHOWN: usize = 4096;
+const MAX_SHOWN_CHARACTERS: usize = 4096;
 
 /// The contents of a directory, in the order in which they are copied.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +98,7 @@ impl DirectSandbox {
             ..Tree::default()
         };
         for entry in listing.entries {
-            let Some(called) = below(&directory, &entry.path) else {
+            let Some(relative_name) = below(&directory, &entry.path) else {
                 continue;
             };
             let why = match entry.kind {
@@ -109,12 +109,12 @@ impl DirectSandbox {
                     Why::Denied
                 }
                 FileKind::Directory => {
-                    tree.directories.push(called);
+                    tree.directories.push(relative_name);
                     continue;
                 }
                 FileKind::File => {
                     tree.files.push(ListedFile {
-                        name: called,
+                        name: relative_name,
                         size: entry.size,
                         mode: entry.mode & 0o777,
                     });
@@ -123,8 +123,9 @@ impl DirectSandbox {
                 FileKind::Symlink => Why::Link,
                 _ => Why::Special,
             };
-            let called = name::shown_text(&called, MAX_SHOWN);
-            tree.skipped.push(format!("{called}: {}", why.sentence()));
+            let relative_name = name::shown_text(&relative_name, MAX_SHOWN_CHARACTERS);
+            tree.skipped
+                .push(format!("{relative_name}: {}", why.sentence()));
         }
         // By the number of their parts, so that a directory comes before its contents in any sort order.
         tree.directories

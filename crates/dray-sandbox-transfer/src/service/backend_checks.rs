@@ -52,39 +52,39 @@ impl SandboxTransfer {
     }
 
     async fn check_one(&self, name: &'static str, until: Instant) -> v1::BackendCheck {
-        let begun = Instant::now();
+        let started = Instant::now();
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
             let (backend, last) = self.backends.checked(name)?;
-            // Held during the request: callers who come meanwhile get its result instead of a request of their own.
+            // Held during the request: concurrent callers wait for its result instead of sending requests of their own.
             let mut last = last.lock().await;
             if let Some(check) = last.as_ref()
                 && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS
             {
                 return Some(check.clone());
             }
-            let mut check = described(name, backend.check().await);
+            let mut check = to_wire(name, backend.check().await);
             check.checked_at_ms = checked_at_ms;
-            check.milliseconds = milliseconds_since(begun);
+            check.milliseconds = milliseconds_since(started);
             *last = Some(check.clone());
             Some(check)
         };
         if let Ok(Some(check)) = timeout_at(until, reply).await {
             return check;
         }
-        let late = dray_sandbox::Error::new(ErrorKind::Timeout, "no response in time");
-        let mut check = described(name, Err(late));
+        let timed_out = dray_sandbox::Error::new(ErrorKind::Timeout, "no response in time");
+        let mut check = to_wire(name, Err(timed_out));
         check.checked_at_ms = checked_at_ms;
-        check.milliseconds = milliseconds_since(begun);
+        check.milliseconds = milliseconds_since(started);
         check
     }
 }
 
-fn milliseconds_since(begun: Instant) -> u32 {
-    u32::try_from(begun.elapsed().as_millis()).unwrap_or(u32::MAX)
+fn milliseconds_since(started: Instant) -> u32 {
+    u32::try_from(started.elapsed().as_millis()).unwrap_or(u32::MAX)
 }
 
-fn described(
+fn to_wire(
     name: &'static str,
     result: Result<BackendCheck, dray_sandbox::Error>,
 ) -> v1::BackendCheck {

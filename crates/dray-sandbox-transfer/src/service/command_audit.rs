@@ -31,7 +31,7 @@ impl CommandAuditor {
     ///
     /// # Errors
     ///
-    /// [`CommandError::Audit`]: the event was not stored, and what it is about must not happen.
+    /// [`CommandError::Audit`]: the event was not stored, so the program must not start.
     pub(super) async fn record(
         &self,
         meta: &Meta,
@@ -48,7 +48,7 @@ impl CommandAuditor {
             .map_err(|error| CommandError::Audit(Box::new(Fault::from(error))).into())
     }
 
-    /// Records that a program is about to start, and gives the record of its end.
+    /// Records that a program is about to start, and returns the handle that records its end.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl CommandAuditor {
         Ok(CommandRecord {
             auditor: self.clone(),
             meta: meta.clone(),
-            begun_ms: self.clock.now_ms(),
+            started_ms: self.clock.now_ms(),
             audit: Some(audit),
         })
     }
@@ -73,12 +73,13 @@ impl CommandAuditor {
 pub(super) struct CommandRecord {
     auditor: CommandAuditor,
     meta: Meta,
-    begun_ms: u64,
+    started_ms: u64,
     audit: Option<v1::SandboxCommandAudit>,
 }
 
 impl CommandRecord {
-    /// Records how the program ended. It has ended, so an event that cannot be stored is only reported to the operator.
+    /// Records how the program ended. An event that cannot be stored is only reported to the operator, because the
+    /// program has ended already.
     pub(super) async fn end(mut self, ended: Result<&v1::ExecSandboxReply, &Error>) {
         let Some(mut audit) = self.audit.take() else {
             return;
@@ -104,7 +105,7 @@ impl CommandRecord {
 
     /// Milliseconds since the start.
     pub(super) fn milliseconds(&self) -> u64 {
-        self.auditor.clock.now_ms().saturating_sub(self.begun_ms)
+        self.auditor.clock.now_ms().saturating_sub(self.started_ms)
     }
 }
 
@@ -139,7 +140,7 @@ pub(super) fn recorded_argv(argv: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
         if kept.len() < word.len() {
             return (recorded, true);
         }
-        // Tag and length of each word count as well, so that many empty ones end too.
+        // Tag and length of each word count as well, so that many empty words reach the limit too.
         left = left.saturating_sub(word.len() + 4);
     }
     (recorded, false)

@@ -48,7 +48,7 @@ impl<'a> OutputCollector<'a> {
         self.size
     }
 
-    /// Takes the next bytes and returns what is kept of them; those beyond the limit are dropped.
+    /// Takes the next bytes and returns those that are kept; bytes beyond the limit are dropped.
     pub(super) async fn write(&mut self, mut chunk: Bytes) -> Result<Bytes, Error> {
         let room = usize::try_from(self.limit - self.size).unwrap_or(usize::MAX);
         self.truncated |= chunk.len() > room;
@@ -78,12 +78,12 @@ impl<'a> OutputCollector<'a> {
         Ok(chunk)
     }
 
-    /// Notes that the sandbox left out the rest.
+    /// Records that the sandbox left out the rest of the output.
     pub(super) const fn set_truncated(&mut self) {
         self.truncated = true;
     }
 
-    /// Stores what is longer than the head.
+    /// Completes the stored output, if the output is longer than the head.
     pub(super) async fn finish(self) -> Result<v1::CommandOutput, Error> {
         let claim = match self.writer {
             Some(writer) => {

@@ -10,7 +10,7 @@ use super::command_output::OutputCollector;
 /// Most bytes of an output in one message.
 const MAX_CHUNK_BYTES: usize = 32 << 10;
 
-/// Where the chunks of both outputs go.
+/// The stream of reply messages that carries the chunks of both outputs.
 pub(super) type OutputChunks = ReplyChunks<v1::ExecSandboxEvent>;
 
 /// An output of a program.
@@ -22,12 +22,12 @@ pub(super) enum OutputName {
     Stderr,
 }
 
-/// Collects one output, and sends what it keeps where the caller reads chunks.
+/// Collects one output, and sends the kept bytes if the caller reads chunks.
 pub(super) struct StreamedOutput<'a> {
     collector: OutputCollector<'a>,
     name: OutputName,
     chunks: Option<&'a OutputChunks>,
-    /// What was kept and not sent: its write was dropped at the time limit.
+    /// Kept bytes that were not sent, because their write was dropped at the time limit.
     unsent: Bytes,
 }
 
@@ -61,7 +61,7 @@ impl<'a> StreamedOutput<'a> {
         Ok(())
     }
 
-    /// Sends what is kept. A dropped future leaves what it has not sent for the next one.
+    /// Sends the kept bytes. Bytes that a dropped future has not sent stay for the next call.
     async fn send_unsent(&mut self) {
         let Some(chunks) = self.chunks else {
             return;
@@ -81,7 +81,7 @@ impl<'a> StreamedOutput<'a> {
         }
     }
 
-    /// Takes all bytes of the output, of which the first may have been taken before.
+    /// Takes the whole output, and skips the bytes at its beginning that were taken before.
     pub(super) async fn write_rest(&mut self, mut whole: Bytes) -> Result<(), Error> {
         // The collector has counted what was written before, kept or not.
         let size = usize::try_from(self.collector.size()).unwrap_or(usize::MAX);
@@ -89,12 +89,12 @@ impl<'a> StreamedOutput<'a> {
         self.write(rest).await
     }
 
-    /// Notes that the sandbox left out the rest.
+    /// Records that the sandbox left out the rest of the output.
     pub(super) const fn set_truncated(&mut self) {
         self.collector.set_truncated();
     }
 
-    /// Sends the rest, and stores what is longer than the head.
+    /// Sends the rest, and completes the stored output.
     pub(super) async fn finish(mut self) -> Result<v1::CommandOutput, Error> {
         self.send_unsent().await;
         self.collector.finish().await

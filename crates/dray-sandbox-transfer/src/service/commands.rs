@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::command_audit::recorded_argv;
 use super::command_output::OutputCollector;
 use super::command_stream::{self, OutputChunks, OutputName, StreamedOutput};
-use super::{Opened, SandboxTransfer, report};
+use super::{OpenedSandbox, SandboxTransfer, report};
 use crate::command_error::CommandError;
 use crate::egress_proxy::ProxiedProgram;
 use crate::error::Error;
@@ -35,7 +35,7 @@ const MAX_COMMAND_BYTES: usize = 64 << 10;
 const MAX_VARIABLES: usize = 256;
 /// Most bytes of input inside of a request.
 const MAX_INLINE_INPUT_BYTES: usize = 64 << 10;
-/// Part of the time until the reply must be there that is kept for ending the program and storing its output.
+/// Time before the deadline of the reply that is reserved for ending the program and storing its output.
 const REPLY_MARGIN: Duration = Duration::from_secs(3);
 /// Longest time for a program that was stopped at its time limit to report what it has written.
 const MAX_REPORT_TIME: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ const MAX_SIGNAL: u8 = 64;
 
 /// A program that is allowed, and the limits that apply to it.
 struct AllowedCommand {
-    opened: Opened,
+    opened: OpenedSandbox,
     directory: SandboxPath,
     time: Duration,
     /// How long the program may take to report its output after it was stopped at its time limit.
@@ -75,7 +75,7 @@ impl ProgramEnd {
 }
 
 impl SandboxTransfer {
-    /// Runs one program and answers when it has ended.
+    /// Runs one program and returns its result when it has ended.
     pub async fn exec(
         self: Arc<Self>,
         request: Request<v1::ExecSandboxRequest>,
@@ -112,7 +112,7 @@ impl SandboxTransfer {
         chunks: Option<&OutputChunks>,
     ) -> Result<v1::ExecSandboxReply, Error> {
         check_size(&body)?;
-        let mut audit = described(meta, &body);
+        let mut audit = audit_event(meta, &body);
         let allowed = self.allow(meta, work_until, &body, &mut audit).await?;
         // Before the event, which names the variables.
         self.add_proxy(meta, &allowed, &mut body, &mut audit)?;
@@ -171,7 +171,7 @@ impl SandboxTransfer {
         let time = left.saturating_sub(REPLY_MARGIN.min(left / 4));
         let time = rules.time(body.timeout_ms, time);
         opened.engine.sandbox().ensure_life(time).await?;
-        let most = rules.max_output.as_u64();
+        let max = rules.max_output.as_u64();
         Ok(AllowedCommand {
             directory: found.real_path,
             opened,
@@ -179,8 +179,8 @@ impl SandboxTransfer {
             // The other half is for storing the output.
             report_time: MAX_REPORT_TIME.min(left.saturating_sub(time) / 2),
             max_output: match body.max_output_bytes {
-                0 => most,
-                asked => asked.min(most),
+                0 => max,
+                requested => requested.min(max),
             },
         })
     }
@@ -221,7 +221,7 @@ impl SandboxTransfer {
         owner: &Owner,
         body: &v1::ExecSandboxRequest,
     ) -> Result<Option<CommandInput>, Error> {
-        let most = self.config.commands.max_input.as_u64();
+        let max = self.config.commands.max_input.as_u64();
         let input = match body.input_claim.clone() {
             None if body.input.is_empty() => return Ok(None),
             None => CommandInput {
@@ -241,8 +241,8 @@ impl SandboxTransfer {
                 }
             }
         };
-        if input.size > most {
-            return Err(SandboxError::too_large(input.size, most).into());
+        if input.size > max {
+            return Err(SandboxError::too_large(input.size, max).into());
         }
         Ok(Some(input))
     }
@@ -281,12 +281,12 @@ impl SandboxTransfer {
         let stderr = OutputCollector::new(&self.store, owner, "stderr", max_stderr);
         let mut stderr = StreamedOutput::new(stderr, OutputName::Stderr, chunks);
         let sandbox = allowed.opened.engine.sandbox();
-        // Created first and dropped last: the drop of what follows begins the kill that it waits for.
-        let ending = EndingProgram::new(sandbox, &self.ending);
+        // Created first and therefore dropped last: dropping the running program starts the kill for which this waits.
+        let ending = EndingProgram::new(sandbox, &self.ending_programs);
         let ended = run_to_limit(allowed, request, &mut stdout, &mut stderr).await?;
         ending.settle(&ended).await;
         if let Some(end) = ended.report() {
-            // What came while the program ran is the beginning of it.
+            // The collector already has the beginning of it, if chunks were received while the program ran.
             stderr.write_rest(end.stderr.clone().into()).await?;
             if end.stderr_truncated {
                 stderr.set_truncated();
@@ -306,8 +306,8 @@ impl SandboxTransfer {
     }
 }
 
-/// Waits for the end of a program that is killed; when the call is dropped, in a task, so that the service does not stop
-/// before it.
+/// Waits for the end of a program that is killed. When the call is dropped, a task waits, so that the service does not
+/// stop before the program has ended.
 struct EndingProgram<'a> {
     /// Absent when nothing of the program is left to be killed.
     sandbox: Option<Arc<dyn Sandbox>>,
@@ -349,7 +349,7 @@ async fn run_to_limit(
     let until = Instant::now() + allowed.time;
     let stop = request.stop.clone();
     let (live, mut chunks) = mpsc::channel(1);
-    // Without a stream of chunks it comes at the end, which costs the sandbox less.
+    // Without a stream of chunks, standard error arrives at the end, which costs the sandbox less.
     request.stderr = stderr.is_streamed().then_some(live);
     let mut running = Box::pin(async {
         let sandbox = allowed.opened.engine.sandbox();
@@ -378,7 +378,7 @@ async fn run_to_limit(
         return ended.map(ProgramEnd::Ended);
     }
     stop.cancel();
-    // Its report has the standard error. Without one, the output so far is what is left.
+    // The report has the standard error. Without a report, only the output so far is returned.
     let reported = timeout(allowed.report_time, &mut running).await;
     Ok(ProgramEnd::TimedOut(reported.ok().and_then(Result::ok)))
 }
@@ -403,8 +403,8 @@ fn set_end(reply: &mut v1::ExecSandboxReply, ended: &ProgramEnd) {
     reply.signal = signal;
 }
 
-/// What audit events say of a request.
-fn described(meta: &Meta, body: &v1::ExecSandboxRequest) -> v1::SandboxCommandAudit {
+/// The audit event of a request, without the fields that are known only later.
+fn audit_event(meta: &Meta, body: &v1::ExecSandboxRequest) -> v1::SandboxCommandAudit {
     let (argv, argv_truncated) = recorded_argv(&body.argv);
     let named = body.sandbox.as_ref().and_then(|it| it.sandbox.as_ref());
     v1::SandboxCommandAudit {

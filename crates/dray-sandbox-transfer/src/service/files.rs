@@ -14,7 +14,7 @@ use dray_types::{Claim, Deadline, Fault};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use super::{Opened, SandboxTransfer, report};
+use super::{OpenedSandbox, SandboxTransfer, report};
 use crate::error::Error;
 use crate::sessions::token;
 use crate::store::{Owner, StoreSink, StoreSource};
@@ -23,14 +23,14 @@ use crate::wire;
 /// Entries of a listing, unless the caller asks for another number.
 const DEFAULT_LISTED_ENTRIES: u32 = 1000;
 /// Limit for the entries of a listing.
-const MOST_LISTED: u32 = 10_000;
+const MAX_LISTED_ENTRIES: u32 = 10_000;
 /// Bytes of a listing's entries that fit into a message, with room for the rest of it.
 const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
 /// Mode bits of files, unless the caller asks for others.
 const DEFAULT_MODE: u32 = 0o644;
 
 impl SandboxTransfer {
-    /// Answers with what a sandbox offers.
+    /// Probes a sandbox: its directories, user, free space, transports and programs.
     pub async fn probe(
         self: Arc<Self>,
         request: Request<v1::ProbeSandboxRequest>,
@@ -44,7 +44,7 @@ impl SandboxTransfer {
         probe.await.map_err(|error| report(&meta, error))
     }
 
-    /// Answers with the metadata of a path.
+    /// Returns the metadata of a path.
     pub async fn stat(
         self: Arc<Self>,
         request: Request<v1::StatSandboxRequest>,
@@ -64,7 +64,7 @@ impl SandboxTransfer {
         stat.await.map_err(|error| report(&meta, error))
     }
 
-    /// Answers with the entries of a directory, as many as fit into a message.
+    /// Returns the entries of a directory, as many as fit into a message.
     pub async fn list(
         self: Arc<Self>,
         request: Request<v1::ListSandboxRequest>,
@@ -81,7 +81,7 @@ impl SandboxTransfer {
             let options = ListOptions {
                 policy: &opened.policy,
                 depth: body.depth.max(1),
-                limit: limit.min(MOST_LISTED) as usize,
+                limit: limit.min(MAX_LISTED_ENTRIES) as usize,
             };
             let listing = opened.engine.list(&path, &options).await?;
             let mut reply = v1::ListSandboxReply {
@@ -122,7 +122,7 @@ impl SandboxTransfer {
     ) -> Result<v1::SandboxFile, Error> {
         let opened = self.open(meta, body.sandbox).await?;
         let path = opened.path(&body.path)?;
-        let max_bytes = self.most(body.max_bytes);
+        let max_bytes = self.max_bytes(body.max_bytes);
         let owner = self.owner(meta, work_until);
         let mut sink = StoreSink::new(&self.store, &owner, None);
         let options = GetOptions {
@@ -174,7 +174,7 @@ impl SandboxTransfer {
             .claim
             .ok_or(InvalidMessage::Missing("claim"))?
             .try_into()?;
-        let called = if body.name.is_empty() {
+        let file_name = if body.name.is_empty() {
             name::clean_name(&claim.artifact.name)
         } else {
             name::clean_name(&body.name)
@@ -199,7 +199,7 @@ impl SandboxTransfer {
         };
         let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);
         let placed = self
-            .put_file(&opened, &directory, &called, &source, &options)
+            .put_file(&opened, &directory, &file_name, &source, &options)
             .await?;
         Ok(v1::PlacedFile {
             receipt: placed.receipt.map(|receipt| v1::TransferReceipt {
@@ -213,9 +213,9 @@ impl SandboxTransfer {
     /// Puts a stored file into a sandbox, for calls and for uploads.
     pub(crate) async fn put_file(
         &self,
-        opened: &Opened,
+        opened: &OpenedSandbox,
         directory: &SandboxPath,
-        called: &str,
+        file_name: &str,
         source: &StoreSource,
         options: &PutOptions<'_>,
     ) -> Result<v1::PlacedFile, Error> {
@@ -226,13 +226,20 @@ impl SandboxTransfer {
         let cancel = CancellationToken::new();
         let put = opened
             .engine
-            .put(directory, called.as_bytes(), source, options, &(), &cancel)
+            .put(
+                directory,
+                file_name.as_bytes(),
+                source,
+                options,
+                &(),
+                &cancel,
+            )
             .await
             .map_err(|failed| self.transfer_failed(opened, failed))?;
         for path in &put.left {
             tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
         }
-        // Replaced by the caller's own: work and calls know their operation, this function does not.
+        // Replaced by the caller, which knows the operation; this function does not.
         let operation = dray_types::OperationId::mint();
         let mut receipt = wire::receipt(&put.receipt, "put", &operation, opened.engine.handle());
         receipt.path = put.path.as_bytes().to_vec();
@@ -282,12 +289,12 @@ impl SandboxTransfer {
     }
 
     /// The limit that applies: the smaller of the request's and the operator's.
-    pub(crate) fn most(&self, requested: u64) -> u64 {
-        let most = self.config.max_file.as_u64();
+    pub(crate) fn max_bytes(&self, requested: u64) -> u64 {
+        let configured = self.config.max_file.as_u64();
         if requested == 0 {
-            most
+            configured
         } else {
-            requested.min(most)
+            requested.min(configured)
         }
     }
 

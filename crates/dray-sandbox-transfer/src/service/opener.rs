@@ -9,7 +9,7 @@ use dray_proto::v1::{self, sandbox_ref::Sandbox};
 use dray_sandbox::Handle;
 use dray_types::{Fault, TenantId};
 
-use super::{Opened, resolve};
+use super::{OpenedSandbox, resolve};
 use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
@@ -30,7 +30,7 @@ impl SandboxOpener {
         &self,
         tenant: &TenantId,
         sandbox: v1::SandboxRef,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenedSandbox, Error> {
         match sandbox.sandbox {
             None => Err(InvalidMessage::Missing("sandbox").into()),
             Some(Sandbox::Session(session)) => {
@@ -39,19 +39,23 @@ impl SandboxOpener {
             }
             Some(Sandbox::Address(address)) => {
                 let handle = resolve(&self.config, &self.backends, tenant, &address).await?;
-                self.opened(handle, v1::Session::default()).await
+                self.open_handle(handle, v1::Session::default()).await
             }
         }
     }
 
     /// Opens the sandbox that is bound to a session.
-    pub(super) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
+    pub(super) async fn open_session(&self, session: v1::Session) -> Result<OpenedSandbox, Error> {
         let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
-        self.opened(wire::own_handle(handle), session).await
+        self.open_handle(wire::own_handle(handle), session).await
     }
 
-    async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
-        let opened = Opened::open(&self.config, &self.backends, &handle, session).await;
+    async fn open_handle(
+        &self,
+        handle: Handle,
+        session: v1::Session,
+    ) -> Result<OpenedSandbox, Error> {
+        let opened = OpenedSandbox::open(&self.config, &self.backends, &handle, session).await;
         // A sandbox that failed like this is opened again for the next request.
         if let Err(Error::Sandbox(error)) = &opened {
             self.backends.failed(&handle, error.kind());

@@ -13,9 +13,9 @@ use crate::error::Error;
 use crate::wire;
 
 /// Longest id of a session, in bytes.
-const LONGEST_SESSION: usize = 128;
+const MAX_SESSION_BYTES: usize = 128;
 /// Largest number of additional roots of a session.
-const MOST_ROOTS: usize = 32;
+const MAX_ROOTS: usize = 32;
 
 impl SandboxTransfer {
     /// Binds a sandbox, a chat, or both to a session.
@@ -35,7 +35,7 @@ impl SandboxTransfer {
     ) -> Result<v1::Session, Error> {
         check_session(&body.session)?;
         check_chat(body.chat.as_ref())?;
-        if body.roots.len() > MOST_ROOTS {
+        if body.roots.len() > MAX_ROOTS {
             return Err(InvalidMessage::field("roots", "there are too many").into());
         }
         for (field, path) in [
@@ -70,7 +70,7 @@ impl SandboxTransfer {
             }
             if let Some(chat) = &body.chat {
                 session.chat = Some(v1::ChatTarget {
-                    // A binding is to a chat and its thread, not to one message of it.
+                    // A session is bound to a chat and a thread, not to one message.
                     reply_to: String::new(),
                     ..chat.clone()
                 });
@@ -82,7 +82,7 @@ impl SandboxTransfer {
             .await
     }
 
-    /// Answers with what is bound to a session.
+    /// Returns the sandbox, the directories and the chat that are bound to a session.
     pub async fn show(
         self: Arc<Self>,
         request: Request<v1::ShowSessionRequest>,
@@ -164,7 +164,7 @@ impl SandboxTransfer {
             // Before the record: the upload may wait longer than the cache keeps its file.
             let work = self.with_kept_claim(&meta, work).await?;
             // Before it is placed: a crash between the two leaves it waiting and not lost.
-            self.uploads.note(&meta, &work).await?;
+            self.uploads.record(&meta, &work).await?;
             self.place_waiting(&meta, &work.session, meta.deadline)
                 .await?;
             self.uploads
@@ -182,7 +182,7 @@ impl SandboxTransfer {
 }
 
 fn check_session(session: &str) -> Result<(), InvalidMessage> {
-    if session.is_empty() || session.len() > LONGEST_SESSION {
+    if session.is_empty() || session.len() > MAX_SESSION_BYTES {
         return Err(InvalidMessage::field("session", "it has 1 to 128 bytes"));
     }
     if session.chars().any(char::is_control) {

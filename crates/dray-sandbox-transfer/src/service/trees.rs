@@ -43,9 +43,9 @@ impl SandboxTransfer {
         let format = tree_format(&body.format)?;
         let opened = self.open(meta, body.sandbox).await?;
         let path = opened.path(&body.path)?;
-        let called = archive_name(&path, format);
+        let archive = archive_name(&path, format);
         let owner = self.owner(meta, work_until);
-        let mut sink = StoreSink::new(&self.store, &owner, Some(called));
+        let mut sink = StoreSink::new(&self.store, &owner, Some(archive));
         let options = GetTreeOptions {
             policy: &opened.policy,
             limits: self.config.tree(body.max_bytes),

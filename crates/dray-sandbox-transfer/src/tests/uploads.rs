@@ -267,7 +267,7 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
     records.create(&key, damaged.clone()).await.unwrap();
     let uploads = crate::uploads::Uploads::new(&fixture.bus);
     let noted = uploads
-        .note(&fixture.meta("acme"), &upload("a.txt", None))
+        .record(&fixture.meta("acme"), &upload("a.txt", None))
         .await;
     assert!(
         matches!(noted, Err(crate::error::Error::InvalidUploadList(_))),

@@ -233,13 +233,13 @@ pub(super) fn end(count: u64, begin: u64, length: u64, large: u64, out: &mut Vec
                 &numbers,
             ],
         );
-        let here = begin + length;
+        let end_position = begin + length;
         put_all(
             out,
             &[
                 b"PK\x06\x07",
                 &[0; 4],
-                &here.to_le_bytes(),
+                &end_position.to_le_bytes(),
                 &1_u32.to_le_bytes(),
             ],
         );

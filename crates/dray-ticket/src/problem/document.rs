@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{DestinationFailure, TicketProblem};
 
-/// What every problem type of this crate begins with.
+/// Prefix of every problem type of this crate.
 const PROBLEM_TYPE_PREFIX: &str = "urn:drayage:problem:";
 /// Problem types of the resumable uploads, which the IANA registers.
 const IANA_PROBLEM_PREFIX: &str = "https://iana.org/assignments/http-problem-types#";

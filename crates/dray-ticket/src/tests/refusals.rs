@@ -62,8 +62,8 @@ async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
             let fixture = TestEndpoint::new().await;
             let url = fixture.issue(request).await;
             let refused = send_as(&fixture, protocol, &url, b"some text").await;
-            let told = (refused.status, refused.problem());
-            assert_eq!(told, (status, problem.to_owned()), "{protocol}");
+            let reported = (refused.status, refused.problem());
+            assert_eq!(reported, (status, problem.to_owned()), "{protocol}");
             assert!(
                 !fixture.is_stored(b"some text").await,
                 "{protocol}: {problem}"

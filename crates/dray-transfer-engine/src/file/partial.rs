@@ -48,8 +48,8 @@ impl PartialFile {
     ///
     /// [`io::ErrorKind::ResourceBusy`] when another process writes it, and failures of opening.
     pub(super) fn open(target: &Path, origin: &[u8], of: &Metadata) -> io::Result<Self> {
-        let called = target.file_name().unwrap_or_default().as_bytes();
-        let name = name::part_file_name(called, &format!("{}.{}", key(origin), state(of)));
+        let target_name = target.file_name().unwrap_or_default().as_bytes();
+        let name = name::part_file_name(target_name, &format!("{}.{}", key(origin), state(of)));
         let directory = match target.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),

@@ -93,11 +93,11 @@ async fn a_source_knows_its_digest_after_it_was_sent_and_before() {
     let sent = source(700_000);
     let body = sent.open(0).await.unwrap();
     assert!(body.read_all(1 << 20).await.unwrap() == content);
-    assert_eq!(sent.known(), Some(Sha256Digest::of(&content)));
+    assert_eq!(sent.known_digest(), Some(Sha256Digest::of(&content)));
     let rest = sent.open(650_000).await.unwrap();
     assert!(rest.read_all(1 << 20).await.unwrap() == content[650_000..]);
     let unsent = source(700_000);
-    assert_eq!(unsent.known(), None);
+    assert_eq!(unsent.known_digest(), None);
     assert_eq!(unsent.sha256().await.unwrap(), Sha256Digest::of(&content));
     let short = source(700_001).open(0).await.unwrap();
     let error = short.read_all(1 << 20).await.unwrap_err();

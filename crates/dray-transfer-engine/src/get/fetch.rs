@@ -7,7 +7,7 @@ use dray_sandbox::metadata::{Metadata, Transport};
 use futures_util::future::join;
 use tokio::time::{Instant, timeout};
 
-use super::{GetOperation, UnprovenCopy, interrupted, pseudo};
+use super::{GetOperation, UnprovenCopy, is_interruption, is_pseudo_file};
 use crate::copy::{Limits, copy};
 use crate::engine::Engine;
 use crate::prove;
@@ -29,7 +29,7 @@ impl GetOperation<'_> {
     }
 
     /// The part of the same file that an earlier transfer left in the sink, and a transport that can continue it.
-    pub(super) async fn kept(
+    pub(super) async fn resume_kept(
         &mut self,
         file: &Metadata,
     ) -> Result<Option<(Transport, Body)>, TransferError> {
@@ -75,8 +75,8 @@ impl GetOperation<'_> {
         let with_digest = before.wants_digest() && engine.sandbox.reads_with_digest(&read);
         let mut digest = None;
         let copied = async {
-            let (body, beside) = engine.open(read, with_digest).await?;
-            digest = beside;
+            let (body, receiver) = engine.open(read, with_digest).await?;
+            digest = receiver;
             copy(body, seen, self.sink, engine.limits(&read), self.progress).await
         };
         let copied = if before.wants_digest() && !with_digest {
@@ -91,7 +91,7 @@ impl GetOperation<'_> {
         if let Some(digest) = digest
             && copied.is_ok()
         {
-            let computed = timeout(Engine::total(file.size), digest).await;
+            let computed = timeout(Engine::total_timeout(file.size), digest).await;
             before.set_digest(computed.ok().and_then(Result::ok));
         }
         // A failed sink is not flushed, so that its first error is reported.
@@ -99,16 +99,16 @@ impl GetOperation<'_> {
             self.sink.flush().await.map_err(TransferError::host)?;
         }
         // The digest of the sink includes all bytes only after the flush.
-        seen.ask(&*self.sink);
+        seen.take_digest_of(&*self.sink);
         self.receipt.bytes = seen.bytes;
         match copied {
             Ok(()) => Ok(partial),
-            Err(failure) if pseudo(&partial.file, &failure) => {
+            Err(failure) if is_pseudo_file(&partial.file, &failure) => {
                 Err(Error::new(ErrorKind::NotRegular, "a file of size 0 returned bytes").into())
             }
             Err(failure) => {
                 // Bytes before an interruption are kept; after other errors the file is read again.
-                self.partial = Some(partial).filter(|_| interrupted(failure.error.kind()));
+                self.partial = Some(partial).filter(|_| is_interruption(failure.error.kind()));
                 Err(failure)
             }
         }
@@ -123,10 +123,12 @@ impl Engine {
         with_digest: bool,
     ) -> Result<(Body, Option<ReadDigest>), TransferError> {
         let opened = if with_digest {
-            let opened = self.answer(self.sandbox.read_with_digest(read)).await;
+            let opened = self
+                .with_response_timeout(self.sandbox.read_with_digest(read))
+                .await;
             opened.map(|(body, digest)| (body, Some(digest)))
         } else {
-            let opened = self.answer(self.sandbox.read(read)).await;
+            let opened = self.with_response_timeout(self.sandbox.read(read)).await;
             opened.map(|body| (body, None))
         };
         opened.map_err(TransferError::transport)
@@ -137,7 +139,7 @@ impl Engine {
         Limits {
             size: Some(read.file.size),
             idle: self.options.idle,
-            deadline: Instant::now() + Self::total(read.file.size),
+            deadline: Instant::now() + Self::total_timeout(read.file.size),
             spool: drains.then(|| Spool::from(&self.options)),
         }
     }

@@ -57,8 +57,8 @@ fn is_key_label(label: &[u8]) -> bool {
     label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK")
 }
 
-/// Scans a text as it passes by, in chunks of any size, with less than 1 KiB of memory. A private key counts for more
-/// than a token that is before it.
+/// Scans a stream of text, in chunks of any size, with less than 1 KiB of memory. A private key takes precedence over a
+/// token, also over one before it.
 #[derive(Debug, Default)]
 pub struct Scanner {
     word: Vec<u8>,
@@ -69,14 +69,14 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner that has seen nothing.
+    /// A scanner that has scanned no byte yet.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Scans the next bytes.
     pub fn push(&mut self, chunk: &[u8]) {
-        // No finding counts for more than a private key, so the rest need not be read.
+        // No finding takes precedence over a private key, so the rest is not scanned.
         if self.private_key {
             return;
         }
@@ -87,7 +87,7 @@ impl Scanner {
                 // Control characters that do not occur in text. Tab, line ends and form feed (7 to 13) and escape (27)
                 // do.
                 1..=6 | 14..=26 | 28..=31 => self.binary = true,
-                byte => self.see(byte),
+                byte => self.scan_byte(byte),
             }
         }
     }
@@ -110,7 +110,7 @@ impl Scanner {
         self.token.map(Finding::Token)
     }
 
-    fn see(&mut self, byte: u8) {
+    fn scan_byte(&mut self, byte: u8) {
         self.private_key |= self.begin.is_key(byte);
         if !is_word(byte) {
             self.end_word();
@@ -231,14 +231,14 @@ const TOKEN_FORMS: [TokenForm; 23] = [
 /// Issuer of the token in this word.
 fn token(word: &[u8]) -> Option<&'static str> {
     let mut before = None;
-    for (at, byte) in word.iter().enumerate() {
+    for (position, byte) in word.iter().enumerate() {
         // Inside a base64 text a prefix occurs by chance; after `-`, `.` and `:` a token may begin.
         let begins = !before.is_some_and(|byte| is_alphanumeric(byte) || byte == b'_');
         before = Some(*byte);
         if !begins {
             continue;
         }
-        let rest = word.get(at..).unwrap_or_default();
+        let rest = word.get(position..).unwrap_or_default();
         let known = TOKEN_FORMS.iter().find(|form| is_token(rest, form));
         if let Some(form) = known {
             return Some(form.issuer);

@@ -68,21 +68,21 @@ const SECRET_NAMES: [&[u8]; 9] = [
 ];
 
 /// The rule that refuses `path` for the directory it lies in.
-pub(super) fn place(
+pub(super) fn denied_directory(
     path: &SandboxPath,
     homes: &[SandboxPath],
-    written: &[SandboxPath],
+    configured_roots: &[SandboxPath],
 ) -> Option<String> {
     // Directories are compared with their case, as Linux does; only names are folded.
     let parts: Vec<&[u8]> = path_parts(path.as_bytes()).collect();
-    system(path, &parts, homes, written)
+    system_directory(path, &parts, homes, configured_roots)
         .map(|directory| format!("system directory {directory}"))
-        .or_else(|| home(path, &parts, homes).map(|entry| format!("home entry {entry}")))
-        .or_else(|| state(&parts).map(|entry| format!("state file {entry}")))
+        .or_else(|| home_entry(path, &parts, homes).map(|entry| format!("home entry {entry}")))
+        .or_else(|| state_entry(&parts).map(|entry| format!("state file {entry}")))
 }
 
 /// The rule that refuses `path` for its name.
-pub(super) fn secret_name(path: &SandboxPath) -> Option<String> {
+pub(super) fn denied_name(path: &SandboxPath) -> Option<String> {
     let name = path.name().to_ascii_lowercase();
     // Files with example values contain no secrets; projects share them.
     let environment = name.starts_with(b".env.") && name != b".env.example";
@@ -98,11 +98,11 @@ pub(super) fn may_be_key(name: &[u8]) -> bool {
 
 /// The system directory that refuses the path. Homes in `/root` and in `/var/lib` (homes of services) may be used, and
 /// so may roots inside a system directory that an operator configured.
-fn system(
+fn system_directory(
     path: &SandboxPath,
     parts: &[&[u8]],
     homes: &[SandboxPath],
-    written: &[SandboxPath],
+    configured_roots: &[SandboxPath],
 ) -> Option<&'static str> {
     let directory = SYSTEM_DIRECTORIES
         .into_iter()
@@ -113,7 +113,7 @@ fn system(
         HOME_PARENTS.contains(&directory) && inside && path.is_beneath(home)
     });
     // A root that is the system directory itself does not lift it; only one inside it does.
-    let at_root = written
+    let at_root = configured_roots
         .iter()
         .any(|root| is_inside(root, directory) && path.is_beneath(root));
     (!at_home && !at_root).then_some(directory)
@@ -126,7 +126,7 @@ fn is_inside(path: &SandboxPath, directory: &str) -> bool {
 }
 
 /// The entry of a home that covers the path: directly beneath a known home, or at any depth when no home is known.
-fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'static str> {
+fn home_entry(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'static str> {
     let anywhere = homes.is_empty();
     DENIED_IN_HOME.into_iter().find(|entry| {
         if anywhere {
@@ -145,11 +145,11 @@ fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'
 }
 
 /// The entry of a state directory that covers the path, at any depth.
-fn state(parts: &[&[u8]]) -> Option<String> {
-    let at = parts
+fn state_entry(parts: &[&[u8]]) -> Option<String> {
+    let position = parts
         .iter()
         .position(|part| STATE_DIRECTORIES.contains(part))?;
-    let inside = parts.get(at + 1..).unwrap_or_default();
+    let inside = parts.get(position + 1..).unwrap_or_default();
     if let Some(entry) = DENIED_STATE
         .into_iter()
         .find(|entry| starts_with(inside, entry))

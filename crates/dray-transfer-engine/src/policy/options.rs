@@ -54,25 +54,25 @@ impl Default for PolicyOptions {
 }
 
 impl PolicyOptions {
-    /// The policy for a sandbox with these places. Call [`Engine::policy`](crate::Engine::policy) instead
-    /// where a sandbox is at hand: it also follows links in the roots and the home.
+    /// The policy for a sandbox with these directories. Callers with an [`Engine`](crate::Engine) call
+    /// [`Engine::policy`](crate::Engine::policy) instead: it also follows links in the roots and the home.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidName`](dray_sandbox::ErrorKind::InvalidName) for an entry that is not a path; its context names it.
     pub fn bind(&self, directories: &Places) -> Result<Policy, Error> {
-        let (mut roots, mut written) = (Vec::new(), Vec::new());
+        let (mut roots, mut configured_roots) = (Vec::new(), Vec::new());
         for text in &self.roots {
             let root = root(text, directories)?;
             // Only an absolute path was chosen by the operator; `.` and `~` depend on what the sandbox reports.
             if text.starts_with('/') {
-                written.extend(root.clone());
+                configured_roots.extend(root.clone());
             }
             roots.extend(root);
         }
         Ok(Policy {
             roots,
-            written,
+            configured_roots,
             homes: directories.home.iter().cloned().collect(),
             allow: patterns(&self.allow, directories)?,
             deny: patterns(&self.deny, directories)?,
@@ -80,7 +80,7 @@ impl PolicyOptions {
         })
     }
 
-    /// The first entry that can never be right, for a check of the configuration before any sandbox is known.
+    /// The first entry that no sandbox can make valid, for a check of the configuration before any sandbox is known.
     pub fn problem(&self) -> Option<String> {
         // With a home, so that entries with `~/` are not reported as errors.
         let directories = Places {

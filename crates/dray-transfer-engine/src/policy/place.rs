@@ -14,7 +14,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Takes the places that a probe reported, with a session's own working directory in place of the reported one.
+    /// Takes the directories that a probe reported. `working_directory`, that of a session, replaces the reported one.
     pub fn new(probe: &Probe, working_directory: Option<SandboxPath>) -> Self {
         Self {
             // With `/` as home, the deny entries for homes would apply only at the root.
@@ -35,7 +35,7 @@ impl From<&Probe> for Places {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidName`] for what no path can be, and for `~` when the home is unknown.
+/// [`ErrorKind::InvalidName`] for text that cannot be a path, and for `~` when the home is unknown.
 pub fn expand(raw: impl AsRef<[u8]>, directories: &Places) -> Result<SandboxPath, Error> {
     let raw = raw.as_ref();
     let under =

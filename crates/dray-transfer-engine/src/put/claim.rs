@@ -14,7 +14,7 @@ use crate::schedule::TransferError;
 const MAX_NAMES: u32 = 1000;
 
 impl PutOperation<'_> {
-    /// The path of the name that is tried now.
+    /// The path of the candidate name.
     pub(super) fn candidate(&self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
         directory.join(numbered(self.name, self.number))
     }
@@ -27,19 +27,19 @@ impl PutOperation<'_> {
         let engine = self.engine;
         loop {
             let target = self.candidate(directory)?;
-            let there = engine
-                .answer(engine.sandbox.stat(&target, Follow::No))
+            let metadata = engine
+                .with_response_timeout(engine.sandbox.stat(&target, Follow::No))
                 .await;
-            let there = match there {
-                Ok(there) => there,
+            let metadata = match metadata {
+                Ok(metadata) => metadata,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
             // Before the collision policy: a repeated request must find its own file and succeed.
-            if let Some(integrity) = self.identical(&there).await? {
+            if let Some(integrity) = self.identical(&metadata).await? {
                 return Ok(Some(self.existing(target, integrity)));
             }
-            match (self.options.collision, there.kind) {
+            match (self.options.collision, metadata.kind) {
                 (Collision::Overwrite, FileKind::Directory) => {
                     let error = "a directory is not overwritten";
                     return Err(Error::new(ErrorKind::IsDirectory, error).into());
@@ -72,15 +72,15 @@ impl PutOperation<'_> {
     /// Whether the file there already holds what would be written.
     pub(super) async fn identical(
         &mut self,
-        there: &Metadata,
+        metadata: &Metadata,
     ) -> Result<Option<Integrity>, TransferError> {
-        if there.kind != FileKind::File || there.size != self.source.size() {
+        if metadata.kind != FileKind::File || metadata.size != self.source.size() {
             return Ok(None);
         }
-        match self.matches(&there.path, Some(there)).await {
+        match self.matches(&metadata.path, Some(metadata)).await {
             // A file that cannot be read counts as another file.
             Err(failure) if is_another(failure.error.kind()) => Ok(None),
-            looked => looked,
+            result => result,
         }
     }
 }

@@ -40,7 +40,7 @@ impl<'a> Leftovers<'a> {
 
     /// Removes a file from the list: it is published, belongs to another process, or is gone.
     pub(super) fn forget(&mut self, path: &SandboxPath) {
-        self.paths.retain(|ours| ours != path);
+        self.paths.retain(|leftover| leftover != path);
     }
 }
 
@@ -78,7 +78,10 @@ impl PutOperation<'_> {
     /// Removes one of our files; a missing one counts as removed.
     pub(super) async fn discard(&self, path: &SandboxPath) -> Result<(), Error> {
         let engine = self.engine;
-        match engine.answer(engine.sandbox.remove(path, false)).await {
+        match engine
+            .with_response_timeout(engine.sandbox.remove(path, false))
+            .await
+        {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -87,17 +90,17 @@ impl PutOperation<'_> {
     /// Removes a file now if possible; else it stays on the list for the end.
     pub(super) async fn try_discard(&mut self, path: &SandboxPath) {
         if self.discard(path).await.is_ok() {
-            self.ours.forget(path);
+            self.leftovers.forget(path);
         }
     }
 
     /// Leaves the temporary file that a later put can continue. Returns whether there is one.
     pub(super) fn keep(&mut self) -> bool {
-        let ours = &self.ours.paths;
-        let Some(kept) = self.kept.take_if(|kept| ours.contains(kept)) else {
+        let leftovers = &self.leftovers.paths;
+        let Some(kept) = self.kept.take_if(|kept| leftovers.contains(kept)) else {
             return false;
         };
-        self.ours.forget(&kept);
+        self.leftovers.forget(&kept);
         true
     }
 
@@ -105,7 +108,7 @@ impl PutOperation<'_> {
     /// sandbox is gone, no file is left.
     pub(super) async fn clean(&mut self) -> Vec<SandboxPath> {
         let mut left = Vec::new();
-        while let Some(path) = self.ours.paths.last().cloned() {
+        while let Some(path) = self.leftovers.paths.last().cloned() {
             match self.discard(&path).await {
                 Err(error) if error.kind() != ErrorKind::SandboxGone => {
                     tracing::warn!(%path, %error, "a temp file is left behind");
@@ -114,7 +117,7 @@ impl PutOperation<'_> {
                 _ => {}
             }
             // Also after a failure: the drop must not try again.
-            self.ours.forget(&path);
+            self.leftovers.forget(&path);
         }
         left
     }
@@ -123,11 +126,11 @@ impl PutOperation<'_> {
     /// just written shows the sandbox's time. Best effort: failures do not fail the put.
     pub(super) async fn sweep(&self, directory: &SandboxPath, placed: &PlacedFile) {
         let engine = self.engine;
-        if placed.existed || !engine.memory().swept.insert(directory.clone()) {
+        if placed.existed || !engine.history().swept.insert(directory.clone()) {
             return;
         }
         let listing = engine.sandbox.list(directory, 1, MAX_LISTED);
-        let listing = match engine.answer(listing).await {
+        let listing = match engine.with_response_timeout(listing).await {
             Ok(listing) => listing,
             Err(error) => {
                 tracing::debug!(%error, "could not look for abandoned temporary files");

@@ -14,30 +14,30 @@ use crate::schedule::TransferError;
 const MAX_RACES: u32 = 16;
 
 impl PutOperation<'_> {
-    /// Whether files can be renamed here now. Success is remembered; before the first one, renaming a missing file shows
-    /// it before anything is written that could not be removed again.
-    pub(super) async fn renames(
+    /// Whether files can be renamed here now. Success is remembered. Before the first success, an attempt to rename a
+    /// missing file shows it, before any file is written that could not be removed again.
+    pub(super) async fn can_rename(
         &self,
         target: &SandboxPath,
         directory: &SandboxPath,
     ) -> Result<bool, TransferError> {
         let engine = self.engine;
-        if engine.memory().renames == Some(true) {
+        if engine.history().can_rename == Some(true) {
             return Ok(true);
         }
         // An attempt number that no write reaches, so the name is absent for certain.
         let absent = self.temp(directory, u32::MAX)?;
         let tried = engine
-            .answer(engine.sandbox.rename(&absent, target, false))
+            .with_response_timeout(engine.sandbox.rename(&absent, target, false))
             .await;
-        let renames = match tried {
+        let can_rename = match tried {
             Err(error) if cannot_run(error.kind()) => false,
-            Err(error) if forbids(&error) => return Err(error.into()),
+            Err(error) if leaves_renaming_unknown(&error) => return Err(error.into()),
             // Other failures of renaming a missing file still prove that a program ran.
             _ => true,
         };
-        engine.memory().renames = Some(renames);
-        Ok(renames)
+        engine.history().can_rename = Some(can_rename);
+        Ok(can_rename)
     }
 
     /// Gives the written file its name. Another process may take the name in between.
@@ -53,7 +53,7 @@ impl PutOperation<'_> {
         loop {
             let target = self.candidate(directory)?;
             let renamed = engine.sandbox.rename(written, &target, replace);
-            let error = match engine.answer(renamed).await {
+            let error = match engine.with_response_timeout(renamed).await {
                 Ok(atomic) => return Ok(self.placed(written, target, integrity, atomic)),
                 Err(error) => error,
             };
@@ -72,7 +72,7 @@ impl PutOperation<'_> {
                 }
                 ErrorKind::Exists => return Err(error.into()),
                 kind if cannot_run(kind) => {
-                    engine.memory().renames = Some(false);
+                    engine.history().can_rename = Some(false);
                     // The temporary file cannot be renamed any more, so the bytes are written again under the final
                     // name.
                     self.try_discard(written).await;
@@ -101,8 +101,8 @@ impl PutOperation<'_> {
         integrity: Integrity,
         atomic: bool,
     ) -> PlacedFile {
-        self.engine.memory().renames = Some(true);
-        self.ours.forget(written);
+        self.engine.history().can_rename = Some(true);
+        self.leftovers.forget(written);
         PlacedFile {
             path,
             renamed: self.number > 1,
@@ -114,8 +114,10 @@ impl PutOperation<'_> {
 
     pub(super) async fn is_gone(&self, path: &SandboxPath) -> bool {
         let engine = self.engine;
-        let there = engine.answer(engine.sandbox.stat(path, Follow::No)).await;
-        there.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        let metadata = engine
+            .with_response_timeout(engine.sandbox.stat(path, Follow::No))
+            .await;
+        metadata.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
     /// Writes under the name itself, where nothing can rename, and verifies afterwards.
@@ -146,7 +148,7 @@ impl PutOperation<'_> {
             return Err(failure);
         }
         let integrity = self.verify(target).await?;
-        self.ours.forget(target);
+        self.leftovers.forget(target);
         Ok(PlacedFile {
             path: target.clone(),
             renamed: self.number > 1,
@@ -157,8 +159,8 @@ impl PutOperation<'_> {
     }
 }
 
-/// Whether the failure does not concern the missing file.
-const fn forbids(error: &Error) -> bool {
+/// Whether the failure is not about the missing file, so that it does not show whether files can be renamed.
+const fn leaves_renaming_unknown(error: &Error) -> bool {
     match error.kind().again() {
         Again::BackOff(_) | Again::Resolve => true,
         Again::OtherTransport => false,

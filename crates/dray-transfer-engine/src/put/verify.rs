@@ -17,9 +17,9 @@ use crate::policy::TransferDirection;
 use crate::schedule::TransferError;
 
 impl PutOperation<'_> {
-    /// Compares the file in the sandbox with what was to be written.
+    /// Compares the file in the sandbox with the source; a file that differs is removed.
     pub(super) async fn verify(&mut self, path: &SandboxPath) -> Result<Integrity, TransferError> {
-        if let Some(true) = self.arrived(path).await {
+        if let Some(true) = self.is_complete(path).await {
             return Ok(Integrity::SizeMtime);
         }
         if self.is_proved().await? {
@@ -34,12 +34,12 @@ impl PutOperation<'_> {
         // Read again only to find the cause: a source that changed would fail over every transport.
         let seen = self.reread_source().await?;
         if seen.bytes != size || seen.sha256() != self.source_sha256().await? {
-            let error = "the source is not what it says it is";
+            let error = "the source returned other bytes than its size and digest announce";
             return Err(TransferError::host(Error::new(ErrorKind::Corrupted, error)));
         }
         let error = Error::new(
             ErrorKind::Corrupted,
-            "what was written is not what was sent",
+            "the written bytes differ from those that were sent",
         );
         Err(TransferError::transport(error))
     }
@@ -59,26 +59,26 @@ impl PutOperation<'_> {
 
     /// Whether a file that was written in one attempt over a sound transport is complete, where that is enough
     /// evidence. If the state cannot be used, the digest decides.
-    async fn arrived(&self, path: &SandboxPath) -> Option<bool> {
+    async fn is_complete(&self, path: &SandboxPath) -> Option<bool> {
         let (engine, size) = (self.engine, self.source.size());
         let transport = self.receipt.transport?;
         if self.receipt.resumed || !engine.times_suffice(size, transport) {
             return None;
         }
-        engine.arrived(path, size).await
+        engine.is_complete(path, size).await
     }
 
-    /// Whether a file holds the content of the source, and how sure that is.
+    /// Whether a file holds the content of the source, and the evidence for that.
     pub(super) async fn matches(
         &mut self,
         path: &SandboxPath,
-        there: Option<&Metadata>,
+        metadata: Option<&Metadata>,
     ) -> Result<Option<Integrity>, TransferError> {
         let (engine, size) = (self.engine, self.source.size());
-        let ours = self.source_sha256().await?;
+        let source_sha256 = self.source_sha256().await?;
         match self.with_retries(|| engine.fingerprint(path, size)).await? {
             Some(Fingerprint::Sha256(sha256, of)) => {
-                Ok((sha256 == ours && of == size).then_some(Integrity::Sha256After))
+                Ok((sha256 == source_sha256 && of == size).then_some(Integrity::Sha256After))
             }
             // The source knows its SHA-256, but the CRC has to be computed from its bytes.
             Some(weak @ Fingerprint::Cksum(..)) => {
@@ -86,17 +86,18 @@ impl PutOperation<'_> {
                 Ok(seen.agrees(&weak).then_some(Integrity::Weak))
             }
             None => {
-                let there = if let Some(there) = there {
-                    there.clone()
+                let metadata = if let Some(metadata) = metadata {
+                    metadata.clone()
                 } else {
-                    let stat = || engine.answer(engine.sandbox.stat(path, Follow::No));
+                    let stat =
+                        || engine.with_response_timeout(engine.sandbox.stat(path, Follow::No));
                     self.with_retries(stat).await?
                 };
-                if there.kind != FileKind::File || there.size != size {
+                if metadata.kind != FileKind::File || metadata.size != size {
                     return Ok(None);
                 }
-                let seen = self.read_back(&there).await?;
-                Ok((seen.sha256() == ours).then_some(Integrity::Sha256After))
+                let seen = self.read_back(&metadata).await?;
+                Ok((seen.sha256() == source_sha256).then_some(Integrity::Sha256After))
             }
         }
     }
@@ -112,11 +113,14 @@ impl PutOperation<'_> {
     }
 
     /// Reads a file of the sandbox back, where no program there can compute a digest.
-    pub(super) async fn read_back(&self, there: &Metadata) -> Result<CopiedBytes, TransferError> {
+    pub(super) async fn read_back(
+        &self,
+        metadata: &Metadata,
+    ) -> Result<CopiedBytes, TransferError> {
         let engine = self.engine;
-        let mut file = there.clone();
+        let mut file = metadata.clone();
         // The file is ours or was checked with `Follow::No`, so its path holds no link to resolve.
-        file.real_path = there.path.clone();
+        file.real_path = metadata.path.clone();
         let usable = engine.sandbox.read_transports(&file);
         // Transports that are skipped for reading do not belong in the receipt of a put.
         let chosen = engine.choose(TransferDirection::Outbound, usable, &mut Vec::new());
@@ -129,12 +133,14 @@ impl PutOperation<'_> {
             file: &file,
             offset: 0,
         };
-        let body = engine.answer(engine.sandbox.read(read)).await?;
+        let body = engine
+            .with_response_timeout(engine.sandbox.read(read))
+            .await?;
         let mut seen = CopiedBytes::new(file.size);
         let limits = Limits {
             size: Some(file.size),
             idle: engine.options.idle,
-            deadline: Instant::now() + Engine::total(file.size),
+            deadline: Instant::now() + Engine::total_timeout(file.size),
             spool: None,
         };
         copy(body, &mut seen, &mut DiscardSink, limits, &()).await?;
@@ -151,7 +157,7 @@ impl Sink for DiscardSink {
         Ok(())
     }
 
-    async fn write(&mut self, _piece: Bytes) -> Result<(), Error> {
+    async fn write(&mut self, _chunk: Bytes) -> Result<(), Error> {
         Ok(())
     }
 

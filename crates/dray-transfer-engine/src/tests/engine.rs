@@ -135,11 +135,11 @@ async fn r_10_a_copy_that_gets_ahead_may_break_as_often_as_it_does() {
         for _ in 0..4 {
             broken(&mut schedule).await.unwrap();
         }
-        schedule.continued(round * (16 << 20));
+        schedule.record_progress(round * (16 << 20));
     }
     for _ in 0..4 {
         broken(&mut schedule).await.unwrap();
-        schedule.continued(9 * (16 << 20) + 1000);
+        schedule.record_progress(9 * (16 << 20) + 1000);
     }
     assert!(
         broken(&mut schedule).await.is_err(),

@@ -66,7 +66,7 @@ impl Engine {
         cancel: &CancellationToken,
     ) -> Result<PutTree, TransferFailure> {
         let started = Instant::now();
-        let mut putting = PutOperation {
+        let mut operation = PutOperation {
             engine: self,
             directory,
             tar,
@@ -78,13 +78,13 @@ impl Engine {
             one_by_one: false,
         };
         let outcome = {
-            let run = Box::pin(putting.run());
+            let run = Box::pin(operation.run());
             cancel.run_until_cancelled(run).await
         };
-        putting.receipt.milliseconds = milliseconds(started);
+        operation.receipt.milliseconds = milliseconds(started);
         let (error, cancelled) = match outcome {
             Some(Ok(mut put)) => {
-                put.receipt = putting.receipt;
+                put.receipt = operation.receipt;
                 return Ok(put);
             }
             Some(Err(error)) => (error, false),
@@ -93,9 +93,9 @@ impl Engine {
         Err(TransferFailure {
             error,
             cancelled,
-            left: putting.left,
+            left: operation.left,
             kept: false,
-            receipt: putting.receipt,
+            receipt: operation.receipt,
         })
     }
 }
@@ -146,7 +146,7 @@ impl PutOperation<'_> {
     async fn resolved(&self) -> Result<SandboxPath, Error> {
         let engine = self.engine;
         let stat = engine.sandbox.stat(self.directory, Follow::Yes);
-        let directory = engine.answer(stat).await?;
+        let directory = engine.with_response_timeout(stat).await?;
         self.options
             .policy
             .check(&directory.real_path, TransferDirection::Inbound)?;
@@ -173,7 +173,7 @@ impl PutOperation<'_> {
     /// Makes the sandbox unpack a tar that this host has written.
     async fn unpack(&mut self) -> Result<PutTree, TransferError> {
         let engine = self.engine;
-        let _turn = engine.turn().await?;
+        let _permit = engine.acquire_permit().await?;
         let directory = self.resolved().await?;
         engine.reserve_life(self.tar.size()).await?;
         let probe = engine.probe().await?;
@@ -181,29 +181,29 @@ impl PutOperation<'_> {
             uid: probe.uid,
             gid: probe.gid,
         };
-        let noted = RecordedMembers::new(self.members(&directory).await?);
-        let (skipped, notes) = (noted.report(), Arc::clone(&noted.notes));
+        let recorded = RecordedMembers::new(self.members(&directory).await?);
+        let (skipped, notes) = (recorded.report(), Arc::clone(&recorded.notes));
         self.receipt.attempts += 1;
         self.receipt.transport = engine.sandbox.transports(&directory).first().copied();
-        let tar: Body = tree::tar(noted, owner);
+        let tar: Body = tree::tar(recorded, owner);
         let writing = engine.sandbox.write_tree(&directory, tar);
         // The time limit depends on the size of the tar, because the sandbox reports no progress while it unpacks.
-        let written = timeout(Self::longest(self.tar), writing).await;
+        let written = timeout(Self::unpack_timeout(self.tar), writing).await;
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         // Reported instead of the failure of the sandbox, which only noticed a broken stream.
         if let Some(error) = notes.failed {
             return Err(TransferError::host(error));
         }
-        let late = |_| Err(Error::new(ErrorKind::Timeout, "unpacking took too long"));
-        written.unwrap_or_else(late)?;
+        let timed_out = |_| Err(Error::new(ErrorKind::Timeout, "unpacking took too long"));
+        written.unwrap_or_else(timed_out)?;
         self.check_sizes(&directory, &notes.files).await?;
         self.receipt.integrity = Some(Integrity::SizeMtime);
-        self.done(directory, notes.files.len() as u64, skipped)
+        self.finish(directory, notes.files.len() as u64, skipped)
             .await
     }
 
-    fn longest(tar: &dyn Source) -> std::time::Duration {
-        Engine::total(tar.size())
+    fn unpack_timeout(tar: &dyn Source) -> std::time::Duration {
+        Engine::total_timeout(tar.size())
     }
 
     /// Checks that every file exists with its size, because an exit status is not proof.
@@ -215,10 +215,12 @@ impl PutOperation<'_> {
         let engine = self.engine;
         for (name, size) in files {
             let path = below(directory, name)?;
-            let there = engine.answer(engine.sandbox.stat(&path, Follow::No)).await;
-            let right =
-                there.is_ok_and(|there| there.kind == FileKind::File && there.size == *size);
-            if !right {
+            let metadata = engine
+                .with_response_timeout(engine.sandbox.stat(&path, Follow::No))
+                .await;
+            let is_whole = metadata
+                .is_ok_and(|metadata| metadata.kind == FileKind::File && metadata.size == *size);
+            if !is_whole {
                 let error = format!("{path} was not unpacked whole");
                 return Err(Error::new(ErrorKind::Corrupted, error));
             }
@@ -249,7 +251,7 @@ impl PutOperation<'_> {
         }
         self.receipt.integrity = Some(integrity.min(Integrity::Sha256After));
         let skipped = members.report();
-        self.done(directory, files, skipped).await
+        self.finish(directory, files, skipped).await
     }
 
     async fn put_file(
@@ -288,7 +290,7 @@ impl PutOperation<'_> {
         }
     }
 
-    async fn done(
+    async fn finish(
         &mut self,
         path: SandboxPath,
         files: u64,
@@ -333,7 +335,7 @@ impl RecordedMembers {
     }
 
     /// Keeps an error for this side and passes one of the same kind to the sandbox.
-    fn note<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+    fn record_error<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| {
             let failure = Error::new(error.kind(), "the tar cannot be read");
             self.notes
@@ -349,7 +351,7 @@ impl RecordedMembers {
 impl Members for RecordedMembers {
     async fn next(&mut self) -> Result<Option<Member>, Error> {
         let next = self.inner.next().await;
-        let next = self.note(next)?;
+        let next = self.record_error(next)?;
         if let Some(member) = next.as_ref().filter(|member| member.kind == Kind::File) {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
             notes.files.push((member.name.clone(), member.size));
@@ -359,7 +361,7 @@ impl Members for RecordedMembers {
 
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let chunk = self.inner.next_chunk().await;
-        self.note(chunk)
+        self.record_error(chunk)
     }
 
     fn report(&self) -> Report {

@@ -29,7 +29,7 @@ impl ScreenTally {
     }
 }
 
-/// Examines every file before it is passed on. Files that are small enough for the scan are in memory meanwhile.
+/// Examines every file before it is passed on. Meanwhile a file that is small enough for the scan is held in memory.
 pub(super) struct ScreenedMembers {
     inner: Box<dyn Members>,
     screen: MemberScreen,
@@ -65,17 +65,17 @@ impl ScreenedMembers {
         let path = self.screen.path(&member.name)?;
         let scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so that memory stays limited.
-        let wanted = if scanned {
+        let max_screened_bytes = if scanned {
             usize::MAX
         } else {
             Policy::KEY_FILE_HEAD_BYTES
         };
-        let (mut head, mut scanner, mut held) = (Vec::new(), Scanner::new(), 0);
-        while held < wanted {
+        let (mut head, mut scanner, mut screened_bytes) = (Vec::new(), Scanner::new(), 0);
+        while screened_bytes < max_screened_bytes {
             let Some(chunk) = self.fetch().await? else {
                 break;
             };
-            held += chunk.len();
+            screened_bytes += chunk.len();
             let missing = Policy::KEY_FILE_HEAD_BYTES.saturating_sub(head.len());
             head.extend(chunk.iter().take(missing));
             if scanned {

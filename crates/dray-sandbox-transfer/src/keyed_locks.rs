@@ -8,17 +8,17 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
 /// Locks by key. Unused ones are removed.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<String, Arc<Lock<()>>>>);
+pub(crate) struct KeyedLocks(Mutex<HashMap<String, Arc<Lock<()>>>>);
 
-impl Turns {
+impl KeyedLocks {
     /// Waits for the lock of `key`, which is released when the guard is dropped.
-    pub(crate) async fn take(&self, key: String) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock(&self, key: String) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             // A count of 1 means that only this map has the lock. Counting and cloning both happen under the map's own
             // lock.
-            turns.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(turns.entry(key).or_default())
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(locks.entry(key).or_default())
         };
         lock.lock_owned().await
     }
@@ -32,20 +32,20 @@ mod tests {
 
     #[tokio::test]
     async fn one_waits_for_the_other_of_its_key_alone() {
-        let turns = Turns::default();
-        let first = turns.take("a".to_owned()).await;
-        assert!(turns.take("a".to_owned()).now_or_never().is_none());
-        assert!(turns.take("b".to_owned()).now_or_never().is_some());
+        let locks = KeyedLocks::default();
+        let first = locks.lock("a".to_owned()).await;
+        assert!(locks.lock("a".to_owned()).now_or_never().is_none());
+        assert!(locks.lock("b".to_owned()).now_or_never().is_some());
         drop(first);
-        assert!(turns.take("a".to_owned()).now_or_never().is_some());
+        assert!(locks.lock("a".to_owned()).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn what_is_over_is_forgotten() {
-        let turns = Turns::default();
+        let locks = KeyedLocks::default();
         for number in 0..100 {
-            drop(turns.take(number.to_string()).await);
+            drop(locks.lock(number.to_string()).await);
         }
-        assert!(turns.0.lock().unwrap().len() <= 1);
+        assert!(locks.0.lock().unwrap().len() <= 1);
     }
 }

@@ -66,21 +66,21 @@ mod tests {
 
     #[tokio::test]
     async fn settling_waits_for_all_that_is_left() {
-        let aftermath = BackgroundWork::new();
-        aftermath.settle().await;
+        let background_work = BackgroundWork::new();
+        background_work.settle().await;
         let (done, wait) = tokio::sync::oneshot::channel::<()>();
-        aftermath.add(async move {
+        background_work.add(async move {
             let _ = wait.await;
         });
-        assert!(aftermath.settle().now_or_never().is_none());
+        assert!(background_work.settle().now_or_never().is_none());
         done.send(()).unwrap();
-        aftermath.settle().await;
+        background_work.settle().await;
     }
 
     #[tokio::test]
     async fn work_that_panics_is_not_waited_for_for_ever() {
-        let aftermath = BackgroundWork::new();
-        aftermath.add(async { panic!("on purpose") });
-        aftermath.settle().await;
+        let background_work = BackgroundWork::new();
+        background_work.add(async { panic!("on purpose") });
+        background_work.settle().await;
     }
 }
