@@ -114,11 +114,12 @@ impl<'a> OutgoingMail<'a> {
 }
 
 fn header_date(now: u64) -> Result<String, PlatformError> {
-    let wrong = || PlatformError::new(ErrorKind::Unknown, "the time is out of range");
-    let now = i64::try_from(now).map_err(|_| wrong())?;
-    let now = Timestamp::from_millisecond(now).map_err(|cause| wrong().caused_by(cause))?;
+    let time_out_of_range = || PlatformError::new(ErrorKind::Unknown, "the time is out of range");
+    let now = i64::try_from(now).map_err(|_| time_out_of_range())?;
+    let now =
+        Timestamp::from_millisecond(now).map_err(|cause| time_out_of_range().caused_by(cause))?;
     jiff::fmt::rfc2822::to_string(&now.to_zoned(TimeZone::UTC))
-        .map_err(|cause| wrong().caused_by(cause))
+        .map_err(|cause| time_out_of_range().caused_by(cause))
 }
 
 /// Appends formatted text. Writing to a string cannot fail.

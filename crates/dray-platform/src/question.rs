@@ -27,7 +27,7 @@ pub struct ChatQuestion {
 /// A button of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionButton {
-    /// What it says.
+    /// Text on the button.
     pub label: String,
     /// What a press brings back, at most [`MAX_BUTTON_DATA_BYTES`] bytes. Users cannot see it; a client of theirs may
     /// send any other one.
