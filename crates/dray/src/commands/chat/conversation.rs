@@ -64,15 +64,15 @@ impl ConversationFile {
                 ..Self::default()
             });
         };
-        let kept = parse_conversation(&bytes).map_err(|why| {
+        let saved = parse_conversation(&bytes).map_err(|why| {
             CommandFailure::Usage(format!(
                 "{} is not a conversation: {why}. It was not changed; name another file with --conversation",
                 file.display()
             ))
         })?;
         Ok(Self {
-            messages: kept.messages,
-            unanswered: kept.unanswered,
+            messages: saved.messages,
+            unanswered: saved.unanswered,
             file: Some(file),
             known: Some(Sha256Digest::of(&bytes)),
         })
@@ -147,26 +147,26 @@ impl ConversationFile {
     }
 
     fn write(&self, file: &Path, replace: bool) -> Result<Sha256Digest, CommandFailure> {
-        let kept = SavedConversation {
+        let saved = SavedConversation {
             version: FORMAT_VERSION,
             messages: self.messages.clone(),
             unanswered: self.unanswered.clone(),
         };
-        let wrong = || CommandFailure::local(format!("cannot write {}", file.display()));
-        let bytes = serde_json::to_vec_pretty(&kept)
+        let write_error = || CommandFailure::local(format!("cannot write {}", file.display()));
+        let bytes = serde_json::to_vec_pretty(&saved)
             .map_err(std::io::Error::from)
-            .map_err(wrong())?;
+            .map_err(write_error())?;
         // In the same directory, so that it can be renamed into place. `tempfile` makes it readable only for its owner.
-        let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(wrong())?;
-        part.write_all(&bytes).map_err(wrong())?;
+        let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(write_error())?;
+        part.write_all(&bytes).map_err(write_error())?;
         // Before the rename: after a crash the name must not lead to a file without content.
-        part.as_file().sync_all().map_err(wrong())?;
+        part.as_file().sync_all().map_err(write_error())?;
         let placed = if replace {
             part.persist(file)
         } else {
             part.persist_noclobber(file)
         };
-        placed.map_err(|error| wrong()(error.error))?;
+        placed.map_err(|error| write_error()(error.error))?;
         Ok(Sha256Digest::of(&bytes))
     }
 }
@@ -181,11 +181,11 @@ fn folder_of(file: &Path) -> &Path {
 
 /// The bytes of the file; `None` if it does not exist.
 fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
-    let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
+    let read_error = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = match file.metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(wrong()(error)),
+        Err(error) => return Err(read_error()(error)),
     };
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
@@ -196,9 +196,9 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
     }
     let mut bytes = Vec::new();
     let mut opened = std::fs::File::open(file)
-        .map_err(wrong())?
+        .map_err(read_error())?
         .take(MAX_CONVERSATION_BYTES + 1);
-    opened.read_to_end(&mut bytes).map_err(wrong())?;
+    opened.read_to_end(&mut bytes).map_err(read_error())?;
     if bytes.len() as u64 > MAX_CONVERSATION_BYTES {
         return Err(CommandFailure::Usage(format!(
             "{} is too large for a conversation",
@@ -221,17 +221,18 @@ fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
             head.version
         ));
     }
-    let kept: SavedConversation =
+    let saved: SavedConversation =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     // With a question at the end, as the next request will have: the server would refuse a wrong order of roles.
-    let mut roles: Vec<_> = kept.messages.iter().map(|message| message.role).collect();
+    let mut roles: Vec<_> = saved.messages.iter().map(|message| message.role).collect();
     roles.push(
-        kept.unanswered
+        saved
+            .unanswered
             .as_ref()
             .map_or(Role::User, |message| message.role),
     );
-    shape::check_roles(&roles).map_err(|wrong| wrong.display_message())?;
-    Ok(kept)
+    shape::check_roles(&roles).map_err(|error| error.display_message())?;
+    Ok(saved)
 }
 
 #[cfg(test)]

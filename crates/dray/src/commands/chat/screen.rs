@@ -22,7 +22,7 @@ const MAX_STAGE_BYTES: usize = 256 << 10;
 /// Longest link that is shown, in characters.
 const MAX_LINK_CHARACTERS: usize = 4000;
 
-/// The output, and what it shows at this moment.
+/// Writes a chat to the terminal and tracks which parts are visible, such as the spinner.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct ChatScreen {
@@ -73,7 +73,7 @@ impl ChatScreen {
             print_event(&json!({ "event": "content", "text": text }));
             return;
         }
-        self.rest();
+        self.clear_spinner();
         // Unchanged into a pipe: the reader may want any bytes.
         if self.out_is_terminal {
             write_stdout(&strip_control_characters(text));
@@ -138,7 +138,7 @@ impl ChatScreen {
         for index in open {
             self.finish(index, None);
         }
-        self.rest();
+        self.clear_spinner();
         if self.in_line {
             write_stdout("\n");
             self.in_line = false;
@@ -199,7 +199,7 @@ impl ChatScreen {
 
     /// Reports a failure, and marks it as reported, so that it is not printed again.
     pub(super) fn failure(&mut self, failure: CommandFailure) -> CommandFailure {
-        self.rest();
+        self.clear_spinner();
         match failure {
             CommandFailure::Reported | CommandFailure::Told(_) => failure,
             failure => {
@@ -222,7 +222,7 @@ impl ChatScreen {
     }
 
     fn note(&mut self, line: &str) {
-        self.rest();
+        self.clear_spinner();
         self.break_line();
         outcome::print_note(line);
     }
@@ -240,7 +240,7 @@ impl ChatScreen {
     }
 
     /// Removes the output of [`ChatScreen::working`]. Called before other output, which would break the spinner's line.
-    fn rest(&mut self) {
+    fn clear_spinner(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
