@@ -79,12 +79,12 @@ impl ConversationFile {
     }
 
     /// Whether the conversation is stored in a file.
-    pub(super) const fn is_kept(&self) -> bool {
+    pub(super) const fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
     /// Begins a question. An earlier one without an answer is dropped.
-    pub(super) fn ask(&mut self, message: Message) -> ChatQuestion {
+    pub(super) fn begin_question(&mut self, message: Message) -> ChatQuestion {
         self.unanswered = None;
         ChatQuestion {
             message,
@@ -93,7 +93,7 @@ impl ConversationFile {
     }
 
     /// Returns the last question for a retry: the unanswered one, otherwise the one whose answer will be replaced.
-    pub(super) fn again(&mut self) -> Option<ChatQuestion> {
+    pub(super) fn retry_question(&mut self) -> Option<ChatQuestion> {
         if let Some(message) = self.unanswered.take() {
             return Some(ChatQuestion {
                 message,
@@ -112,20 +112,20 @@ impl ConversationFile {
     }
 
     /// Adds a question with its answer, which replaces an earlier answer to it.
-    pub(super) fn answered(&mut self, question: ChatQuestion, answer: Message) {
+    pub(super) fn record_answer(&mut self, question: ChatQuestion, answer: Message) {
         self.messages.truncate(question.after);
         self.messages.extend([question.message, answer]);
     }
 
     /// Records that a question has no answer, for `/retry`. An earlier answer to the same question is kept.
-    pub(super) fn unanswered(&mut self, question: ChatQuestion) {
+    pub(super) fn record_unanswered(&mut self, question: ChatQuestion) {
         if question.after == self.messages.len() {
             self.unanswered = Some(question.message);
         }
     }
 
     /// Writes the file, if there is one. Fails if another program has changed it.
-    pub(super) fn keep(&mut self) -> Result<(), CommandFailure> {
+    pub(super) fn save(&mut self) -> Result<(), CommandFailure> {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
@@ -247,14 +247,14 @@ mod tests {
         Message::new(Role::User, text)
     }
 
-    fn answered(book: &mut ConversationFile, text: &str, answer: &Message) {
-        let question = book.ask(user(text));
-        book.answered(question, answer.clone());
+    fn add_exchange(conversation: &mut ConversationFile, text: &str, answer: &Message) {
+        let question = conversation.begin_question(user(text));
+        conversation.record_answer(question, answer.clone());
     }
 
-    fn texts(book: &ConversationFile, question: &ChatQuestion) -> Vec<String> {
+    fn texts(conversation: &ConversationFile, question: &ChatQuestion) -> Vec<String> {
         let text = |message: &&Message| serde_json::to_value(&message.content).unwrap();
-        let texts = book.messages(question);
+        let texts = conversation.messages(question);
         texts
             .iter()
             .map(|message| text(message).as_str().unwrap().to_owned())
@@ -270,16 +270,16 @@ mod tests {
             "custom_content": {"state": {"tool_execution_history": [{"role": "tool", "z": 1.50}], "mine": null}},
         }))
         .unwrap();
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        answered(&mut book, "one", &answer);
-        book.keep().unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        add_exchange(&mut conversation, "one", &answer);
+        conversation.save().unwrap();
         let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        assert_eq!(book.messages, [user("one"), answer]);
-        let question = book.ask(user("two"));
-        assert_eq!(texts(&book, &question), ["one", "yes", "two"]);
-        book.keep().unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        assert_eq!(conversation.messages, [user("one"), answer]);
+        let question = conversation.begin_question(user("two"));
+        assert_eq!(texts(&conversation, &question), ["one", "yes", "two"]);
+        conversation.save().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -287,32 +287,40 @@ mod tests {
     fn a_question_without_an_answer_is_asked_again_and_never_sent_twice() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
-        let question = book.ask(user("two"));
-        book.unanswered(question);
-        book.keep().unwrap();
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        let question = book.again().unwrap();
-        assert_eq!(texts(&book, &question), ["one", "1", "two"]);
-        book.unanswered(question);
-        let question = book.ask(user("three"));
-        assert_eq!(texts(&book, &question), ["one", "1", "three"]);
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        add_exchange(
+            &mut conversation,
+            "one",
+            &Message::new(Role::Assistant, "1"),
+        );
+        let question = conversation.begin_question(user("two"));
+        conversation.record_unanswered(question);
+        conversation.save().unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        let question = conversation.retry_question().unwrap();
+        assert_eq!(texts(&conversation, &question), ["one", "1", "two"]);
+        conversation.record_unanswered(question);
+        let question = conversation.begin_question(user("three"));
+        assert_eq!(texts(&conversation, &question), ["one", "1", "three"]);
     }
 
     #[test]
     fn a_second_answer_takes_the_place_of_the_first() {
-        let mut book = ConversationFile::default();
-        assert!(book.again().is_none());
-        answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
-        let question = book.again().unwrap();
-        assert_eq!(texts(&book, &question), ["one"]);
-        book.unanswered(question);
-        let question = book.again().unwrap();
-        assert_eq!(texts(&book, &question), ["one"]);
-        book.answered(question, Message::new(Role::Assistant, "uno"));
-        let question = book.ask(user("two"));
-        assert_eq!(texts(&book, &question), ["one", "uno", "two"]);
+        let mut conversation = ConversationFile::default();
+        assert!(conversation.retry_question().is_none());
+        add_exchange(
+            &mut conversation,
+            "one",
+            &Message::new(Role::Assistant, "1"),
+        );
+        let question = conversation.retry_question().unwrap();
+        assert_eq!(texts(&conversation, &question), ["one"]);
+        conversation.record_unanswered(question);
+        let question = conversation.retry_question().unwrap();
+        assert_eq!(texts(&conversation, &question), ["one"]);
+        conversation.record_answer(question, Message::new(Role::Assistant, "uno"));
+        let question = conversation.begin_question(user("two"));
+        assert_eq!(texts(&conversation, &question), ["one", "uno", "two"]);
     }
 
     #[test]
@@ -348,12 +356,14 @@ mod tests {
     fn a_file_of_another_writer_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
         std::fs::write(&file, "mine").unwrap();
-        assert!(matches!(book.keep(), Err(CommandFailure::Usage(why)) if why.contains("/save")));
-        assert!(book.copy(&file).is_err());
+        assert!(
+            matches!(conversation.save(), Err(CommandFailure::Usage(why)) if why.contains("/save"))
+        );
+        assert!(conversation.copy(&file).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-        book.copy(&folder.path().join("b.json")).unwrap();
+        conversation.copy(&folder.path().join("b.json")).unwrap();
         assert!(ConversationFile::open(Some(&folder.path().join("b.json"))).is_ok());
     }
 }

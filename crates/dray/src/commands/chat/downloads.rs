@@ -67,19 +67,19 @@ impl DownloadDirectory {
     }
 
     /// Writes one file, or fetches it first. Dropping the future leaves no partial file.
-    pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
-        let taken = match inline_bytes(attachment) {
-            Some(bytes) => self.keep(attachment, &bytes).map(Some),
+    pub(super) async fn save(&self, attachment: &Attachment) -> DownloadOutcome {
+        let saved = match inline_bytes(attachment) {
+            Some(bytes) => self.save_inline(attachment, &bytes).map(Some),
             None => self.fetch(attachment).await,
         };
-        match taken {
+        match saved {
             Ok(Some((path, size))) => DownloadOutcome::Saved { path, size },
             Ok(None) => DownloadOutcome::Left,
             Err(why) => DownloadOutcome::Failed(why),
         }
     }
 
-    fn keep(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(PathBuf, u64), String> {
+    fn save_inline(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(PathBuf, u64), String> {
         let mut part = self.part()?;
         part.write_all(bytes).map_err(write_failure_text)?;
         Ok((self.publish(part, attachment)?, bytes.len() as u64))
@@ -281,7 +281,7 @@ mod tests {
         let system = DownloadFixture::new().await;
         let downloads = system.downloads();
         for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {
-            let outcome = downloads.take(&linked(title, "data:,x")).await;
+            let outcome = downloads.save(&linked(title, "data:,x")).await;
             assert!(
                 matches!(outcome, DownloadOutcome::Saved { size: 1, .. }),
                 "{title} {outcome:?}"
@@ -298,7 +298,7 @@ mod tests {
         let (system, elsewhere) = (DownloadFixture::new().await, DownloadFixture::new().await);
         let downloads = system.downloads();
         let outcome = downloads
-            .take(&linked("", &format!("{}/d/b%20c.txt?s=1", system.url())))
+            .save(&linked("", &format!("{}/d/b%20c.txt?s=1", system.url())))
             .await;
         assert!(
             matches!(outcome, DownloadOutcome::Saved { size: 5, .. }),
@@ -315,7 +315,7 @@ mod tests {
             "file:///etc/passwd".to_owned(),
             "//127.0.0.1/a".to_owned(),
         ] {
-            let outcome = downloads.take(&linked("a", &url)).await;
+            let outcome = downloads.save(&linked("a", &url)).await;
             assert!(
                 matches!(outcome, DownloadOutcome::Left),
                 "{url} {outcome:?}"
@@ -326,12 +326,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_refused_or_moved_leaves_nothing_behind() {
+    async fn a_download_that_is_cut_refused_or_redirected_leaves_no_file() {
         let system = DownloadFixture::new().await;
         let downloads = system.downloads();
         for path in ["cut", "gone", "moved"] {
             let outcome = downloads
-                .take(&linked("a", &format!("{}/{path}", system.url())))
+                .save(&linked("a", &format!("{}/{path}", system.url())))
                 .await;
             assert!(
                 matches!(outcome, DownloadOutcome::Failed(_)),
@@ -359,7 +359,7 @@ mod tests {
             "files/b/a.txt".to_owned(),
             format!("{}/other", system.url()),
         ] {
-            let outcome = downloads.take(&linked("", &url)).await;
+            let outcome = downloads.save(&linked("", &url)).await;
             assert!(
                 matches!(outcome, DownloadOutcome::Saved { .. }),
                 "{url} {outcome:?}"

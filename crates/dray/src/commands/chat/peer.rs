@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::downloads::DownloadDirectory;
 use super::embedded::EmbeddedServices;
-use super::{chat_failure, trouble};
+use super::{answer_error, chat_failure};
 use crate::cli::{ChatArgs, GlobalOptions};
 use crate::context;
 use crate::outcome::CommandFailure;
@@ -137,7 +137,7 @@ impl ChatPeer {
 
     /// The failure for a failed answer.
     pub(super) fn failure(&self, error: &ChatError) -> CommandFailure {
-        trouble::answer_failure(error, &self.url, self.silence)
+        answer_error::answer_failure(error, &self.url, self.silence)
     }
 
     /// The directory for received files, with this peer's origins and key.
@@ -236,7 +236,7 @@ impl PeerAddress<'_> {
         let answer = request.send(&|_| ()).await;
         let answer = answer.map_err(|error| unreachable(&error))?;
         match answer.status() {
-            401 | 403 => return Err(trouble::refused_key_failure(answer.status(), None)),
+            401 | 403 => return Err(answer_error::refused_key_failure(answer.status(), None)),
             200 => {}
             status => {
                 return Err(chat_failure(

@@ -149,9 +149,9 @@ impl ChatScreen {
     pub(super) fn file(
         &mut self,
         attachment: &Attachment,
-        taken: Option<&DownloadOutcome>,
+        download: Option<&DownloadOutcome>,
     ) -> String {
-        let line = describe_attachment(attachment, taken);
+        let line = describe_attachment(attachment, download);
         if self.json {
             let mut report = json!({
                 "event": "attachment", "type": attachment.kind, "title": attachment.title,
@@ -162,7 +162,7 @@ impl ChatScreen {
                 let is_held = inline_bytes(attachment).is_some();
                 let url = attachment.url.as_ref().filter(|_| !is_held);
                 fields.insert("url".to_owned(), json!(url));
-                match taken {
+                match download {
                     Some(DownloadOutcome::Saved { path, size }) => {
                         let path = path.to_string_lossy();
                         fields.insert("saved_to".to_owned(), json!(path));
@@ -260,17 +260,17 @@ fn print_event(event: &Value) {
 }
 
 /// A file on one line.
-fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
+fn describe_attachment(attachment: &Attachment, download: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
     let mut line = format!("file: {}", name::shown_text(title, name::SHOWN_MAX));
-    let held = inline_bytes(attachment).map(|bytes| bytes.len() as u64);
+    let inline_size = inline_bytes(attachment).map(|bytes| bytes.len() as u64);
     let kind = attachment
         .kind
         .as_deref()
         .map(|kind| name::shown_text(kind, 80));
-    let size = match taken {
+    let size = match download {
         Some(DownloadOutcome::Saved { size, .. }) => Some(*size),
-        _ => held,
+        _ => inline_size,
     };
     let about: Vec<_> = kind.into_iter().chain(size.map(size::human_size)).collect();
     if !about.is_empty() {
@@ -278,8 +278,8 @@ fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>)
         line.push_str(&about.join(", "));
         line.push(')');
     }
-    let url = attachment.url.as_deref().filter(|_| held.is_none());
-    match (taken, url) {
+    let url = attachment.url.as_deref().filter(|_| inline_size.is_none());
+    match (download, url) {
         (Some(DownloadOutcome::Saved { path, .. }), _) => {
             line.push_str(" saved to ");
             line.push_str(&name::shown_text(
