@@ -169,7 +169,7 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
         paused.text()
     );
     let question = ops.question().await;
-    // The caller waits on, whatever it says about the call.
+    // No text of the caller approves the call, so the caller still waits.
     let mut waiting = paused;
     for word in ["yes", "continue"] {
         let again = ops.ask(after(&waiting, word)).await;

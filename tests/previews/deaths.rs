@@ -1,5 +1,5 @@
-//! Tests that a sandbox that dies in the middle of a response breaks the transfer, so that no client takes a part for
-//! the whole.
+//! Tests that a transfer breaks when its sandbox ends in the middle of a response, so that no client takes a part for
+//! the complete file.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::PreviewProcess;
 
 /// Size of the file; far more than the queue, the sockets and the pipes on the way hold.
 const FILE_BYTES: usize = 96 << 20;
-/// Number of bytes that are read before the sandbox dies.
+/// Number of bytes that are read before the sandbox ends.
 const TAKEN_BYTES: usize = 64 << 10;
 /// Longest wait for the next bytes of a response.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);

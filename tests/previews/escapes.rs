@@ -94,7 +94,7 @@ fn nothing_outside_is_shown_over_docker() {
     check_escapes(&preview, "docker", |script| {
         container.sh(&format!("cd /workspace; {script}"));
     });
-    // The sandbox dies: the link reports it, and another container with its name is not shown.
+    // The sandbox ends: the link reports it, and another container with its name is not shown.
     container.remove();
     let gone = preview.get("p", "index.html");
     assert!([410, 503].contains(&gone.status), "{gone:?}");
