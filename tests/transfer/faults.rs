@@ -1,5 +1,5 @@
-//! Tests of single faults at the worst moment: a service is killed during a visible request, the bus restarts, a copy out of
-//! the sandbox is cut.
+//! Tests of single faults at the worst moment: a service is killed during a visible request, the bus restarts, a copy
+//! out of the sandbox is cut.
 
 use std::time::Duration;
 
