@@ -152,22 +152,22 @@ fn write_thread(
         append_text(head, format_args!("Reply-To: {address}\r\n"));
         thread = "";
     }
-    let mut known = Vec::new();
+    let mut thread_ids = Vec::new();
     for id in [thread, target.reply_to.as_str()] {
         if !id.is_empty() {
-            known.push(address::message_id(id)?);
+            thread_ids.push(address::message_id(id)?);
         }
     }
     // Otherwise a reply to the first mail of a thread would list that mail twice.
-    known.dedup();
-    let Some(last) = known.last() else {
+    thread_ids.dedup();
+    let Some(last) = thread_ids.last() else {
         return Ok(false);
     };
     append_text(
         head,
         format_args!(
             "In-Reply-To: {last}\r\nReferences: {}\r\n",
-            known.join("\r\n ")
+            thread_ids.join("\r\n ")
         ),
     );
     Ok(true)

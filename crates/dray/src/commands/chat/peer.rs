@@ -274,8 +274,8 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
             "Put one into its directory of manifests, or name another --url.",
         )),
         names => {
-            let shown = names.iter().take(MAX_SHOWN_MODELS);
-            let shown: Vec<_> = shown
+            let shown_names = names.iter().take(MAX_SHOWN_MODELS);
+            let shown_names: Vec<_> = shown_names
                 // Names come from the server and are shown on a terminal.
                 .map(|name| dray_presentation::name::shown_text(name, 100))
                 .collect();
@@ -286,7 +286,7 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
             };
             Err(CommandFailure::Usage(format!(
                 "there are several agents; name one with --manifest: {}{more}",
-                shown.join(", ")
+                shown_names.join(", ")
             )))
         }
     }

@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_comes_steers_the_terminal() {
+    fn control_characters_of_received_text_do_not_reach_the_terminal() {
         assert_eq!(
             strip_control_characters("a\u{1b}[31mb\u{9b}2J\rc\n\td é"),
             "a[31mb2Jc\n\td é"
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_stage_is_bounded() {
+    fn the_buffered_text_of_a_stage_is_limited() {
         let mut text = "x".repeat(MAX_STAGE_BYTES - 1);
         append_bounded(&mut text, Some("é and more"));
         assert_eq!(text.len(), MAX_STAGE_BYTES - 1);
