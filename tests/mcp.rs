@@ -97,8 +97,8 @@ fn big_text() -> String {
 fn documents_are_read_within_the_budget_in_both_eras() {
     let fixture = McpFixture::new();
     for (era, version) in PROTOCOL_ERAS {
-        let seen = fixture.over_stdio(era, "read", &[]);
-        assert_eq!(seen["version"], version);
+        let client_report = fixture.over_stdio(era, "read", &[]);
+        assert_eq!(client_report["version"], version);
         let reading = json!([
             "read",
             "fetch",
@@ -108,16 +108,19 @@ fn documents_are_read_within_the_budget_in_both_eras() {
             "resolve_file_arguments",
             "policy_check"
         ]);
-        assert_eq!(seen["tools"], reading);
-        assert_eq!(seen["prompts"], json!(["read_document", "fetch_page"]));
-        assert_eq!(seen["templates"].as_array().unwrap().len(), 3);
-        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
-        assert!(
-            text_of(&seen["pdf"]).contains("Ostermoor"),
-            "{}",
-            seen["pdf"]
+        assert_eq!(client_report["tools"], reading);
+        assert_eq!(
+            client_report["prompts"],
+            json!(["read_document", "fetch_page"])
         );
-        let big = &seen["big"];
+        assert_eq!(client_report["templates"].as_array().unwrap().len(), 3);
+        assert!(text_of(&client_report["notes"]).contains("The answer is 42."));
+        assert!(
+            text_of(&client_report["pdf"]).contains("Ostermoor"),
+            "{}",
+            client_report["pdf"]
+        );
+        let big = &client_report["big"];
         assert!(
             big["tokens"].as_u64().unwrap() <= MAX_RESULT_TOKENS,
             "{}",
@@ -126,48 +129,58 @@ fn documents_are_read_within_the_budget_in_both_eras() {
         assert_eq!(big["structured"]["next"]["tool"], "read");
         // The parts join exactly: neither a line nor half a character is lost between them. A frame ends its text with
         // a line end, so line ends are ignored here; and a failure prints no document.
-        let parts = seen["parts"]["text"].as_str().unwrap().replace('\n', "");
+        let parts = client_report["parts"]["text"]
+            .as_str()
+            .unwrap()
+            .replace('\n', "");
         assert!(
             parts == big_text().replace('\n', ""),
             "{} characters",
             parts.len()
         );
-        assert_eq!(seen["picture"]["kinds"], json!(["text", "image"]));
-        assert_eq!(seen["binary"]["kinds"], json!(["text", "resource_link"]));
-        assert_eq!(seen["resolved"]["error"], false, "{}", seen["resolved"]);
+        assert_eq!(client_report["picture"]["kinds"], json!(["text", "image"]));
+        assert_eq!(
+            client_report["binary"]["kinds"],
+            json!(["text", "resource_link"])
+        );
+        assert_eq!(
+            client_report["resolved"]["error"], false,
+            "{}",
+            client_report["resolved"]
+        );
     }
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_with_advice() {
+fn a_call_that_is_not_allowed_is_refused_with_advice() {
     let fixture = McpFixture::new();
-    let seen = fixture.over_stdio("2026-07-28", "read", &[]);
-    for refused in seen["outside"].as_array().unwrap() {
+    let client_report = fixture.over_stdio("2026-07-28", "read", &[]);
+    for refused in client_report["outside"].as_array().unwrap() {
         assert_eq!(refused["error"], true, "{refused}");
         assert!(!refused.to_string().contains("secret\\n"), "{refused}");
     }
     assert!(
-        text_of(&seen["fetch"]).contains("egress-fetcher.enabled=true"),
+        text_of(&client_report["fetch"]).contains("egress-fetcher.enabled=true"),
         "{}",
-        seen["fetch"]
+        client_report["fetch"]
     );
     assert!(
-        text_of(&seen["other"]).contains("session is not known"),
+        text_of(&client_report["other"]).contains("session is not known"),
         "{}",
-        seen["other"]
+        client_report["other"]
     );
     assert!(
-        text_of(&seen["to"]).contains("--allow-write"),
+        text_of(&client_report["to"]).contains("--allow-write"),
         "{}",
-        seen["to"]
+        client_report["to"]
     );
     assert!(
-        text_of(&seen["wrong"]).contains("`file`"),
+        text_of(&client_report["wrong"]).contains("`file`"),
         "{}",
-        seen["wrong"]
+        client_report["wrong"]
     );
     for name in ["fetch", "other", "to", "wrong"] {
-        assert_eq!(seen[name]["error"], true, "{name}");
+        assert_eq!(client_report[name]["error"], true, "{name}");
     }
 }
 
@@ -181,43 +194,50 @@ fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
         format!("--sandbox=local:{sandbox}"),
         format!("--to=cli:{out}"),
     ];
-    let seen = fixture.over_stdio("2026-07-28", "write", &options);
-    assert_eq!(seen["tools"].as_array().unwrap().len(), 9);
+    let client_report = fixture.over_stdio("2026-07-28", "write", &options);
+    assert_eq!(client_report["tools"].as_array().unwrap().len(), 9);
     let copy = PathBuf::from(fixture.place("data/copy.txt"));
     assert_eq!(
         std::fs::read_to_string(copy).unwrap(),
         "The answer is 42.\n"
     );
     assert!(
-        text_of(&seen["again"]).contains("never replaced"),
+        text_of(&client_report["again"]).contains("never replaced"),
         "{}",
-        seen["again"]
+        client_report["again"]
     );
-    assert_eq!(seen["put"]["structured"]["integrity"], "sha256_after");
-    assert!(!seen["steps"].as_array().unwrap().is_empty());
     assert_eq!(
-        seen["listed"]["structured"]["entries"][0]["name"],
+        client_report["put"]["structured"]["integrity"],
+        "sha256_after"
+    );
+    assert!(!client_report["steps"].as_array().unwrap().is_empty());
+    assert_eq!(
+        client_report["listed"]["structured"]["entries"][0]["name"],
         "notes.txt"
     );
-    assert!(text_of(&seen["read"]).contains("The answer is 42."));
+    assert!(text_of(&client_report["read"]).contains("The answer is 42."));
     assert_eq!(
-        seen["sent"]["structured"]["success"], true,
+        client_report["sent"]["structured"]["success"], true,
         "{}",
-        seen["sent"]
+        client_report["sent"]
     );
     // The same id means the same delivery.
-    assert_eq!(seen["sent_again"], seen["sent"]);
+    assert_eq!(client_report["sent_again"], client_report["sent"]);
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
-    let deliveries = &seen["receipts"]["structured"]["deliveries"];
+    let deliveries = &client_report["receipts"]["structured"]["deliveries"];
     assert_eq!(deliveries.as_array().unwrap().len(), 1);
-    assert_eq!(seen["receipt"], true);
+    assert_eq!(client_report["receipt"], true);
     assert_eq!(
-        seen["resource"],
+        client_report["resource"],
         json!(["The answer is 42.\n", "text/plain"])
     );
-    assert_eq!(seen["sandbox"], "The answer is 42.\n");
+    assert_eq!(client_report["sandbox"], "The answer is 42.\n");
     for name in ["outside", "unsent"] {
-        assert_eq!(seen[name]["error"], true, "{name}: {}", seen[name]);
+        assert_eq!(
+            client_report[name]["error"], true,
+            "{name}: {}",
+            client_report[name]
+        );
     }
     assert!(!PathBuf::from(fixture.place("escaped.txt")).exists());
 }
@@ -264,10 +284,10 @@ fn http_refuses_other_hosts_origins_and_tokens() {
     let fixture = McpFixture::new();
     let server = HttpServer::start(&fixture);
     for (era, version) in PROTOCOL_ERAS {
-        let seen = fixture.over_http(era, &server.url);
-        assert_eq!(seen["version"], version);
-        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
-        let statuses = &seen["statuses"];
+        let client_report = fixture.over_http(era, &server.url);
+        assert_eq!(client_report["version"], version);
+        assert!(text_of(&client_report["notes"]).contains("The answer is 42."));
+        let statuses = &client_report["statuses"];
         for name in ["none", "wrong", "basic"] {
             assert_eq!(statuses[name], 401, "{name}");
         }
@@ -293,11 +313,11 @@ fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
     std::fs::write(&file, text).unwrap();
     let server = HttpServer::start_with(&fixture, &["--auth-file", &file]);
     for (era, version) in PROTOCOL_ERAS {
-        let seen = fixture.over_http(era, &server.url);
-        assert_eq!(seen["version"], version);
-        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
-        assert_eq!(seen["statuses"]["none"], 401);
-        assert_eq!(seen["statuses"]["wrong"], 401);
+        let client_report = fixture.over_http(era, &server.url);
+        assert_eq!(client_report["version"], version);
+        assert!(text_of(&client_report["notes"]).contains("The answer is 42."));
+        assert_eq!(client_report["statuses"]["none"], 401);
+        assert_eq!(client_report["statuses"]["wrong"], 401);
     }
     std::fs::write(
         &file,
@@ -310,8 +330,11 @@ fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("--auth-file: token `x`:"), "{said}");
+    let stderr_text = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        stderr_text.contains("--auth-file: token `x`:"),
+        "{stderr_text}"
+    );
 }
 
 /// Starts `dray up` with the MCP endpoint on a free port.
@@ -327,11 +350,11 @@ fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
     let (root, token) = (fixture.place("data"), fixture.place("token"));
     let server = start_up(&fixture, &["--mcp-root", &root, "--mcp-token-file", &token]);
     for (era, version) in PROTOCOL_ERAS {
-        let seen = fixture.over_http(era, &server.url);
-        assert_eq!(seen["version"], version);
-        assert!(text_of(&seen["notes"]).contains("The answer is 42."));
-        assert_eq!(seen["statuses"]["none"], 401);
-        assert_eq!(seen["statuses"]["origin"], 403);
+        let client_report = fixture.over_http(era, &server.url);
+        assert_eq!(client_report["version"], version);
+        assert!(text_of(&client_report["notes"]).contains("The answer is 42."));
+        assert_eq!(client_report["statuses"]["none"], 401);
+        assert_eq!(client_report["statuses"]["origin"], 403);
     }
     server.end();
 }
@@ -340,12 +363,12 @@ fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
 fn dray_up_gives_out_no_directory_unless_one_is_named() {
     let fixture = McpFixture::new();
     let server = start_up(&fixture, &[]);
-    let seen = fixture.over_http("legacy", &server.url);
-    assert_eq!(seen["notes"]["error"], true);
+    let client_report = fixture.over_http("legacy", &server.url);
+    assert_eq!(client_report["notes"]["error"], true);
     assert!(
-        text_of(&seen["notes"]).contains("no directory"),
+        text_of(&client_report["notes"]).contains("no directory"),
         "{}",
-        seen["notes"]
+        client_report["notes"]
     );
     server.end();
     let refused = Command::new(support::dray())
@@ -354,8 +377,8 @@ fn dray_up_gives_out_no_directory_unless_one_is_named() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("--mcp-token-file"), "{said}");
+    let stderr_text = String::from_utf8_lossy(&refused.stderr);
+    assert!(stderr_text.contains("--mcp-token-file"), "{stderr_text}");
 }
 
 #[test]
@@ -367,8 +390,8 @@ fn an_address_that_others_reach_needs_a_token() {
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("--token-file"), "{said}");
+    let stderr_text = String::from_utf8_lossy(&refused.stderr);
+    assert!(stderr_text.contains("--token-file"), "{stderr_text}");
 }
 
 fn text_of(result: &Value) -> &str {

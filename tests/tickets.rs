@@ -200,7 +200,7 @@ fn the_command_line_lists_shows_and_revokes_tickets_without_their_urls() {
 }
 
 #[test]
-fn what_a_ticket_does_not_allow_is_refused_and_not_stored() {
+fn an_upload_that_a_ticket_does_not_allow_is_refused_and_not_stored() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
     let file = fixture.write("file", &content(2_000_000));

@@ -1,5 +1,5 @@
 //! Tests of files that are sent from a sandbox to a chat and back by the command line, with every service as a process;
-//! and of what happens when one of them dies in the middle.
+//! and of the outcome when one of these processes is killed in the middle.
 
 mod faults;
 mod kills;

@@ -91,13 +91,13 @@ async def publish(js, options, operation, deadline):
     subject = f"dray.work.toolcall.v1.resolve.{options.tenant}"
     while True:
         try:
-            # Not with `stream=`: headers that steer the server are refused by whoever reads the message.
+            # Not with `stream=`: workers refuse messages with headers that steer the server.
             stored = await js.publish(subject, call.SerializeToString(), timeout=5, headers=headers)
             if stored.stream != WORK_STREAM:
                 raise RuntimeError(f"{stored.stream} took the call instead of {WORK_STREAM}")
             return
         except (TimeoutError, NoRespondersError, ConnectionClosedError):
-            # Nobody knows whether it was stored: send it again.
+            # It is unknown whether the message was stored: send it again under the same id.
             if time.time() + 1 > deadline:
                 raise
             await asyncio.sleep(0.5)
@@ -191,7 +191,7 @@ def show(event):
     if arguments.WhichOneof("body") == "inline":
         print(arguments.inline.decode())
     else:
-        # Too large for a message: whoever has the store's credentials reads the object.
+        # Too large for a message: a client with credentials of the store reads the object.
         artifact = arguments.claim.artifact
         claim = {"store": arguments.claim.store, "sha256": artifact.sha256.hex(), "size": artifact.size}
         print(json.dumps({"claim": claim}))

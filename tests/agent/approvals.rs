@@ -114,8 +114,8 @@ impl OpsFixture {
 
 /// What a client of `OpenAI`'s API keeps of an answer, and the next message.
 fn after(answer: &AgentAnswer, next: &str) -> Value {
-    let said = json!({"role": "assistant", "content": answer.text()});
-    json!([user("order"), said, user(next)])
+    let assistant_message = json!({"role": "assistant", "content": answer.text()});
+    json!([user("order"), assistant_message, user(next)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,16 +131,19 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
         );
         // What a person cannot see is escaped.
         assert_eq!(question.code, r#"{"doc":"a *big*\u202e one"}"#);
-        let told = ops.press(&question, STRANGER_ID, "Approve").await;
-        assert!(told.contains("not one of the people"), "{told}");
+        let press_reply = ops.press(&question, STRANGER_ID, "Approve").await;
+        assert!(
+            press_reply.contains("not one of the people"),
+            "{press_reply}"
+        );
         // A forged button names a question that does not exist.
         let forged = ops.press_data(question.message_id, APPROVER_ID, "dray:apr_0:y");
-        let told = forged.await;
-        assert!(told.contains("does not exist"), "{told}");
+        let press_reply = forged.await;
+        assert!(press_reply.contains("does not exist"), "{press_reply}");
         assert_eq!(ops.newest_message().as_ref(), Some(&question));
         assert!(ops.endpoint.bodies().is_empty());
-        let told = ops.press(&question, APPROVER_ID, "Approve").await;
-        assert_eq!(told, "Your answer is recorded.");
+        let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
+        assert_eq!(press_reply, "Your answer is recorded.");
         question
     };
     let (answer, question) = join(ops.ask(json!([user("order")])), deciding).await;
@@ -148,10 +151,10 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
     assert_eq!(ops.endpoint.bodies().len(), 1);
     let ended = ops.shown_with("\n\nApproved by Ada L (77), 20").await;
     assert!(ended.buttons.is_empty());
-    let told = ops.press(&question, APPROVER_ID, "Refuse").await;
+    let press_reply = ops.press(&question, APPROVER_ID, "Refuse").await;
     assert!(
-        told.contains("decided before") && told.contains("Approved by Ada L"),
-        "{told}"
+        press_reply.contains("decided before") && press_reply.contains("Approved by Ada L"),
+        "{press_reply}"
     );
     ops.edited(2).await;
     assert_eq!(ops.newest_message(), Some(ended));
@@ -169,7 +172,7 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
         paused.text()
     );
     let question = ops.question().await;
-    // The caller waits on, whatever it says about the call.
+    // No text of the caller approves the call, so the caller still waits.
     let mut waiting = paused;
     for word in ["yes", "continue"] {
         let again = ops.ask(after(&waiting, word)).await;
@@ -206,10 +209,12 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
         user("the weather?"),
     ]);
     assert_eq!(ops.ask(json!(later)).await.text(), "It rains.");
-    let seen = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
+    let model_messages = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
     assert!(
-        json!(seen).to_string().contains(r#"{\"taken\":true}"#),
-        "{seen:?}"
+        json!(model_messages)
+            .to_string()
+            .contains(r#"{\"taken\":true}"#),
+        "{model_messages:?}"
     );
     ops.fixture.stop().await;
 }
@@ -229,8 +234,8 @@ async fn a_refusal_reaches_the_model_and_another_message_takes_the_question_back
         ops.ask(after(&paused, "the weather?")).await.text(),
         "It rains."
     );
-    let told = ops.press(&question, APPROVER_ID, "Approve").await;
-    assert!(told.contains("changes nothing"), "{told}");
+    let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
+    assert!(press_reply.contains("changes nothing"), "{press_reply}");
     ops.shown_with("Taken back").await;
     let late = ops.ask(after(&paused, "continue")).await;
     assert!(late.text().contains("refused this"), "{late:?}");
@@ -244,8 +249,8 @@ async fn a_press_after_the_expiry_says_so_and_the_call_is_not_made() {
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("Nobody approved"), "{answer:?}");
     let question = ops.question().await;
-    let told = ops.press(&question, APPROVER_ID, "Approve").await;
-    assert!(told.contains("has expired"), "{told}");
+    let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
+    assert!(press_reply.contains("has expired"), "{press_reply}");
     ops.shown_with("Expired, 20").await;
     assert!(ops.endpoint.bodies().is_empty());
     ops.fixture.stop().await;
@@ -264,8 +269,8 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("cannot be asked"), "{answer:?}");
     let question = ops.question().await;
-    let told = ops.press(&question, APPROVER_ID, "Approve").await;
-    assert!(told.contains("changes nothing"), "{told}");
+    let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
+    assert!(press_reply.contains("changes nothing"), "{press_reply}");
     // A client that leaves during the wait takes its question with it.
     let asking = Box::pin(ops.ask(json!([user("order")])));
     let asked = Box::pin(ops.question_after(&question));
@@ -290,8 +295,8 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
         (!open).then_some(())
     })
     .await;
-    let told = ops.press(&question, APPROVER_ID, "Approve").await;
-    assert!(told.contains("changes nothing"), "{told}");
+    let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
+    assert!(press_reply.contains("changes nothing"), "{press_reply}");
     ops.shown_with("Taken back").await;
     assert!(ops.endpoint.bodies().is_empty());
     ops.fixture.stop().await;
@@ -301,12 +306,15 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
 async fn a_response_in_the_background_waits_for_the_chat_and_completes() {
     let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
     let body = json!({"model": "agent", "input": "order", "background": true});
-    let begun = ops.fixture.post("/v1/responses").json(&body);
-    let begun = begun.send(&|_| ()).await.unwrap();
-    let begun: Value = begun.json().await.unwrap();
+    let background_response = ops.fixture.post("/v1/responses").json(&body);
+    let background_response = background_response.send(&|_| ()).await.unwrap();
+    let background_response: Value = background_response.json().await.unwrap();
     let question = ops.question().await;
     ops.press(&question, APPROVER_ID, "Approve").await;
-    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    let path = format!(
+        "/v1/responses/{}",
+        background_response["id"].as_str().unwrap()
+    );
     let done = eventually("the end of the response", async || {
         let response = ops.fixture.get(&path).send(&|_| ()).await.unwrap();
         let response: Value = response.json().await.unwrap();

@@ -147,7 +147,7 @@ async fn a_program_ends_at_its_time_limit_with_its_children() {
     assert_eq!(child.wait().unwrap().code(), Some(124));
 }
 
-/// Sends a signal at the moment at which the program has told its number, and waits until nothing of it runs.
+/// Sends a signal as soon as the program has printed its process id, and waits until none of its processes runs.
 async fn end_by(signal: &str) {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&[]).await;

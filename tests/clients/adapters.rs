@@ -58,8 +58,8 @@ fn pytest() -> Command {
 fn newest_deepagents() -> PathBuf {
     let directory = support::root().join("target/python-deepagents");
     let stamp = directory.join("installed");
-    let wanted = NEWEST_DEEPAGENTS.join(" ");
-    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+    let package_list = NEWEST_DEEPAGENTS.join(" ");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_list) {
         return directory;
     }
     if directory.exists() {
@@ -73,7 +73,7 @@ fn newest_deepagents() -> PathBuf {
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     );
     // Written last, so that an installation which was cut off has none.
-    std::fs::write(&stamp, wanted).unwrap();
+    std::fs::write(&stamp, package_list).unwrap();
     directory
 }
 

@@ -92,21 +92,21 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
     let server = UpServer::start(folder.path(), options.as_flattened(), "console: ");
     let (console, _) = server.url.split_once("/login").unwrap();
     provider.serve(console);
-    let seen = walk(folder.path(), console);
-    let text = |name: &str| seen[name].as_str().unwrap().to_owned();
+    let browser_report = walk(folder.path(), console);
+    let text = |name: &str| browser_report[name].as_str().unwrap().to_owned();
     let header = text("header");
-    assert!(header.contains("Person ada may act"), "{seen}");
+    assert!(header.contains("Person ada may act"), "{browser_report}");
     let port = console.rsplit(':').next().unwrap();
     // The cookie of the attempt is gone.
     assert_eq!(
-        seen["cookies"],
+        browser_report["cookies"],
         json!([{"name": format!("dray-console-{port}"), "httpOnly": true, "sameSite": "Strict"}])
     );
     assert_eq!(text("afterLogout"), "Log in");
-    assert!(text("stranger").contains("Person eve"), "{seen}");
+    assert!(text("stranger").contains("Person eve"), "{browser_report}");
     assert!(
         text("stranger").contains("no role in this console"),
-        "{seen}"
+        "{browser_report}"
     );
     server.end();
 }

@@ -114,9 +114,9 @@ fn over_sdk(fixture: &McpFixture, server: &[&str]) -> Value {
         .arg(&copy)
         .args(server)
         .env("HOME", fixture.place("home"));
-    let seen = serde_json::from_str(&support::stdout(&mut client)).unwrap();
+    let client_report = serde_json::from_str(&support::stdout(&mut client)).unwrap();
     std::fs::remove_file(copy).unwrap();
-    seen
+    client_report
 }
 
 #[test]
@@ -155,13 +155,19 @@ fn fastmcp_reads_documents_over_stdio_and_http() {
 }
 
 /// Checks that a document arrives, that a refusal is a failed tool with advice, and that a handle is a resource.
-fn check_reading(seen: &Value) {
-    assert_eq!(seen["tools"][0], "read", "{seen}");
-    let notes = seen["notes"].as_str().unwrap();
-    assert!(notes.contains("The answer is 42."), "{seen}");
-    assert_eq!(seen["outside"]["error"], true, "{seen}");
-    assert!(!seen["outside"].to_string().contains("secret\\n"), "{seen}");
-    assert_eq!(seen["resource"], "The answer is 42.\n", "{seen}");
+fn check_reading(client_report: &Value) {
+    assert_eq!(client_report["tools"][0], "read", "{client_report}");
+    let notes = client_report["notes"].as_str().unwrap();
+    assert!(notes.contains("The answer is 42."), "{client_report}");
+    assert_eq!(client_report["outside"]["error"], true, "{client_report}");
+    assert!(
+        !client_report["outside"].to_string().contains("secret\\n"),
+        "{client_report}"
+    );
+    assert_eq!(
+        client_report["resource"], "The answer is 42.\n",
+        "{client_report}"
+    );
 }
 
 #[test]
@@ -171,9 +177,15 @@ fn agents_of_other_frameworks_call_the_tools() {
     let dray = support::dray();
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     for package in ["agents", "pydantic_ai"] {
-        let seen = over_python(&fixture, package, &stdio);
-        assert!(seen["tools"].to_string().contains("\"read\""), "{seen}");
-        let answer = seen["answer"].as_str().unwrap();
-        assert!(answer.contains("The answer is 42."), "{package}: {seen}");
+        let client_report = over_python(&fixture, package, &stdio);
+        assert!(
+            client_report["tools"].to_string().contains("\"read\""),
+            "{client_report}"
+        );
+        let answer = client_report["answer"].as_str().unwrap();
+        assert!(
+            answer.contains("The answer is 42."),
+            "{package}: {client_report}"
+        );
     }
 }

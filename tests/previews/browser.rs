@@ -136,29 +136,38 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
         "login": server.url,
         "sandbox": format!("local:{}", site.display()),
     });
-    let seen = walk(folder.path(), &site, &settings);
+    let browser_report = walk(folder.path(), &site, &settings);
     for list in ["findings", "failures"] {
-        assert_eq!(seen[list], json!([]), "{list}: {seen}");
+        assert_eq!(browser_report[list], json!([]), "{list}: {browser_report}");
     }
-    assert_eq!(seen["color"], "rgb(1, 2, 3)");
-    assert_eq!(seen["tried"]["data"], "42", "{seen}");
+    assert_eq!(browser_report["color"], "rgb(1, 2, 3)");
+    assert_eq!(browser_report["tried"]["data"], "42", "{browser_report}");
     for refused in [
         "storage", "cookie", "parent", "top", "console", "outside", "window",
     ] {
-        assert_eq!(seen["tried"][refused], "refused", "{refused}: {seen}");
+        assert_eq!(
+            browser_report["tried"][refused], "refused",
+            "{refused}: {browser_report}"
+        );
     }
-    assert_eq!(seen["origin"], "null", "{seen}");
-    assert_eq!(seen["framed"], false, "the page framed the console: {seen}");
-    assert_eq!(seen["version"], "second", "{seen}");
-    assert!(seen["rangeStart"].as_u64().unwrap() > 1_000_000, "{seen}");
-    let table = seen["table"].as_str().unwrap();
-    assert!(table.contains("<td>0012</td>"), "{table}");
-    assert_eq!(seen["ended"], 404, "{seen}");
-    let secret = seen["token"].as_str().unwrap();
+    assert_eq!(browser_report["origin"], "null", "{browser_report}");
     assert_eq!(
-        seen["referrers"],
-        json!([]),
-        "the link is in a referrer: {seen}"
+        browser_report["framed"], false,
+        "the page framed the console: {browser_report}"
     );
-    assert_eq!(secret.len(), 64, "{seen}");
+    assert_eq!(browser_report["version"], "second", "{browser_report}");
+    assert!(
+        browser_report["rangeStart"].as_u64().unwrap() > 1_000_000,
+        "{browser_report}"
+    );
+    let table = browser_report["table"].as_str().unwrap();
+    assert!(table.contains("<td>0012</td>"), "{table}");
+    assert_eq!(browser_report["ended"], 404, "{browser_report}");
+    let secret = browser_report["token"].as_str().unwrap();
+    assert_eq!(
+        browser_report["referrers"],
+        json!([]),
+        "the link is in a referrer: {browser_report}"
+    );
+    assert_eq!(secret.len(), 64, "{browser_report}");
 }

@@ -1,5 +1,5 @@
-//! Tests that a sandbox that dies in the middle of a response breaks the transfer, so that no client takes a part for
-//! the whole.
+//! Tests that a transfer breaks when its sandbox ends in the middle of a response, so that no client takes a part for
+//! the complete file.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,8 +11,8 @@ use super::PreviewProcess;
 
 /// Size of the file; far more than the queue, the sockets and the pipes on the way hold.
 const FILE_BYTES: usize = 96 << 20;
-/// Number of bytes that are read before the sandbox dies.
-const TAKEN_BYTES: usize = 64 << 10;
+/// Number of bytes that are read before the sandbox ends.
+const BYTES_BEFORE_SANDBOX_END: usize = 64 << 10;
 /// Longest wait for the next bytes of a response.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -27,21 +27,24 @@ fn begin(preview: &PreviewProcess, area: &str, rest: &str) -> (TcpStream, Vec<u8
         "GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
-    let mut taken = vec![0; TAKEN_BYTES];
-    stream.read_exact(&mut taken).unwrap();
-    assert!(taken.starts_with(b"HTTP/1.1 200 "), "{area}");
-    (stream, taken)
+    let mut received = vec![0; BYTES_BEFORE_SANDBOX_END];
+    stream.read_exact(&mut received).unwrap();
+    assert!(received.starts_with(b"HTTP/1.1 200 "), "{area}");
+    (stream, received)
 }
 
 /// Reads the rest, until the connection ends or breaks.
-fn finish(mut stream: TcpStream, mut taken: Vec<u8>) -> (String, Vec<u8>) {
-    let _ = stream.read_to_end(&mut taken);
-    let head = taken
+fn finish(mut stream: TcpStream, mut received: Vec<u8>) -> (String, Vec<u8>) {
+    let _ = stream.read_to_end(&mut received);
+    let head = received
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
         .unwrap();
-    let body = taken.split_off(head + 4);
-    (String::from_utf8(taken).unwrap().to_ascii_lowercase(), body)
+    let body = received.split_off(head + 4);
+    (
+        String::from_utf8(received).unwrap().to_ascii_lowercase(),
+        body,
+    )
 }
 
 #[test]
@@ -59,9 +62,9 @@ fn a_container_that_dies_breaks_the_file_and_the_archive_that_it_was_sending() {
         ));
         let place = format!("docker:{}:/workspace/www", container.name());
         let preview = PreviewProcess::start(&place, &[&endpoint]);
-        let (stream, taken) = begin(&preview, area, rest);
+        let (stream, received) = begin(&preview, area, rest);
         container.remove();
-        let (head, body) = finish(stream, taken);
+        let (head, body) = finish(stream, received);
         if area == "p" {
             assert!(
                 head.contains(&format!("content-length: {FILE_BYTES}")),
@@ -82,7 +85,10 @@ fn a_container_that_dies_breaks_the_file_and_the_archive_that_it_was_sending() {
             );
         }
         // The link reports it, and shows nothing of another container.
-        let gone = preview.get("p", "large.bin");
-        assert!([410, 503].contains(&gone.status), "{gone:?}");
+        let after_removal = preview.get("p", "large.bin");
+        assert!(
+            [410, 503].contains(&after_removal.status),
+            "{after_removal:?}"
+        );
     }
 }

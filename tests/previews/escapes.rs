@@ -81,7 +81,7 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
 }
 
 #[test]
-fn nothing_outside_is_shown_over_docker() {
+fn files_outside_the_directory_are_not_shown_over_docker() {
     let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh(&format!("cd /workspace; {TRAP_SCRIPT}"));
@@ -94,14 +94,17 @@ fn nothing_outside_is_shown_over_docker() {
     check_escapes(&preview, "docker", |script| {
         container.sh(&format!("cd /workspace; {script}"));
     });
-    // The sandbox dies: the link reports it, and another container with its name is not shown.
+    // The sandbox ends: the link reports it, and another container with its name is not shown.
     container.remove();
-    let gone = preview.get("p", "index.html");
-    assert!([410, 503].contains(&gone.status), "{gone:?}");
+    let after_removal = preview.get("p", "index.html");
+    assert!(
+        [410, 503].contains(&after_removal.status),
+        "{after_removal:?}"
+    );
 }
 
 #[test]
-fn nothing_outside_is_shown_over_ssh() {
+fn files_outside_the_directory_are_not_shown_over_ssh() {
     let server = Sshd::start(&Options::default());
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let work = tempfile::tempdir().unwrap();

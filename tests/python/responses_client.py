@@ -29,7 +29,7 @@ def weather(city):
 
 
 def missing(call):
-    """Whether a call says that there is no such object."""
+    """Whether a call fails because the object does not exist."""
     try:
         call()
     except openai.NotFoundError:

@@ -1,4 +1,4 @@
-"""Uploads a file with `tuspy`, stops in the middle, and goes on in a second client. Prints what it saw as JSON.
+"""Uploads a file with `tuspy`, stops in the middle, and continues in a second client. Prints the results as JSON.
 
     python tus_client.py URL FILE
 """

@@ -22,8 +22,8 @@ pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {
     lock.lock().unwrap();
     // Written last, so that an interrupted installation has none.
     let stamp = directory.join("installed");
-    let wanted = packages.join(" ");
-    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+    let package_list = packages.join(" ");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_list) {
         return directory;
     }
     std::fs::write(directory.join("package.json"), "{\"private\": true}").unwrap();
@@ -34,6 +34,6 @@ pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {
         .args(packages)
         .current_dir(&directory);
     super::stdout(&mut install);
-    std::fs::write(&stamp, wanted).unwrap();
+    std::fs::write(&stamp, package_list).unwrap();
     directory
 }

@@ -16,9 +16,13 @@ impl TicketFixture {
             .args([mode, &format!("{}{ticket}", server.url)])
             .args(file)
             .env("HOME", self.folder.path());
-        let seen: Value = serde_json::from_str(&support::stdout(&mut browser)).unwrap();
-        assert_eq!(seen["violations"], serde_json::json!([]), "{seen}");
-        seen
+        let browser_report: Value = serde_json::from_str(&support::stdout(&mut browser)).unwrap();
+        assert_eq!(
+            browser_report["violations"],
+            serde_json::json!([]),
+            "{browser_report}"
+        );
+        browser_report
     }
 }
 
@@ -32,11 +36,20 @@ fn a_person_sends_a_file_with_and_without_script() {
     let sha256 = dray_types::Sha256Digest::of(&bytes).to_hex();
     for mode in ["script", "plain"] {
         let ticket = fixture.ticket(&server, &["upload", "--max-size", "20MiB"]);
-        let seen = fixture.browse(&server, mode, &ticket, Some(&file));
-        assert_eq!(seen["state"], "received", "{mode}: {seen}");
-        assert!(seen["text"].as_str().unwrap().contains(&sha256), "{seen}");
+        let browser_report = fixture.browse(&server, mode, &ticket, Some(&file));
+        assert_eq!(
+            browser_report["state"], "received",
+            "{mode}: {browser_report}"
+        );
+        assert!(
+            browser_report["text"].as_str().unwrap().contains(&sha256),
+            "{browser_report}"
+        );
         let progress = u64::from(mode == "script");
-        assert_eq!(seen["progress"], progress, "{mode}: {seen}");
+        assert_eq!(
+            browser_report["progress"], progress,
+            "{mode}: {browser_report}"
+        );
         let state = fixture.curl(&server, &ticket, &[]).json();
         assert_eq!(state["state"], "complete", "{state}");
         assert_eq!(state["content"]["name"], "Übung.bin", "{state}");
@@ -52,13 +65,22 @@ fn a_person_learns_why_a_file_is_refused() {
     let file = fixture.write("notes.txt", b"no picture");
     for mode in ["script", "plain"] {
         let ticket = fixture.ticket(&server, &["upload", "--media-type", "image/*"]);
-        let seen = fixture.browse(&server, mode, &ticket, Some(&file));
-        assert_eq!(seen["state"], "refused", "{mode}: {seen}");
-        let text = seen["text"].as_str().unwrap();
-        assert!(text.contains("the ticket is for `image/*`"), "{seen}");
+        let browser_report = fixture.browse(&server, mode, &ticket, Some(&file));
+        assert_eq!(
+            browser_report["state"], "refused",
+            "{mode}: {browser_report}"
+        );
+        let text = browser_report["text"].as_str().unwrap();
         assert!(
-            seen["limits"].as_str().unwrap().contains("image/*"),
-            "{seen}"
+            text.contains("the ticket is for `image/*`"),
+            "{browser_report}"
+        );
+        assert!(
+            browser_report["limits"]
+                .as_str()
+                .unwrap()
+                .contains("image/*"),
+            "{browser_report}"
         );
     }
     server.end();
@@ -70,8 +92,11 @@ fn a_person_learns_that_a_ticket_has_expired() {
     let server = fixture.start();
     let ticket = fixture.ticket(&server, &["upload", "--expires", "1"]);
     while !fixture.curl(&server, &ticket, &[]).head.contains(" 410 ") {}
-    let seen = fixture.browse(&server, "script", &ticket, None);
-    assert_eq!(seen["state"], "refused", "{seen}");
-    assert_eq!(seen["text"], "the ticket has expired.", "{seen}");
+    let browser_report = fixture.browse(&server, "script", &ticket, None);
+    assert_eq!(browser_report["state"], "refused", "{browser_report}");
+    assert_eq!(
+        browser_report["text"], "the ticket has expired.",
+        "{browser_report}"
+    );
     server.end();
 }

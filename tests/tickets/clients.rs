@@ -40,9 +40,9 @@ fn tuspy_uploads_in_parts_and_continues() {
     client
         .arg(support::root().join("tests/python/tus_client.py"))
         .args([&url, &file]);
-    let seen: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
-    assert_eq!(seen["continued_at"], 2_000_000, "{seen}");
-    assert_eq!(seen["offset"], 5_000_000, "{seen}");
+    let client_report: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
+    assert_eq!(client_report["continued_at"], 2_000_000, "{client_report}");
+    assert_eq!(client_report["offset"], 5_000_000, "{client_report}");
     fixture.check_arrived(&url, &bytes, "part.bin");
     server.end();
 }
@@ -59,8 +59,8 @@ fn tus_js_client_uploads_in_parts_and_continues() {
         .arg(support::root().join("tests/tickets/tus_client.cjs"))
         .args([&url, &file])
         .current_dir(node::packages("node-tickets", &[TUS_JS_CLIENT]));
-    let seen: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
-    assert_eq!(seen["continued_at"], 2_000_000, "{seen}");
+    let client_report: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
+    assert_eq!(client_report["continued_at"], 2_000_000, "{client_report}");
     fixture.check_arrived(&url, &bytes, "part.bin");
     server.end();
 }

@@ -84,10 +84,10 @@ fn forward(
     });
     let (mut client, mut server) = (client, server);
     client.set_read_timeout(Some(CUT_POLL_INTERVAL)).unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (mut left, mut buffer) = (cut_bytes, vec![0; CHUNK_BYTES]);
     let is_cut = loop {
-        if left == 0 || begun.elapsed() >= cut_time {
+        if left == 0 || started_at.elapsed() >= cut_time {
             break true;
         }
         let wanted = usize::try_from(left)
@@ -241,9 +241,9 @@ pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
     client(target, WARM_UP_BYTES).send();
     let before = reset_peak_memory(server.id());
     let proxy = CuttingProxy::start(target, upload);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let document = client(proxy.address, upload.size).send();
-    let elapsed = begun.elapsed();
+    let elapsed = started_at.elapsed();
     assert_eq!(
         document["sha256"],
         digest_of_file(upload.size),

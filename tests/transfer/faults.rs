@@ -1,5 +1,5 @@
-//! Tests of single faults at the worst moment: a service dies during a visible request, the bus restarts, a copy out of
-//! the sandbox is cut.
+//! Tests of single faults at the worst moment: a service is killed during a visible request, the bus restarts, a copy
+//! out of the sandbox is cut.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ async fn an_interrupted_copy_of_a_directory_is_repeated_within_minutes() {
     assert_eq!(rig.platforms.telegram.visible_messages(chat).len(), 1);
 }
 
-/// Delivers a path to a chat of Telegram while the service that copies it dies over the copy.
+/// Delivers a path to a chat of Telegram while the service that copies it is killed during the copy.
 async fn cut_copy_of(rig: &TransferFixture, path: &str) -> i64 {
     let transfer = rig.up("sandbox-transfer").await;
     let _delivery = rig.up("platform-delivery").await;

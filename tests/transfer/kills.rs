@@ -55,7 +55,7 @@ struct AcceptedDelivery {
 /// When a service is killed.
 #[derive(Clone, Copy, Debug)]
 enum KillMoment {
-    /// So many milliseconds after the work was published.
+    /// This many milliseconds after the work was published.
     After(u64),
     /// As soon as the record of a delivery has this state, and this many milliseconds later.
     When(KillStep, u64),

@@ -74,7 +74,8 @@ pub(crate) struct MailSender {
 impl MailSender {
     /// Reads `bot@example.org` or `Name <bot@example.org>`.
     pub(crate) fn parse(text: &str) -> Result<Self, PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::BadFormat, "from is not a mail address");
+        let invalid_sender =
+            || PlatformError::new(ErrorKind::BadFormat, "from is not a mail address");
         let text = text.trim();
         let (name, address) = match text
             .strip_suffix('>')
@@ -85,7 +86,7 @@ impl MailSender {
         };
         // A control character could end the header and begin another one.
         if !is_address(address) || name.chars().any(char::is_control) {
-            return Err(wrong());
+            return Err(invalid_sender());
         }
         let header = if name.is_empty() {
             address.to_owned()
@@ -156,7 +157,7 @@ mod tests {
         for good in ["a@example.org", "a.b+c@localhost", "o'neil@x-y.example"] {
             assert!(checked_address(good).is_ok(), "{good}");
         }
-        for wrong in [
+        for invalid_address in [
             "",
             "a",
             "@example.org",
@@ -176,8 +177,8 @@ mod tests {
             &format!("{}@example.org", "a".repeat(65)),
             &format!("a@{}", "b.".repeat(130)),
         ] {
-            let error = checked_address(wrong).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong}");
+            let error = checked_address(invalid_address).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{invalid_address}");
         }
     }
 
@@ -185,7 +186,7 @@ mod tests {
     fn message_ids_get_their_brackets_and_nothing_more() {
         assert_eq!(message_id("<a@b>").unwrap(), "<a@b>");
         assert_eq!(message_id("a@b").unwrap(), "<a@b>");
-        for wrong in [
+        for invalid_reference in [
             "",
             "a",
             "<a@b> <c@d>",
@@ -193,8 +194,8 @@ mod tests {
             "a@b>\u{a0}c",
             "é@b",
         ] {
-            let error = message_id(wrong).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::NoThread, "{wrong}");
+            let error = message_id(invalid_reference).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoThread, "{invalid_reference}");
         }
     }
 
@@ -215,8 +216,8 @@ mod tests {
             "Бот <bot@example.org>",
             "=?utf-8?B?0JHQvtGC?= <bot@example.org>",
         );
-        for wrong in ["", "bot", "Bot <bot>", "A\r\nB <bot@example.org>"] {
-            assert!(MailSender::parse(wrong).is_err(), "{wrong}");
+        for invalid_from in ["", "bot", "Bot <bot>", "A\r\nB <bot@example.org>"] {
+            assert!(MailSender::parse(invalid_from).is_err(), "{invalid_from}");
         }
     }
 

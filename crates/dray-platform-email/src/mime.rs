@@ -114,11 +114,12 @@ impl<'a> OutgoingMail<'a> {
 }
 
 fn header_date(now: u64) -> Result<String, PlatformError> {
-    let wrong = || PlatformError::new(ErrorKind::Unknown, "the time is out of range");
-    let now = i64::try_from(now).map_err(|_| wrong())?;
-    let now = Timestamp::from_millisecond(now).map_err(|cause| wrong().caused_by(cause))?;
+    let time_out_of_range = || PlatformError::new(ErrorKind::Unknown, "the time is out of range");
+    let now = i64::try_from(now).map_err(|_| time_out_of_range())?;
+    let now =
+        Timestamp::from_millisecond(now).map_err(|cause| time_out_of_range().caused_by(cause))?;
     jiff::fmt::rfc2822::to_string(&now.to_zoned(TimeZone::UTC))
-        .map_err(|cause| wrong().caused_by(cause))
+        .map_err(|cause| time_out_of_range().caused_by(cause))
 }
 
 /// Appends formatted text. Writing to a string cannot fail.
@@ -151,22 +152,22 @@ fn write_thread(
         append_text(head, format_args!("Reply-To: {address}\r\n"));
         thread = "";
     }
-    let mut known = Vec::new();
+    let mut thread_ids = Vec::new();
     for id in [thread, target.reply_to.as_str()] {
         if !id.is_empty() {
-            known.push(address::message_id(id)?);
+            thread_ids.push(address::message_id(id)?);
         }
     }
     // Otherwise a reply to the first mail of a thread would list that mail twice.
-    known.dedup();
-    let Some(last) = known.last() else {
+    thread_ids.dedup();
+    let Some(last) = thread_ids.last() else {
         return Ok(false);
     };
     append_text(
         head,
         format_args!(
             "In-Reply-To: {last}\r\nReferences: {}\r\n",
-            known.join("\r\n ")
+            thread_ids.join("\r\n ")
         ),
     );
     Ok(true)

@@ -91,23 +91,23 @@ impl Default for EmailOptions {
 impl EmailOptions {
     /// Checks the options without the network.
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
-        let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
+        let invalid_option = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !is_host(&self.host) {
-            return wrong("host is missing or not a host name");
+            return invalid_option("host is missing or not a host name");
         }
         // It becomes a part of the command `EHLO`.
         if !is_host(&self.hello) {
-            return wrong("hello is not a host name");
+            return invalid_option("hello is not a host name");
         }
         // A line end would begin a new header.
         if self.subject.chars().any(char::is_control) {
-            return wrong("the subject has more than one line");
+            return invalid_option("the subject has more than one line");
         }
         if self.security == ConnectionSecurity::None
             && !self.username.is_empty()
             && !is_near(&self.host)
         {
-            return wrong("a password is not sent over an open connection");
+            return invalid_option("a password is not sent over an open connection");
         }
         self.inbox.as_ref().map_or(Ok(()), InboxOptions::check)
     }
@@ -175,14 +175,14 @@ mod tests {
             change(&mut options);
             options.check().map_err(|error| error.kind())
         };
-        let wrong = Err(ErrorKind::BadFormat);
-        assert_eq!(check(&|options| options.host.clear()), wrong);
-        assert_eq!(check(&|options| options.host.push('\n')), wrong);
-        assert_eq!(check(&|options| options.hello.push(' ')), wrong);
-        assert_eq!(check(&|options| options.subject.push('\r')), wrong);
+        let bad_format = Err(ErrorKind::BadFormat);
+        assert_eq!(check(&|options| options.host.clear()), bad_format);
+        assert_eq!(check(&|options| options.host.push('\n')), bad_format);
+        assert_eq!(check(&|options| options.hello.push(' ')), bad_format);
+        assert_eq!(check(&|options| options.subject.push('\r')), bad_format);
         assert_eq!(
             check(&|options| options.security = ConnectionSecurity::None),
-            wrong
+            bad_format
         );
         let near = |options: &mut EmailOptions| {
             options.security = ConnectionSecurity::None;

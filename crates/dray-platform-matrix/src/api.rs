@@ -60,13 +60,13 @@ pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
 
 impl MatrixApi {
     pub(crate) fn new(options: &MatrixOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
-            return Err(wrong("the token is missing"));
+            return Err(invalid_option("the token is missing"));
         }
         let base = options.homeserver.trim_end_matches('/');
         if !base.starts_with("https://") && !base.starts_with("http://") {
-            return Err(wrong("homeserver must be http or https"));
+            return Err(invalid_option("homeserver must be http or https"));
         }
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
@@ -172,8 +172,8 @@ impl MatrixApi {
 
     /// Opens a file. The token is sent only to the configured homeserver, which itself fetches files of other servers.
     pub(crate) async fn download(&self, uri: &str) -> Result<HttpResponse, PlatformError> {
-        let gone = || PlatformError::new(ErrorKind::NotFound, "not a content URI");
-        let (server, id) = media_parts(uri).ok_or_else(gone)?;
+        let invalid_content_uri = || PlatformError::new(ErrorKind::NotFound, "not a content URI");
+        let (server, id) = media_parts(uri).ok_or_else(invalid_content_uri)?;
         let mut path = format!("/client/v1/media/download/{server}/{id}");
         let opened = self.open(self.client.get(&self.url(&path)), &|_| {}).await;
         let opened = match opened {
@@ -339,7 +339,7 @@ mod tests {
             media_parts("mxc://example.org:8448/a-Z_9"),
             Some(("example.org:8448", "a-Z_9"))
         );
-        for wrong in [
+        for invalid_uri in [
             "",
             "mxc://",
             "mxc://example.org",
@@ -352,7 +352,7 @@ mod tests {
             "mxc://example.org/a%2fb",
             "https://example.org/id",
         ] {
-            assert_eq!(media_parts(wrong), None, "{wrong}");
+            assert_eq!(media_parts(invalid_uri), None, "{invalid_uri}");
         }
         assert_eq!(encode_path_segment("!a/b:c?d#"), "%21a%2Fb%3Ac%3Fd%23");
     }

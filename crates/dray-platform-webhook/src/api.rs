@@ -20,18 +20,19 @@ pub(crate) struct WebhookApi {
 
 impl WebhookApi {
     pub(crate) fn new(options: &WebhookOptions) -> Result<Self, PlatformError> {
-        let wrong = |name: &str, what: &str| {
+        let invalid_hook = |name: &str, what: &str| {
             // The name of the hook, not its address, which may contain a token.
             PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {what}"))
         };
         for (name, hook) in &options.hooks {
-            let url = Url::parse(hook.url.expose()).map_err(|_| wrong(name, "url is not a URL"))?;
+            let url = Url::parse(hook.url.expose())
+                .map_err(|_| invalid_hook(name, "url is not a URL"))?;
             if !is_allowed(&url, hook.allow_http) {
-                return Err(wrong(name, "url must be https"));
+                return Err(invalid_hook(name, "url must be https"));
             }
             // An unsigned event could come from anyone.
             if hook.secret.is_empty() {
-                return Err(wrong(name, "the secret is missing"));
+                return Err(invalid_hook(name, "the secret is missing"));
             }
         }
         let limits = dray_http::HttpTimeouts {
@@ -59,9 +60,10 @@ impl WebhookApi {
 
     /// Checks that attachments may be fetched from an address: its host is configured, and its scheme allowed.
     pub(crate) fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::Forbidden, "the host is not in file_hosts");
-        let url = Url::parse(url).map_err(|_| wrong())?;
-        let host = url.host_str().ok_or_else(wrong)?;
+        let host_not_allowed =
+            || PlatformError::new(ErrorKind::Forbidden, "the host is not in file_hosts");
+        let url = Url::parse(url).map_err(|_| host_not_allowed())?;
+        let host = url.host_str().ok_or_else(host_not_allowed)?;
         // A port that is the usual one of the scheme is not in the address, nor in the options.
         let authority = match url.port() {
             Some(port) => format!("{host}:{port}"),
@@ -70,7 +72,7 @@ impl WebhookApi {
         if self.hosts.contains(&authority) && is_allowed(&url, self.allow_http) {
             Ok(())
         } else {
-            Err(wrong())
+            Err(host_not_allowed())
         }
     }
 }

@@ -52,11 +52,11 @@ pub(crate) fn read_webhook(
     let signed = (header("x-timestamp"), header("x-signature-256"));
     // Over the bytes as received, and before they are parsed.
     sign::verify_signature(&options.inbound_secret, signed, &request.body, now)?;
-    let wrong = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
+    let invalid_message = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
     let message: PostedMessage = serde_json::from_slice(&request.body)
-        .map_err(|cause| wrong("could not parse the message").caused_by(cause))?;
+        .map_err(|cause| invalid_message("could not parse the message").caused_by(cause))?;
     if message.id.is_empty() {
-        return Err(wrong("the message has no id"));
+        return Err(invalid_message("the message has no id"));
     }
     // The agent could not reply to a message with an unknown name.
     options.hook(&message.target)?;

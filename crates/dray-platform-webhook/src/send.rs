@@ -127,18 +127,22 @@ async fn confirm_files(
 /// Checks that the files which the receiver lists are those that were sent, in order.
 fn compare_files(send: SendRequest<'_>, listed: &[Value]) -> Result<(), PlatformError> {
     // The status was a success, so something of the event may be in use already.
-    let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
+    let mismatched_response = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     if listed.len() != send.step.files().len() {
-        return Err(wrong("the receiver has another number of files"));
+        return Err(mismatched_response(
+            "the receiver has another number of files",
+        ));
     }
     for ((_, file), received) in step_files(send).zip(listed) {
         let size = received.get("size").and_then(Value::as_u64);
         if size.is_some_and(|size| size != file.size) {
-            return Err(wrong("the receiver has a file of another size"));
+            return Err(mismatched_response(
+                "the receiver has a file of another size",
+            ));
         }
         let digest = received.get("sha256").and_then(Value::as_str);
         if digest.is_some_and(|digest| !digest.eq_ignore_ascii_case(&file.sha256.to_hex())) {
-            return Err(wrong("the receiver has other bytes"));
+            return Err(mismatched_response("the receiver has other bytes"));
         }
     }
     Ok(())

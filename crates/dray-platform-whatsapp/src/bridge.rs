@@ -88,15 +88,15 @@ impl BridgePlatform {
     ///
     /// [`ErrorKind::BadFormat`] for invalid options: a missing token, a relative directory, an address off loopback.
     pub fn new(account: &str, options: BridgeOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
-            return Err(wrong("the token of the bridge is missing"));
+            return Err(invalid_option("the token of the bridge is missing"));
         }
         if !options.folder.is_absolute() {
-            return Err(wrong("folder must be an absolute path"));
+            return Err(invalid_option("folder must be an absolute path"));
         }
         let url = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
         // The token and the paths of files travel in the clear, so they must not leave this machine.
         let is_local = match url.host() {
             Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -105,7 +105,7 @@ impl BridgePlatform {
             None => false,
         };
         if !is_local || url.scheme() != "http" {
-            return Err(wrong("base_url must be http on loopback"));
+            return Err(invalid_option("base_url must be http on loopback"));
         }
         let limits = dray_http::HttpTimeouts {
             response: options.answer_timeout.as_duration(),

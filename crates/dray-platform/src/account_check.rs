@@ -1,8 +1,8 @@
-//! The response of a platform to the question whether an account works, without a message to anybody.
+//! Types of an account check: whether a platform accepts the account, found out without a message to a chat.
 
 use crate::limits::ChatLimits;
 
-/// What a platform said about an account. Reading it shows nothing in any chat.
+/// Result of an account check. The check shows nothing in any chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountCheck {
     /// The name of the account at the platform, as the platform wrote it; empty when it names none.
@@ -27,9 +27,9 @@ pub enum CredentialCheck {
 /// Whether an account may send files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilePermission {
-    /// It may, wherever it may write.
+    /// Yes, in every chat to which the account may write.
     Allowed,
-    /// It may not, in any chat; the text says what is missing.
+    /// No, in no chat; the text names the missing permission.
     Denied(String),
     /// Each chat decides; the text says by what, or in how many.
     PerChat(String),

@@ -34,13 +34,13 @@ impl FromStr for DeliveryTarget {
     type Err = PlatformError;
 
     fn from_str(text: &str) -> Result<Self, PlatformError> {
-        let wrong = || {
+        let invalid_target = || {
             PlatformError::new(
                 ErrorKind::NotFound,
                 "a target is written PLATFORM[/ACCOUNT]:CHAT[#THREAD], for instance telegram:12345",
             )
         };
-        let (head, rest) = text.split_once(':').ok_or_else(wrong)?;
+        let (head, rest) = text.split_once(':').ok_or_else(invalid_target)?;
         let (platform, account) = head.split_once('/').unwrap_or((head, ""));
         // Chats may contain `#` themselves (`#general`, Matrix aliases): the last one divides, and only after a name.
         let (chat, thread) = match rest.rsplit_once('#') {
@@ -54,7 +54,7 @@ impl FromStr for DeliveryTarget {
         };
         // A command line has one place, so its chat may be empty.
         if platform.is_empty() || !is_word(platform) || (chat.is_empty() && platform != "cli") {
-            return Err(wrong());
+            return Err(invalid_target());
         }
         Ok(Self {
             platform: platform.to_owned(),
@@ -314,8 +314,11 @@ mod tests {
             (target.chat.as_str(), target.thread.as_str()),
             ("#alias:example.org", "")
         );
-        for wrong in ["", "telegram", "telegram:", ":x", "Tele:1"] {
-            assert!(wrong.parse::<DeliveryTarget>().is_err(), "{wrong:?}");
+        for invalid_target in ["", "telegram", "telegram:", ":x", "Tele:1"] {
+            assert!(
+                invalid_target.parse::<DeliveryTarget>().is_err(),
+                "{invalid_target:?}"
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ pub const MAX_BUTTON_DATA_BYTES: usize = 64;
 /// A question for the people of a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatQuestion {
-    /// What is asked: plain text, in which nothing is formatted or mentioned.
+    /// Plain text of the question. Platforms neither format it nor resolve mentions in it.
     pub text: String,
     /// What is decided about, shown exactly and as a block of its own.
     pub detail: String,
@@ -27,10 +27,10 @@ pub struct ChatQuestion {
 /// A button of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionButton {
-    /// What it says.
+    /// Text on the button.
     pub label: String,
-    /// What a press brings back, at most [`MAX_BUTTON_DATA_BYTES`] bytes. Users cannot see it; a client of theirs may
-    /// send any other one.
+    /// Data that the platform returns with a press, at most [`MAX_BUTTON_DATA_BYTES`] bytes. Users cannot see
+    /// it; a modified client may send other data.
     pub data: String,
 }
 
@@ -61,7 +61,7 @@ impl ButtonPress {
     }
 }
 
-/// What a person gets who pressed a button, and what the chat shows from then on.
+/// Reply to a press: the notice for the person, and the outcome that the chat shows from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PressReply {
     /// A sentence for the person alone.

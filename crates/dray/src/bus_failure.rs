@@ -90,7 +90,7 @@ fn refusal_fault(message: String, advice: String) -> Fault {
         .advice(advice)
 }
 
-/// The bus accepts no message on a subject from this user.
+/// Fault for a subject to which the bus does not let this user publish.
 fn cannot_publish(subject: &str) -> Fault {
     refusal_fault(
         format!("The bus does not let this user publish to `{subject}`."),

@@ -82,7 +82,7 @@ pub(crate) struct GlobalOptions {
     /// S3 endpoint to use instead of the embedded store, for example `http://127.0.0.1:9000`.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) s3: Option<String>,
-    /// Folder of the embedded store.
+    /// Directory of the embedded store.
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     /// Tenant to act for.
@@ -213,7 +213,7 @@ pub(crate) struct UpArgs {
     /// `sandbox-transfer.preview.listen`, or else a free port of loopback; with --only there is none by default.
     #[arg(long, value_name = "ADDR")]
     pub(crate) preview: Option<SocketAddr>,
-    /// Folder of manifests: `NAME.json` each is an agent, the model NAME of the chat endpoint.
+    /// Directory of manifests: each `NAME.json` is an agent, the model NAME of the chat endpoint.
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
     /// Where models are, any endpoint of chat completions, for example `http://127.0.0.1:11434/v1`. Its key:

@@ -33,11 +33,11 @@ pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
         Selection::All
     };
     let most = usize::try_from(limits.max_text_bytes).expect("fits") * 2 + 4096;
-    let got = convert(&mut Cursor::new(document), &hint, limits, selection);
-    let text = &got.markdown;
-    assert!(!got.converter.is_empty());
+    let converted = convert(&mut Cursor::new(document), &hint, limits, selection);
+    let text = &converted.markdown;
+    assert!(!converted.converter.is_empty());
     assert!(text.len() <= most, "{} bytes", text.len());
     assert!(text.is_empty() || text.ends_with('\n') && !text.ends_with("\n\n"));
     assert!(!text.contains('\r'));
-    assert!(got.failure.is_none() || got.stopped.is_none());
+    assert!(converted.failure.is_none() || converted.stopped.is_none());
 }

@@ -244,7 +244,7 @@ def rotated():
 
 
 def form():
-    """A form that somebody filled."""
+    """A form with filled fields."""
 
     def draw(page):
         page.setFont("Helvetica", 12)
@@ -396,7 +396,7 @@ def lying_font():
 
 
 def mute_font():
-    """A composite font that tells nobody what its glyphs mean, beside a line that can be read."""
+    """A composite font without a mapping of its glyphs to characters, beside a readable line."""
     raw = Raw()
     codes = "".join(f"{code:04X}" for code in range(600, 640))
     content = show("Only this line can be read.", 72, 740)

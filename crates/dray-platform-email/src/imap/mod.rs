@@ -166,13 +166,13 @@ impl ImapConnection {
             self.write(format!("{credentials}\r\n").as_bytes()).await?;
             return self.end(&tag).await.map(drop).map_err(refused);
         }
-        let wrong = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+        let auth_error = |why: &str| PlatformError::new(ErrorKind::Auth, why);
         // RFC 3501, section 6.2.3: a server that wants TLS or another mechanism first.
         if self.offers("LOGINDISABLED") {
-            return Err(wrong("the server disabled LOGIN on this connection"));
+            return Err(auth_error("the server disabled LOGIN on this connection"));
         }
         let (Some(user), Some(password)) = (quote_string(user), quote_string(password)) else {
-            return Err(wrong(
+            return Err(auth_error(
                 "LOGIN cannot carry the characters of the user name or password",
             ));
         };

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_part_alone_is_the_first() {
+    fn the_only_part_of_a_mail_without_multipart_is_section_1() {
         let parts =
             read(r#"("image" "png" ("name" "a.png") NIL NIL "base64" 1000 NIL NIL NIL NIL)"#);
         let parts = parts.unwrap();

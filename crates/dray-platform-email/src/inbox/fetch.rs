@@ -87,16 +87,16 @@ async fn find_by_message_id(
     connection: &mut ImapConnection,
     reference: &AttachmentReference,
 ) -> Result<u64, PlatformError> {
-    let gone = || PlatformError::new(ErrorKind::NotFound, "the mail is no longer there");
+    let mail_not_found = || PlatformError::new(ErrorKind::NotFound, "the mail is no longer there");
     if reference.id.is_empty() {
-        return Err(gone());
+        return Err(mail_not_found());
     }
-    let id = crate::imap::value::quote_string(&reference.id).ok_or_else(gone)?;
+    let id = crate::imap::value::quote_string(&reference.id).ok_or_else(mail_not_found)?;
     let uids = connection
         .search(&format!("HEADER Message-ID {id}"))
         .await?;
     // The newest of several copies.
-    uids.last().copied().ok_or_else(gone)
+    uids.last().copied().ok_or_else(mail_not_found)
 }
 
 #[derive(Debug)]

@@ -256,33 +256,33 @@ impl MailReceiver<'_> {
     }
 
     /// The text of the mail: its plain parts, or the first HTML part if it has no plain ones.
-    async fn words(
+    async fn part_text(
         &self,
         connection: &mut ImapConnection,
         uid: u64,
         parts: Option<&[BodyPart]>,
     ) -> Result<String, PlatformError> {
-        let of = |media_type: &'static str| {
+        let parts_of = |media_type: &'static str| {
             let parts = parts.unwrap_or_default().iter();
             parts.filter(move |part| part.is_text() && part.media_type == media_type)
         };
-        let mut wanted: Vec<&BodyPart> = of("text/plain").take(MAX_TEXT_PARTS).collect();
-        if wanted.is_empty() {
-            wanted.extend(of("text/html").take(1));
+        let mut text_parts: Vec<&BodyPart> = parts_of("text/plain").take(MAX_TEXT_PARTS).collect();
+        if text_parts.is_empty() {
+            text_parts.extend(parts_of("text/html").take(1));
         }
-        let mut all = String::new();
-        for part in wanted {
+        let mut mail_text = String::new();
+        for part in text_parts {
             let section = &part.section;
-            let what = format!("(UID BODY.PEEK[{section}]<0.{MAX_TEXT_BYTES}>)");
-            let fetched = connection.fetch(uid, &what).await?;
+            let items = format!("(UID BODY.PEEK[{section}]<0.{MAX_TEXT_BYTES}>)");
+            let fetched = connection.fetch(uid, &items).await?;
             let body = fetched.as_ref().and_then(|fetched| fetched.body(section));
-            let words = mail::part_text(part, body.unwrap_or_default());
-            if !all.is_empty() && !words.trim().is_empty() {
-                all.push('\n');
+            let part_text = mail::part_text(part, body.unwrap_or_default());
+            if !mail_text.is_empty() && !part_text.trim().is_empty() {
+                mail_text.push('\n');
             }
-            all.push_str(words.trim_end());
+            mail_text.push_str(part_text.trim_end());
         }
-        Ok(all)
+        Ok(mail_text)
     }
 }
 

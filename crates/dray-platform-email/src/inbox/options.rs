@@ -71,30 +71,32 @@ impl Default for InboxOptions {
 
 impl InboxOptions {
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
-        let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
+        let invalid_option = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !crate::options::is_host(&self.host) {
-            return wrong("inbox.host is missing or not a host name");
+            return invalid_option("inbox.host is missing or not a host name");
         }
         if self.username.is_empty() || self.username.chars().any(char::is_control) {
-            return wrong("inbox.username is missing or invalid");
+            return invalid_option("inbox.username is missing or invalid");
         }
         // The same rule as for sending: see `is_near`.
         if self.security == ConnectionSecurity::None && !crate::options::is_near(&self.host) {
-            return wrong("a password is not sent over an open connection");
+            return invalid_option("a password is not sent over an open connection");
         }
         if self.verify != SenderVerification::None && self.authserv_id.is_empty() {
-            return wrong("inbox.authserv_id is missing: without it no sender can be verified");
+            return invalid_option(
+                "inbox.authserv_id is missing: without it no sender can be verified",
+            );
         }
         // RFC 2177: a server may close a connection that idles for 30 minutes, so clients renew it after 29.
         if self.idle_wait > Period::secs(28 * 60) || self.idle_wait == Period::default() {
-            return wrong("inbox.idle_wait must be above 0 and at most 28m");
+            return invalid_option("inbox.idle_wait must be above 0 and at most 28m");
         }
         if self.poll_wait == Period::default() {
-            return wrong("inbox.poll_wait must be above 0");
+            return invalid_option("inbox.poll_wait must be above 0");
         }
         // Other names would need the encoding of RFC 3501, section 5.1.3.
         if crate::imap::value::quote_string(&self.mailbox).is_none() {
-            return wrong("inbox.mailbox must be ASCII");
+            return invalid_option("inbox.mailbox must be ASCII");
         }
         Ok(())
     }

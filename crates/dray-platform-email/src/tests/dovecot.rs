@@ -118,8 +118,8 @@ fn spawn(path: &Path, port: u16) -> Option<Child> {
         .stderr(Stdio::null())
         .spawn()
         .expect("dovecot is installed (Debian: dovecot-imapd)");
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(20) {
+    let started_at = Instant::now();
+    while started_at.elapsed() < Duration::from_secs(20) {
         if Probe::connect(("127.0.0.1", port)).is_ok() {
             return Some(child);
         }

@@ -1,4 +1,4 @@
-//! What the bridge says about its connection.
+//! The account check of a bridge: whether its phone is connected.
 
 use dray_http::HttpClient;
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};

@@ -40,17 +40,17 @@ struct ErrorDetails {
 
 impl CloudApi {
     pub(super) fn new(options: &CloudOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
-            return Err(wrong("the token is missing"));
+            return Err(invalid_option("the token is missing"));
         }
         let number = &options.phone_number_id;
         // It becomes a part of the path of every request.
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong("phone_number_id is not a number"));
+            return Err(invalid_option("phone_number_id is not a number"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
         // The API's own host serves media too, as the fake server does.
         hosts.extend(url_authority(&base));
@@ -127,16 +127,16 @@ impl CloudApi {
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let wrong =
+        let untrusted_media_url =
             || PlatformError::new(ErrorKind::Forbidden, "the host is not a known media host");
-        let url = Url::parse(url).map_err(|_| wrong())?;
-        let authority = url_authority(&url).ok_or_else(wrong)?;
+        let url = Url::parse(url).map_err(|_| untrusted_media_url())?;
+        let authority = url_authority(&url).ok_or_else(untrusted_media_url)?;
         // Without TLS only where the operator chose an API without it.
         let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
         if self.hosts.contains(&authority) && is_safe {
             Ok(())
         } else {
-            Err(wrong())
+            Err(untrusted_media_url())
         }
     }
 }

@@ -231,9 +231,9 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
     // Bytes read from the source but not yet received by the server are in memory, or in buffers of the system.
     let watching = std::pin::pin!(async {
         loop {
-            let gone = context.fixture.received() - before;
-            let held = read.load(Ordering::SeqCst).saturating_sub(gone);
-            max_in_flight.fetch_max(held, Ordering::SeqCst);
+            let received = context.fixture.received() - before;
+            let in_flight = read.load(Ordering::SeqCst).saturating_sub(received);
+            max_in_flight.fetch_max(in_flight, Ordering::SeqCst);
             // Yields to the upload, which runs in the same task.
             tokio::task::yield_now().await;
         }

@@ -45,8 +45,8 @@ pub(super) async fn a_link_arrives_without_its_file(
     send_link(context, sample::binary_file("big.bin", 1 << 20)).await
 }
 
-/// The link of a preview stands alone: the file stays in the sandbox. Its token has every character that marks up text
-/// somewhere, and an escaped or changed one opens nothing.
+/// A preview is delivered as a link only: the file stays in the sandbox. The token in the link contains every character
+/// that is markup on some platform; a token that is escaped or changed opens nothing.
 pub(super) async fn the_link_of_a_preview_arrives_unchanged(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {

@@ -38,7 +38,8 @@ impl InboundSink for RecordingSink {
         if refused.is_ok() {
             return Err(PlatformError::new(ErrorKind::Transient, "not stored"));
         }
-        let gone = |_| PlatformError::new(ErrorKind::Transient, "the receiver of messages is gone");
-        self.messages.send(message).map_err(gone)
+        let receiver_dropped =
+            |_| PlatformError::new(ErrorKind::Transient, "the receiver of messages is gone");
+        self.messages.send(message).map_err(receiver_dropped)
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct ChatArgs {
     /// PEM file with more authorities that sign the certificate of --url.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Folder of manifests, `NAME.json` each, for the services in this process.
+    /// Directory of manifests, `NAME.json` each, for the services in this process.
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     pub(crate) manifests: Option<PathBuf>,
     /// Endpoint of chat completions that the services in this process ask. Its key is the variable
@@ -73,7 +73,7 @@ pub(crate) struct ChatArgs {
     /// Keep the conversation in this file and continue it. Only you can read the file.
     #[arg(long, value_name = "FILE")]
     pub(crate) conversation: Option<PathBuf>,
-    /// Folder for the files that come. Nothing in it is overwritten. Without it they are only named.
+    /// Directory for received files. No file is overwritten. Without it, files are only named.
     #[arg(long, value_name = "DIR")]
     pub(crate) downloads: Option<PathBuf>,
     /// Do not show stages.

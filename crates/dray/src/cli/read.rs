@@ -82,8 +82,8 @@ pub(crate) struct ClassifyArgs {
 /// Where files may be read.
 #[derive(Debug, Args)]
 pub(crate) struct ReadLocation {
-    /// A folder whose files may be read, the primary one first. Can be given several times. Without it, the current
-    /// folder; and, unless `--json` asks for the tool as agents have it, the folder of the file itself.
+    /// A directory whose files may be read, the primary one first. Can be given several times. Without it, the current
+    /// directory; and, unless `--json` asks for the tool as agents have it, the directory of the file itself.
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<PathBuf>,
     /// Read files outside the roots too.

@@ -1,5 +1,6 @@
 //! `dray chat`: a person chats with an agent, on a terminal or through a pipe.
 
+mod answer_error;
 mod ask;
 mod attach;
 mod conversation;
@@ -9,7 +10,6 @@ mod input;
 mod peer;
 mod screen;
 mod session;
-mod trouble;
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
         message => message.map(ToOwned::to_owned),
     };
     // Mistakes on the command line are reported here, before any service is started.
-    let book = ConversationFile::open(chat.conversation.as_deref())?;
+    let conversation = ConversationFile::open(chat.conversation.as_deref())?;
     let mut files = Vec::new();
     for file in &chat.attach {
         files.push(attach::read_attachment(file)?);
@@ -46,7 +46,7 @@ pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), C
         ));
     }
     let peer = ChatPeer::open(global, chat).await?;
-    let outcome = chat_with_peer(global, chat, &peer, book, files, message).await;
+    let outcome = chat_with_peer(global, chat, &peer, conversation, files, message).await;
     // Also after a failure: services that run here must stop in order.
     peer.close().await;
     outcome
@@ -56,7 +56,7 @@ async fn chat_with_peer(
     global: &GlobalOptions,
     chat: &ChatArgs,
     peer: &ChatPeer,
-    book: ConversationFile,
+    conversation: ConversationFile,
     files: Vec<dray_agent::message::Attachment>,
     message: Option<String>,
 ) -> Result<(), CommandFailure> {
@@ -67,7 +67,7 @@ async fn chat_with_peer(
     let downloads = chat.downloads.as_deref();
     let downloads = downloads.map(|folder| peer.downloads(folder)).transpose()?;
     let screen = ChatScreen::new(global.json, !chat.no_stages, chat.verbose);
-    let mut session = ChatSession::new(peer, book, downloads, screen, files);
+    let mut session = ChatSession::new(peer, conversation, downloads, screen, files);
     match message {
         Some(message) => ask_once(&mut session, &mut interrupts, &message).await,
         None => read_and_ask(&mut session, &mut interrupts).await,

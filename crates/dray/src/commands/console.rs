@@ -121,7 +121,7 @@ pub(crate) async fn bind_console(
     bound.map_err(|error| console_failure(&error))
 }
 
-/// What a console that cannot start means for the command.
+/// Maps the error of a console that cannot start to a failure of the command.
 pub(crate) fn console_failure(error: &ConsoleError) -> CommandFailure {
     match error {
         ConsoleError::PublicUrl(_)

@@ -248,7 +248,7 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
     lines
 }
 
-/// The result when following ends, which it never does.
+/// An internal fault, in case the follower of events ends, which runs until it is dropped.
 fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }

@@ -2,7 +2,7 @@
 //! the policies under `deploy/minio`. `cargo xtask generate` writes them through `dray reference deployment`.
 //!
 //! Services declare their permissions themselves ([`dray_service::Service::permissions`]); this module has those of
-//! other clients. What it does not do: contain passwords or keys.
+//! other clients. What it does not do: it contains no passwords or keys.
 
 use std::collections::BTreeMap;
 

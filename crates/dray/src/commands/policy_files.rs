@@ -26,7 +26,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Names a place without policy files.
 const NO_POLICY: &str = "none";
 
-/// Reads the files of a policy; `none` stands for no policy.
+/// Reads the files of a policy; `none` means no policy.
 fn read_rules(path: &Path) -> Result<Option<RuleSet>, CommandFailure> {
     if path == Path::new(NO_POLICY) {
         return Ok(None);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_arrived_has_neither_size_nor_digest() {
+    fn a_file_that_never_arrived_has_neither_size_nor_digest() {
         let missing = report(|file| {
             file.set_file_state(FileState::Rejected);
             file.size = 0;

@@ -159,7 +159,7 @@ fn answer(
     })
 }
 
-/// Counts a client that goes before the end.
+/// Counts a client that disconnects before the end of the response.
 struct DisconnectCounter {
     shared: Arc<SharedState<AgentState>>,
     ended: bool,

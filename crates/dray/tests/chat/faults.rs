@@ -163,7 +163,7 @@ async fn a_closed_port_is_69_and_no_address_is_2() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_no_chat_is_reported_as_that() {
+async fn an_oversized_or_malformed_stream_is_reported_with_its_cause() {
     let mut huge = b"data: \"".to_vec();
     huge.resize(33 << 20, b'x');
     let scripts = vec![

@@ -18,8 +18,8 @@ pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 /// Reads a file of at most [`MAX_FILE_BYTES`] into an attachment.
 pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure> {
-    let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
-    let metadata = std::fs::metadata(file).map_err(wrong())?;
+    let read_error = || CommandFailure::local(format!("cannot read {}", file.display()));
+    let metadata = std::fs::metadata(file).map_err(read_error())?;
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
@@ -29,9 +29,9 @@ pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure>
     }
     let mut bytes = Vec::new();
     let mut opened = std::fs::File::open(file)
-        .map_err(wrong())?
+        .map_err(read_error())?
         .take(MAX_FILE_BYTES + 1);
-    opened.read_to_end(&mut bytes).map_err(wrong())?;
+    opened.read_to_end(&mut bytes).map_err(read_error())?;
     // The file may have grown or shrunk since its length was read.
     let length = (bytes.len() as u64).max(metadata.len());
     if length > MAX_FILE_BYTES {

@@ -64,27 +64,27 @@ impl ConversationFile {
                 ..Self::default()
             });
         };
-        let kept = parse_conversation(&bytes).map_err(|why| {
+        let saved = parse_conversation(&bytes).map_err(|why| {
             CommandFailure::Usage(format!(
                 "{} is not a conversation: {why}. It was not changed; name another file with --conversation",
                 file.display()
             ))
         })?;
         Ok(Self {
-            messages: kept.messages,
-            unanswered: kept.unanswered,
+            messages: saved.messages,
+            unanswered: saved.unanswered,
             file: Some(file),
             known: Some(Sha256Digest::of(&bytes)),
         })
     }
 
     /// Whether the conversation is stored in a file.
-    pub(super) const fn is_kept(&self) -> bool {
+    pub(super) const fn has_file(&self) -> bool {
         self.file.is_some()
     }
 
     /// Begins a question. An earlier one without an answer is dropped.
-    pub(super) fn ask(&mut self, message: Message) -> ChatQuestion {
+    pub(super) fn begin_question(&mut self, message: Message) -> ChatQuestion {
         self.unanswered = None;
         ChatQuestion {
             message,
@@ -93,7 +93,7 @@ impl ConversationFile {
     }
 
     /// Returns the last question for a retry: the unanswered one, otherwise the one whose answer will be replaced.
-    pub(super) fn again(&mut self) -> Option<ChatQuestion> {
+    pub(super) fn retry_question(&mut self) -> Option<ChatQuestion> {
         if let Some(message) = self.unanswered.take() {
             return Some(ChatQuestion {
                 message,
@@ -112,20 +112,20 @@ impl ConversationFile {
     }
 
     /// Adds a question with its answer, which replaces an earlier answer to it.
-    pub(super) fn answered(&mut self, question: ChatQuestion, answer: Message) {
+    pub(super) fn record_answer(&mut self, question: ChatQuestion, answer: Message) {
         self.messages.truncate(question.after);
         self.messages.extend([question.message, answer]);
     }
 
     /// Records that a question has no answer, for `/retry`. An earlier answer to the same question is kept.
-    pub(super) fn unanswered(&mut self, question: ChatQuestion) {
+    pub(super) fn record_unanswered(&mut self, question: ChatQuestion) {
         if question.after == self.messages.len() {
             self.unanswered = Some(question.message);
         }
     }
 
     /// Writes the file, if there is one. Fails if another program has changed it.
-    pub(super) fn keep(&mut self) -> Result<(), CommandFailure> {
+    pub(super) fn save(&mut self) -> Result<(), CommandFailure> {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
@@ -147,26 +147,26 @@ impl ConversationFile {
     }
 
     fn write(&self, file: &Path, replace: bool) -> Result<Sha256Digest, CommandFailure> {
-        let kept = SavedConversation {
+        let saved = SavedConversation {
             version: FORMAT_VERSION,
             messages: self.messages.clone(),
             unanswered: self.unanswered.clone(),
         };
-        let wrong = || CommandFailure::local(format!("cannot write {}", file.display()));
-        let bytes = serde_json::to_vec_pretty(&kept)
+        let write_error = || CommandFailure::local(format!("cannot write {}", file.display()));
+        let bytes = serde_json::to_vec_pretty(&saved)
             .map_err(std::io::Error::from)
-            .map_err(wrong())?;
+            .map_err(write_error())?;
         // In the same directory, so that it can be renamed into place. `tempfile` makes it readable only for its owner.
-        let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(wrong())?;
-        part.write_all(&bytes).map_err(wrong())?;
+        let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(write_error())?;
+        part.write_all(&bytes).map_err(write_error())?;
         // Before the rename: after a crash the name must not lead to a file without content.
-        part.as_file().sync_all().map_err(wrong())?;
+        part.as_file().sync_all().map_err(write_error())?;
         let placed = if replace {
             part.persist(file)
         } else {
             part.persist_noclobber(file)
         };
-        placed.map_err(|error| wrong()(error.error))?;
+        placed.map_err(|error| write_error()(error.error))?;
         Ok(Sha256Digest::of(&bytes))
     }
 }
@@ -181,11 +181,11 @@ fn folder_of(file: &Path) -> &Path {
 
 /// The bytes of the file; `None` if it does not exist.
 fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure> {
-    let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
+    let read_error = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = match file.metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(wrong()(error)),
+        Err(error) => return Err(read_error()(error)),
     };
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
@@ -196,9 +196,9 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
     }
     let mut bytes = Vec::new();
     let mut opened = std::fs::File::open(file)
-        .map_err(wrong())?
+        .map_err(read_error())?
         .take(MAX_CONVERSATION_BYTES + 1);
-    opened.read_to_end(&mut bytes).map_err(wrong())?;
+    opened.read_to_end(&mut bytes).map_err(read_error())?;
     if bytes.len() as u64 > MAX_CONVERSATION_BYTES {
         return Err(CommandFailure::Usage(format!(
             "{} is too large for a conversation",
@@ -221,17 +221,18 @@ fn parse_conversation(bytes: &[u8]) -> Result<SavedConversation, String> {
             head.version
         ));
     }
-    let kept: SavedConversation =
+    let saved: SavedConversation =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     // With a question at the end, as the next request will have: the server would refuse a wrong order of roles.
-    let mut roles: Vec<_> = kept.messages.iter().map(|message| message.role).collect();
+    let mut roles: Vec<_> = saved.messages.iter().map(|message| message.role).collect();
     roles.push(
-        kept.unanswered
+        saved
+            .unanswered
             .as_ref()
             .map_or(Role::User, |message| message.role),
     );
-    shape::check_roles(&roles).map_err(|wrong| wrong.display_message())?;
-    Ok(kept)
+    shape::check_roles(&roles).map_err(|error| error.display_message())?;
+    Ok(saved)
 }
 
 #[cfg(test)]
@@ -246,14 +247,14 @@ mod tests {
         Message::new(Role::User, text)
     }
 
-    fn answered(book: &mut ConversationFile, text: &str, answer: &Message) {
-        let question = book.ask(user(text));
-        book.answered(question, answer.clone());
+    fn add_exchange(conversation: &mut ConversationFile, text: &str, answer: &Message) {
+        let question = conversation.begin_question(user(text));
+        conversation.record_answer(question, answer.clone());
     }
 
-    fn texts(book: &ConversationFile, question: &ChatQuestion) -> Vec<String> {
+    fn texts(conversation: &ConversationFile, question: &ChatQuestion) -> Vec<String> {
         let text = |message: &&Message| serde_json::to_value(&message.content).unwrap();
-        let texts = book.messages(question);
+        let texts = conversation.messages(question);
         texts
             .iter()
             .map(|message| text(message).as_str().unwrap().to_owned())
@@ -269,16 +270,16 @@ mod tests {
             "custom_content": {"state": {"tool_execution_history": [{"role": "tool", "z": 1.50}], "mine": null}},
         }))
         .unwrap();
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        answered(&mut book, "one", &answer);
-        book.keep().unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        add_exchange(&mut conversation, "one", &answer);
+        conversation.save().unwrap();
         let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        assert_eq!(book.messages, [user("one"), answer]);
-        let question = book.ask(user("two"));
-        assert_eq!(texts(&book, &question), ["one", "yes", "two"]);
-        book.keep().unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        assert_eq!(conversation.messages, [user("one"), answer]);
+        let question = conversation.begin_question(user("two"));
+        assert_eq!(texts(&conversation, &question), ["one", "yes", "two"]);
+        conversation.save().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -286,32 +287,40 @@ mod tests {
     fn a_question_without_an_answer_is_asked_again_and_never_sent_twice() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
-        let question = book.ask(user("two"));
-        book.unanswered(question);
-        book.keep().unwrap();
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
-        let question = book.again().unwrap();
-        assert_eq!(texts(&book, &question), ["one", "1", "two"]);
-        book.unanswered(question);
-        let question = book.ask(user("three"));
-        assert_eq!(texts(&book, &question), ["one", "1", "three"]);
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        add_exchange(
+            &mut conversation,
+            "one",
+            &Message::new(Role::Assistant, "1"),
+        );
+        let question = conversation.begin_question(user("two"));
+        conversation.record_unanswered(question);
+        conversation.save().unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
+        let question = conversation.retry_question().unwrap();
+        assert_eq!(texts(&conversation, &question), ["one", "1", "two"]);
+        conversation.record_unanswered(question);
+        let question = conversation.begin_question(user("three"));
+        assert_eq!(texts(&conversation, &question), ["one", "1", "three"]);
     }
 
     #[test]
     fn a_second_answer_takes_the_place_of_the_first() {
-        let mut book = ConversationFile::default();
-        assert!(book.again().is_none());
-        answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
-        let question = book.again().unwrap();
-        assert_eq!(texts(&book, &question), ["one"]);
-        book.unanswered(question);
-        let question = book.again().unwrap();
-        assert_eq!(texts(&book, &question), ["one"]);
-        book.answered(question, Message::new(Role::Assistant, "uno"));
-        let question = book.ask(user("two"));
-        assert_eq!(texts(&book, &question), ["one", "uno", "two"]);
+        let mut conversation = ConversationFile::default();
+        assert!(conversation.retry_question().is_none());
+        add_exchange(
+            &mut conversation,
+            "one",
+            &Message::new(Role::Assistant, "1"),
+        );
+        let question = conversation.retry_question().unwrap();
+        assert_eq!(texts(&conversation, &question), ["one"]);
+        conversation.record_unanswered(question);
+        let question = conversation.retry_question().unwrap();
+        assert_eq!(texts(&conversation, &question), ["one"]);
+        conversation.record_answer(question, Message::new(Role::Assistant, "uno"));
+        let question = conversation.begin_question(user("two"));
+        assert_eq!(texts(&conversation, &question), ["one", "uno", "two"]);
     }
 
     #[test]
@@ -347,12 +356,14 @@ mod tests {
     fn a_file_of_another_writer_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
-        let mut book = ConversationFile::open(Some(&file)).unwrap();
+        let mut conversation = ConversationFile::open(Some(&file)).unwrap();
         std::fs::write(&file, "mine").unwrap();
-        assert!(matches!(book.keep(), Err(CommandFailure::Usage(why)) if why.contains("/save")));
-        assert!(book.copy(&file).is_err());
+        assert!(
+            matches!(conversation.save(), Err(CommandFailure::Usage(why)) if why.contains("/save"))
+        );
+        assert!(conversation.copy(&file).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-        book.copy(&folder.path().join("b.json")).unwrap();
+        conversation.copy(&folder.path().join("b.json")).unwrap();
         assert!(ConversationFile::open(Some(&folder.path().join("b.json"))).is_ok());
     }
 }

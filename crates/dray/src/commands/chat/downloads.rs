@@ -54,9 +54,10 @@ impl DownloadDirectory {
         origins: Vec<DialOrigin>,
         dial: Option<(DialClient, Caller)>,
     ) -> Result<Self, CommandFailure> {
-        let wrong = || CommandFailure::local(format!("cannot write into {}", folder.display()));
-        std::fs::create_dir_all(folder).map_err(wrong())?;
-        NamedTempFile::new_in(folder).map_err(wrong())?;
+        let write_error =
+            || CommandFailure::local(format!("cannot write into {}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(write_error())?;
+        NamedTempFile::new_in(folder).map_err(write_error())?;
         Ok(Self {
             folder: folder.to_owned(),
             http,
@@ -66,19 +67,19 @@ impl DownloadDirectory {
     }
 
     /// Writes one file, or fetches it first. Dropping the future leaves no partial file.
-    pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
-        let taken = match inline_bytes(attachment) {
-            Some(bytes) => self.keep(attachment, &bytes).map(Some),
+    pub(super) async fn save(&self, attachment: &Attachment) -> DownloadOutcome {
+        let saved = match inline_bytes(attachment) {
+            Some(bytes) => self.save_inline(attachment, &bytes).map(Some),
             None => self.fetch(attachment).await,
         };
-        match taken {
+        match saved {
             Ok(Some((path, size))) => DownloadOutcome::Saved { path, size },
             Ok(None) => DownloadOutcome::Left,
             Err(why) => DownloadOutcome::Failed(why),
         }
     }
 
-    fn keep(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(PathBuf, u64), String> {
+    fn save_inline(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(PathBuf, u64), String> {
         let mut part = self.part()?;
         part.write_all(bytes).map_err(write_failure_text)?;
         Ok((self.publish(part, attachment)?, bytes.len() as u64))
@@ -280,10 +281,10 @@ mod tests {
         let system = DownloadFixture::new().await;
         let downloads = system.downloads();
         for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {
-            let taken = downloads.take(&linked(title, "data:,x")).await;
+            let outcome = downloads.save(&linked(title, "data:,x")).await;
             assert!(
-                matches!(taken, DownloadOutcome::Saved { size: 1, .. }),
-                "{title} {taken:?}"
+                matches!(outcome, DownloadOutcome::Saved { size: 1, .. }),
+                "{title} {outcome:?}"
             );
         }
         let mut names = system.names();
@@ -296,12 +297,12 @@ mod tests {
     async fn only_links_of_the_own_origin_are_dialled() {
         let (system, elsewhere) = (DownloadFixture::new().await, DownloadFixture::new().await);
         let downloads = system.downloads();
-        let taken = downloads
-            .take(&linked("", &format!("{}/d/b%20c.txt?s=1", system.url())))
+        let outcome = downloads
+            .save(&linked("", &format!("{}/d/b%20c.txt?s=1", system.url())))
             .await;
         assert!(
-            matches!(taken, DownloadOutcome::Saved { size: 5, .. }),
-            "{taken:?}"
+            matches!(outcome, DownloadOutcome::Saved { size: 5, .. }),
+            "{outcome:?}"
         );
         assert_eq!(system.names(), ["b c.txt"]);
         let port = system.url().rsplit_once(':').unwrap().1.to_owned();
@@ -314,24 +315,27 @@ mod tests {
             "file:///etc/passwd".to_owned(),
             "//127.0.0.1/a".to_owned(),
         ] {
-            let taken = downloads.take(&linked("a", &url)).await;
-            assert!(matches!(taken, DownloadOutcome::Left), "{url} {taken:?}");
+            let outcome = downloads.save(&linked("a", &url)).await;
+            assert!(
+                matches!(outcome, DownloadOutcome::Left),
+                "{url} {outcome:?}"
+            );
         }
         assert!(elsewhere.server.shared().lock().is_empty());
         assert_eq!(system.server.shared().lock().len(), 1);
     }
 
     #[tokio::test]
-    async fn what_is_cut_refused_or_moved_leaves_nothing_behind() {
+    async fn a_download_that_is_cut_refused_or_redirected_leaves_no_file() {
         let system = DownloadFixture::new().await;
         let downloads = system.downloads();
         for path in ["cut", "gone", "moved"] {
-            let taken = downloads
-                .take(&linked("a", &format!("{}/{path}", system.url())))
+            let outcome = downloads
+                .save(&linked("a", &format!("{}/{path}", system.url())))
                 .await;
             assert!(
-                matches!(taken, DownloadOutcome::Failed(_)),
-                "{path} {taken:?}"
+                matches!(outcome, DownloadOutcome::Failed(_)),
+                "{path} {outcome:?}"
             );
         }
         assert_eq!(system.names(), [""; 0]);
@@ -355,10 +359,10 @@ mod tests {
             "files/b/a.txt".to_owned(),
             format!("{}/other", system.url()),
         ] {
-            let taken = downloads.take(&linked("", &url)).await;
+            let outcome = downloads.save(&linked("", &url)).await;
             assert!(
-                matches!(taken, DownloadOutcome::Saved { .. }),
-                "{url} {taken:?}"
+                matches!(outcome, DownloadOutcome::Saved { .. }),
+                "{url} {outcome:?}"
             );
         }
         let log = system.server.shared().lock().clone();

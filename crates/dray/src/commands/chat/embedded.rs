@@ -131,13 +131,13 @@ fn plain_manifest(
             "name the folder that holds the manifest {name} with --manifests"
         )));
     }
-    let wrong = || CommandFailure::local("cannot make a temporary folder");
-    let folder = tempfile::tempdir().map_err(wrong())?;
+    let temporary_directory_error = || CommandFailure::local("cannot make a temporary folder");
+    let folder = tempfile::tempdir().map_err(temporary_directory_error())?;
     let manifest = json!({
         "orchestrator": { "deployment": { "deployment_id": model } }, "contexts": [], "tool_sets": [],
     });
     let file = folder.path().join(format!("{DEFAULT_MANIFEST}.json"));
-    std::fs::write(file, manifest.to_string()).map_err(wrong())?;
+    std::fs::write(file, manifest.to_string()).map_err(temporary_directory_error())?;
     Ok(folder)
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::downloads::DownloadDirectory;
 use super::embedded::EmbeddedServices;
-use super::{chat_failure, trouble};
+use super::{answer_error, chat_failure};
 use crate::cli::{ChatArgs, GlobalOptions};
 use crate::context;
 use crate::outcome::CommandFailure;
@@ -137,7 +137,7 @@ impl ChatPeer {
 
     /// The failure for a failed answer.
     pub(super) fn failure(&self, error: &ChatError) -> CommandFailure {
-        trouble::answer_failure(error, &self.url, self.silence)
+        answer_error::answer_failure(error, &self.url, self.silence)
     }
 
     /// The directory for received files, with this peer's origins and key.
@@ -236,7 +236,7 @@ impl PeerAddress<'_> {
         let answer = request.send(&|_| ()).await;
         let answer = answer.map_err(|error| unreachable(&error))?;
         match answer.status() {
-            401 | 403 => return Err(trouble::refused_key_failure(answer.status(), None)),
+            401 | 403 => return Err(answer_error::refused_key_failure(answer.status(), None)),
             200 => {}
             status => {
                 return Err(chat_failure(
@@ -274,8 +274,8 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
             "Put one into its directory of manifests, or name another --url.",
         )),
         names => {
-            let shown = names.iter().take(MAX_SHOWN_MODELS);
-            let shown: Vec<_> = shown
+            let shown_names = names.iter().take(MAX_SHOWN_MODELS);
+            let shown_names: Vec<_> = shown_names
                 // Names come from the server and are shown on a terminal.
                 .map(|name| dray_presentation::name::shown_text(name, 100))
                 .collect();
@@ -286,7 +286,7 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
             };
             Err(CommandFailure::Usage(format!(
                 "there are several agents; name one with --manifest: {}{more}",
-                shown.join(", ")
+                shown_names.join(", ")
             )))
         }
     }

@@ -22,7 +22,7 @@ const MAX_STAGE_BYTES: usize = 256 << 10;
 /// Longest link that is shown, in characters.
 const MAX_LINK_CHARACTERS: usize = 4000;
 
-/// The output, and what it shows at this moment.
+/// Writes a chat to the terminal and tracks which parts are visible, such as the spinner.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct ChatScreen {
@@ -73,7 +73,7 @@ impl ChatScreen {
             print_event(&json!({ "event": "content", "text": text }));
             return;
         }
-        self.rest();
+        self.clear_spinner();
         // Unchanged into a pipe: the reader may want any bytes.
         if self.out_is_terminal {
             write_stdout(&strip_control_characters(text));
@@ -138,7 +138,7 @@ impl ChatScreen {
         for index in open {
             self.finish(index, None);
         }
-        self.rest();
+        self.clear_spinner();
         if self.in_line {
             write_stdout("\n");
             self.in_line = false;
@@ -149,9 +149,9 @@ impl ChatScreen {
     pub(super) fn file(
         &mut self,
         attachment: &Attachment,
-        taken: Option<&DownloadOutcome>,
+        download: Option<&DownloadOutcome>,
     ) -> String {
-        let line = describe_attachment(attachment, taken);
+        let line = describe_attachment(attachment, download);
         if self.json {
             let mut report = json!({
                 "event": "attachment", "type": attachment.kind, "title": attachment.title,
@@ -162,7 +162,7 @@ impl ChatScreen {
                 let is_held = inline_bytes(attachment).is_some();
                 let url = attachment.url.as_ref().filter(|_| !is_held);
                 fields.insert("url".to_owned(), json!(url));
-                match taken {
+                match download {
                     Some(DownloadOutcome::Saved { path, size }) => {
                         let path = path.to_string_lossy();
                         fields.insert("saved_to".to_owned(), json!(path));
@@ -199,7 +199,7 @@ impl ChatScreen {
 
     /// Reports a failure, and marks it as reported, so that it is not printed again.
     pub(super) fn failure(&mut self, failure: CommandFailure) -> CommandFailure {
-        self.rest();
+        self.clear_spinner();
         match failure {
             CommandFailure::Reported | CommandFailure::Told(_) => failure,
             failure => {
@@ -222,7 +222,7 @@ impl ChatScreen {
     }
 
     fn note(&mut self, line: &str) {
-        self.rest();
+        self.clear_spinner();
         self.break_line();
         outcome::print_note(line);
     }
@@ -240,7 +240,7 @@ impl ChatScreen {
     }
 
     /// Removes the output of [`ChatScreen::working`]. Called before other output, which would break the spinner's line.
-    fn rest(&mut self) {
+    fn clear_spinner(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
@@ -260,17 +260,17 @@ fn print_event(event: &Value) {
 }
 
 /// A file on one line.
-fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
+fn describe_attachment(attachment: &Attachment, download: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
     let mut line = format!("file: {}", name::shown_text(title, name::SHOWN_MAX));
-    let held = inline_bytes(attachment).map(|bytes| bytes.len() as u64);
+    let inline_size = inline_bytes(attachment).map(|bytes| bytes.len() as u64);
     let kind = attachment
         .kind
         .as_deref()
         .map(|kind| name::shown_text(kind, 80));
-    let size = match taken {
+    let size = match download {
         Some(DownloadOutcome::Saved { size, .. }) => Some(*size),
-        _ => held,
+        _ => inline_size,
     };
     let about: Vec<_> = kind.into_iter().chain(size.map(size::human_size)).collect();
     if !about.is_empty() {
@@ -278,8 +278,8 @@ fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>)
         line.push_str(&about.join(", "));
         line.push(')');
     }
-    let url = attachment.url.as_deref().filter(|_| held.is_none());
-    match (taken, url) {
+    let url = attachment.url.as_deref().filter(|_| inline_size.is_none());
+    match (download, url) {
         (Some(DownloadOutcome::Saved { path, .. }), _) => {
             line.push_str(" saved to ");
             line.push_str(&name::shown_text(
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_comes_steers_the_terminal() {
+    fn control_characters_of_received_text_do_not_reach_the_terminal() {
         assert_eq!(
             strip_control_characters("a\u{1b}[31mb\u{9b}2J\rc\n\td é"),
             "a[31mb2Jc\n\td é"
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_stage_is_bounded() {
+    fn the_buffered_text_of_a_stage_is_limited() {
         let mut text = "x".repeat(MAX_STAGE_BYTES - 1);
         append_bounded(&mut text, Some("é and more"));
         assert_eq!(text.len(), MAX_STAGE_BYTES - 1);

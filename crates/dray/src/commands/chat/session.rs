@@ -20,7 +20,7 @@ use crate::outcome::CommandFailure;
 #[derive(Debug)]
 pub(super) struct ChatSession<'a> {
     peer: &'a ChatPeer,
-    book: ConversationFile,
+    conversation: ConversationFile,
     downloads: Option<DownloadDirectory>,
     screen: ChatScreen,
     /// Files for the next message.
@@ -35,14 +35,14 @@ impl<'a> ChatSession<'a> {
     /// A session whose first message carries `files`.
     pub(super) const fn new(
         peer: &'a ChatPeer,
-        book: ConversationFile,
+        conversation: ConversationFile,
         downloads: Option<DownloadDirectory>,
         screen: ChatScreen,
         files: Vec<Attachment>,
     ) -> Self {
         Self {
             peer,
-            book,
+            conversation,
             downloads,
             screen,
             pending: files,
@@ -65,13 +65,13 @@ impl<'a> ChatSession<'a> {
                 ..CustomContent::default()
             });
         }
-        let question = self.book.ask(message);
+        let question = self.conversation.begin_question(message);
         self.turn(question, interrupts).await
     }
 
     /// Sends the last message again.
     pub(super) async fn retry(&mut self, interrupts: &mut Signal) -> Result<(), CommandFailure> {
-        let question = self.book.again();
+        let question = self.conversation.retry_question();
         let question = question.ok_or_else(|| {
             CommandFailure::Usage("the conversation has no message to ask again".to_owned())
         })?;
@@ -84,7 +84,7 @@ impl<'a> ChatSession<'a> {
         interrupts: &mut Signal,
     ) -> Result<(), CommandFailure> {
         self.screen.begin();
-        let messages = self.book.messages(&question);
+        let messages = self.conversation.messages(&question);
         // Dropping the answer closes the connection, which stops the work of the agent.
         let stream = tokio::select! {
             answer = ask::ask_and_show(self.peer, &messages, &mut self.screen) => answer,
@@ -92,12 +92,12 @@ impl<'a> ChatSession<'a> {
         };
         self.screen.stop();
         match stream {
-            Ok(answer) => self.answered(question, answer, interrupts).await,
+            Ok(answer) => self.finish_answer(question, answer, interrupts).await,
             Err(failure) => {
                 // Kept in the file too, so that `/retry` works in a later chat.
-                self.book.unanswered(question);
-                if let Err(unkept) = self.book.keep() {
-                    self.screen.failure(unkept);
+                self.conversation.record_unanswered(question);
+                if let Err(save_failure) = self.conversation.save() {
+                    self.screen.failure(save_failure);
                 }
                 Err(failure)
             }
@@ -105,7 +105,7 @@ impl<'a> ChatSession<'a> {
     }
 
     /// Handles a complete answer. It is stored before its files are fetched, which may fail or take long.
-    async fn answered(
+    async fn finish_answer(
         &mut self,
         question: ChatQuestion,
         answer: ChatAnswer,
@@ -118,18 +118,19 @@ impl<'a> ChatSession<'a> {
                 .print_note("the agent asks for tools of this client, which has none");
         }
         let files = answer.attachments().to_vec();
-        self.book.answered(question, answer.into_message());
+        self.conversation
+            .record_answer(question, answer.into_message());
         // Reported only below: the files of the answer are fetched even if the conversation cannot be stored.
-        let kept = self.book.keep();
+        let save_result = self.conversation.save();
         let mut lost = 0;
         for file in &files {
-            let taken = self.take(file, interrupts).await;
-            lost += usize::from(matches!(taken, Some(DownloadOutcome::Failed(_))));
-            let line = self.screen.file(file, taken.as_ref());
+            let outcome = self.download(file, interrupts).await;
+            lost += usize::from(matches!(outcome, Some(DownloadOutcome::Failed(_))));
+            let line = self.screen.file(file, outcome.as_ref());
             self.received.push(line);
         }
         self.screen.end(&ending);
-        kept?;
+        save_result?;
         if lost > 0 {
             return Err(chat_failure(
                 FaultCode::Unavailable,
@@ -141,21 +142,21 @@ impl<'a> ChatSession<'a> {
         Ok(())
     }
 
-    async fn take(
+    async fn download(
         &mut self,
         file: &Attachment,
         interrupts: &mut Signal,
     ) -> Option<DownloadOutcome> {
         let downloads = self.downloads.as_ref()?;
-        let taken = tokio::select! {
-            taken = downloads.take(file) => taken,
+        let outcome = tokio::select! {
+            outcome = downloads.save(file) => outcome,
             // Ends this file only; the answer is complete.
             _ = interrupts.recv() => {
                 self.interrupted = true;
                 DownloadOutcome::Failed("interrupted".to_owned())
             }
         };
-        Some(taken)
+        Some(outcome)
     }
 
     fn interrupt(&mut self) -> CommandFailure {
@@ -205,12 +206,12 @@ impl<'a> ChatSession<'a> {
     pub(super) fn save(&mut self, file: Option<&Path>) -> Result<(), CommandFailure> {
         match file {
             Some(file) => {
-                self.book.copy(file)?;
+                self.conversation.copy(file)?;
                 let file = name::shown_text(file.as_os_str().as_encoded_bytes(), 400);
                 self.screen.print_note(&format!("saved to {file}"));
                 Ok(())
             }
-            None if self.book.is_kept() => self.book.keep(),
+            None if self.conversation.has_file() => self.conversation.save(),
             None => Err(CommandFailure::Usage(
                 "name the file: /save FILE".to_owned(),
             )),

@@ -105,7 +105,7 @@ fn backend_finding(backend: &v1::BackendCheck) -> Finding {
     match backend.state() {
         BackendState::Ready => Finding::good(subject, &backend.detail),
         BackendState::Unverified => Finding::skipped(subject, &backend.detail),
-        // Default kinds are often not there; who does not use one takes it out of `kinds`.
+        // Default kinds are often not installed, so this is only a warning; operators remove unused ones from `kinds`.
         BackendState::Failed | BackendState::Unspecified => Finding::warning(
             subject,
             with_code(&backend.detail, &backend.failure),

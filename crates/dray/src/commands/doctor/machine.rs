@@ -17,7 +17,7 @@ use super::finding::Finding;
 const MIN_OPEN_FILES: u64 = 4096;
 /// Memory below which the kernel may end the conversion of a large document, which needs some hundred MiB.
 const MIN_MEMORY: ByteSize = ByteSize::mib(512);
-/// The first day of 2026 in seconds since 1970. No machine whose clock is right is before it.
+/// Start of 2026 in Unix seconds. A clock that shows an earlier time is wrong.
 const EARLIEST_SECONDS: u64 = 1_767_225_600;
 /// A page that is converted as any other document is.
 const SAMPLE_PAGE: &str = "<html><body><h1>Sample</h1><p>drayage sample text</p></body></html>";

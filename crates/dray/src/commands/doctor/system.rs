@@ -19,10 +19,10 @@ use crate::outcome::CommandFailure;
 
 /// A session that does not exist: the calls below must not find it.
 const UNUSED_SESSION: &str = "dray-doctor";
-/// The URL that is explained, which needs no connection and no name server.
+/// The URL in the explain call to the fetcher; explaining needs no connection and no name server.
 const SAMPLE_URL: &str = "https://example.com/";
 
-/// The bus with everything on it; findings of one subject follow each other.
+/// Checks the bus and what uses it. Findings about one subject are adjacent.
 pub(super) async fn check_bus(
     loaded: &LoadedConfig,
     tenant: &TenantId,

@@ -163,7 +163,7 @@ fn variable(typed: &str) -> Result<v1::EnvironmentVariable, CommandFailure> {
     })
 }
 
-/// Reads the input; one that is longer than a request takes goes into the store.
+/// Reads the input. Input that is too long for a request is stored, and the request carries its claim.
 async fn set_input(
     global: &GlobalOptions,
     system: &SystemConnection,
