@@ -204,7 +204,7 @@ fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// What an OLE2 file means where a ZIP was expected: office programs store an encrypted package in such a file.
+/// The failure for an OLE2 file where a ZIP was expected: office programs store an encrypted package in such a file.
 fn ole2_failure(input: &mut dyn Input) -> Failure {
     match cfb::CompoundFile::open(input) {
         Ok(file) if file.exists("/EncryptedPackage") => Failure::Encrypted,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 
-/// How much of a file is looked at to find its encoding.
+/// Bytes at the start of a file that are read to find its encoding.
 pub const SAMPLE_BYTES: usize = 64 * 1024;
 
 /// An encoding, detected or named.

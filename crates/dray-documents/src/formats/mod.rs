@@ -133,7 +133,7 @@ pub struct Converted {
     pub markdown: String,
     /// Parts that were wanted, in order.
     pub parts: Vec<Part>,
-    /// How many parts the document has, wanted or not.
+    /// Number of parts of the document, requested or not.
     pub parts_seen: u32,
     /// The limit that ended it early; earlier output is kept.
     pub stopped: Option<Limit>,

@@ -485,7 +485,7 @@ pub struct FinishedMarkdown {
     pub markdown: String,
     /// The parts that were wanted, in order.
     pub parts: Vec<Part>,
-    /// How many parts the document announced, wanted or not.
+    /// Number of parts that the document announced, requested or not.
     pub parts_seen: u32,
     /// Remarks for the reader.
     pub warnings: Vec<String>,

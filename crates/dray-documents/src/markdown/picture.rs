@@ -13,9 +13,9 @@ const MAX_IMAGE_BYTES: usize = 32 << 20;
 pub struct Picture {
     /// Page of the document that it is on; `None` for a file that is a picture.
     pub page: Option<u32>,
-    /// Where its note begins in the Markdown, bytes.
+    /// Offset of the start of its note in the Markdown, in bytes.
     pub start: usize,
-    /// Where its note ends in the Markdown, bytes.
+    /// Offset of the end of its note in the Markdown, in bytes.
     pub end: usize,
     /// Image files, from the top to the bottom of the page; empty if the document has more pictures than the limit.
     #[serde(skip)]

@@ -18,7 +18,7 @@ pub(super) enum EntryKind {
     SymbolicLink(String),
     /// A hard link, and the entry that it repeats.
     HardLink(String),
-    /// A device, a pipe, a sparse file or another thing without content that could be read.
+    /// A device, a pipe, a sparse file or another entry without content that could be read.
     Other,
 }
 

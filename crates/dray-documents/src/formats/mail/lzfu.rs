@@ -16,7 +16,7 @@ pub(super) fn unpack_rtf(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Fail
         return Err(Failure::Corrupt(Damage::Truncated));
     };
     match header.get(8..12) {
-        // Not compressed, under the same header.
+        // The data is not compressed, but has the same header.
         Some(b"MELA") => Ok(content.to_vec()),
         Some(b"LZFu") => inflate_rtf(content, budget),
         _ => Err(Failure::Corrupt(Damage::Compression)),

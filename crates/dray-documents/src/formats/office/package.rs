@@ -12,7 +12,7 @@ use crate::markdown::Markdown;
 /// Relationships that are read of one part.
 const MAX_RELATIONSHIPS: usize = 100_000;
 
-/// Where a relationship leads.
+/// The target of a relationship.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::formats) struct Relation {
     /// Last segment of its type, which the strict and the transitional spelling share: `hyperlink`, `styles`.

@@ -7,7 +7,7 @@ use crate::markdown::Style;
 
 /// An open document that returns its pages one after the other.
 pub(super) trait Engine {
-    /// How many pages it has.
+    /// The number of its pages.
     fn pages(&mut self) -> u32;
 
     /// One page, counted from 1, in reading order.
@@ -98,7 +98,7 @@ pub(super) struct Cell {
 pub(super) struct Item {
     /// Its number; `None` for a bullet.
     pub(super) number: Option<u64>,
-    /// How deep it is nested.
+    /// The depth of its nesting.
     pub(super) depth: usize,
     /// Its lines, the first without the marker.
     pub(super) lines: Vec<Line>,
@@ -128,7 +128,7 @@ pub(super) struct Run {
     pub(super) text: String,
     /// Its format in comparison with other text of the document.
     pub(super) style: Style,
-    /// Where it leads to.
+    /// Its target.
     pub(super) link: Option<Rc<str>>,
 }
 

@@ -33,7 +33,7 @@ const MAX_INDENT: f32 = 0.5;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Column {
     pub(super) left: f32,
-    /// Where its longest line ends.
+    /// The position at which its longest line ends.
     pub(super) right: f32,
     /// Where lines could end, on a page with equal margins and without other columns.
     pub(super) room: f32,
@@ -90,7 +90,7 @@ impl ColumnEdges {
     }
 }
 
-/// How far the lines of a paragraph reach.
+/// The extent of the lines of a paragraph.
 fn own_edges(block: &Block) -> Option<(f32, f32)> {
     let Block::Paragraph { lines, .. } = block else {
         return None;
@@ -357,7 +357,7 @@ fn has_leader_dots(line: &Line) -> bool {
     numbered && (text.contains(". . . .") || text.contains("....."))
 }
 
-/// How many characters a line shows.
+/// The number of characters that a line shows.
 fn shown_length(line: &Line) -> usize {
     let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
     text.trim().chars().count()

@@ -15,7 +15,7 @@ const OBJECTS_PER_CHECK: u64 = 64;
 const MAX_STRINGS: usize = 100_000;
 /// Most marked-content sequences of one page.
 const MAX_MARKED_SEQUENCES: usize = 300_000;
-/// How deep a page may nest its graphics states.
+/// Deepest nesting of the graphics states of a page.
 const MAX_STATE_DEPTH: usize = 10_000;
 
 /// A document that returns no more objects after a limit: the engine then ends as if the remaining objects did not

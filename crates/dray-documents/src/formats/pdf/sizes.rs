@@ -17,7 +17,7 @@ const MAX_SIZES: usize = 64;
 /// The position of the blank text.
 const BLANK_POSITION: f32 = -100_000.0;
 
-/// How many characters are in each size, in half points.
+/// The number of characters of each size, in half points.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FontSizeCounts(BTreeMap<i32, usize>);
 

@@ -11,7 +11,7 @@ const MIN_POINTS: f32 = 20.0;
 const MIN_TIMES_USUAL: f32 = 1.6;
 /// Longest watermark in characters; longer text is only rotated text.
 const MAX_CHARACTERS: usize = 80;
-/// Text spans on one page that are looked at.
+/// Most text spans on one page that are checked.
 const MAX_CANDIDATES: usize = 200;
 /// Sine of the least angle to the edges of the page at which text counts as diagonal: about 8 degrees.
 const MIN_SLOPE: f32 = 0.14;

@@ -3,9 +3,9 @@
 use super::codepage::CodePage;
 use super::token::{Token, Tokens};
 
-/// How deep groups are nested of which something is kept.
+/// Deepest nesting of groups of which something is kept.
 const MAX_DEPTH: usize = 256;
-/// How far into the text its head is looked for.
+/// Most bytes at the start of the text in which its head is searched.
 const MAX_HEAD_BYTES: usize = 1024;
 
 /// The state that a group inherits and that its end restores.

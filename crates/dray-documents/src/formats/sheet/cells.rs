@@ -212,7 +212,7 @@ impl OpenCell {
     }
 }
 
-/// Where `HYPERLINK("url", …)` leads to, when that is written out.
+/// The address in `HYPERLINK("url", …)`, when it is a literal.
 fn url_of_formula(formula: &str) -> Option<&str> {
     let (name, rest) = formula.trim().split_once('(')?;
     let name = name.trim().trim_start_matches('=');

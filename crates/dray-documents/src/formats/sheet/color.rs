@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::formats::office::xml::{Element, Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// How far two colours may differ in one channel, of 255, and still look the same.
+/// Largest difference in one channel, of 255, at which two colours look the same.
 const MAX_CHANNEL_DIFFERENCE: u8 = 15;
 
 /// The palette of workbooks without their own palette, from index 8 (ECMA-376-1, 18.8.27).

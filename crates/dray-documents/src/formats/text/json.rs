@@ -85,7 +85,7 @@ pub(super) fn write_json_lines(
     Ok(time?)
 }
 
-/// How a text is laid out.
+/// The layout of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Two spaces a level.

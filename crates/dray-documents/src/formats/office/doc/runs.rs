@@ -9,7 +9,7 @@ use crate::markdown::Style;
 const PAGE_BYTES: usize = 512;
 /// Runs of one document.
 const MAX_RUNS: usize = 4_000_000;
-/// Styles that are looked at.
+/// Most styles that are read.
 const MAX_STYLES: usize = 4096;
 /// `istd` of no style.
 const NO_STYLE: u16 = 0x0FFF;
@@ -51,7 +51,7 @@ pub(super) struct Runs<L> {
 }
 
 impl<L: Copy + Default> Runs<L> {
-    /// Reads the pages that a table leads to; `look` reads one run of a page by its number.
+    /// Reads the pages to which a table refers; `look` reads one run of a page by its number.
     fn read(
         file: &File,
         table: Table,

@@ -91,7 +91,7 @@ impl Definition {
     }
 }
 
-/// All lists, and how far each was counted.
+/// All lists, and the current numbers of each.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     abstracts: HashMap<String, AbstractNumbering>,

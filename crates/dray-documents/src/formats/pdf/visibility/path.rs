@@ -6,7 +6,7 @@ use pdfboss_core::{Matrix, Point, Rect};
 const MAX_SHAPES: usize = 2_000;
 /// Corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
 const MAX_CORNERS: usize = 6;
-/// How far apart two coordinates may be to count as one.
+/// Largest distance at which two coordinates count as one.
 const COORDINATE_TOLERANCE: f32 = 0.5;
 /// The region of a page without a clip.
 const UNCLIPPED_AREA: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);

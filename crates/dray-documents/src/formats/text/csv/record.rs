@@ -95,7 +95,7 @@ impl<'a> Records<'a> {
         Ok((field, rest))
     }
 
-    /// Where a field without quotes ends.
+    /// The position at which a field without quotes ends.
     fn end(&self, text: &str) -> usize {
         text.bytes()
             .position(|byte| byte == self.delimiter || byte == b'\n')

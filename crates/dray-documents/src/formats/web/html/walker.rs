@@ -26,7 +26,7 @@ pub(super) struct OpenElement {
     pub(super) formats: Formats,
 }
 
-/// How many elements of each format are open.
+/// The number of open elements of each format.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Formats {
     pub(super) bold: u32,
