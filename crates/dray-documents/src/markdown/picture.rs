@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::Markdown;
 use crate::limits::Limit;
 
-/// Bytes of all pictures of one document together.
+/// Most bytes of all pictures of one document together.
 const MAX_IMAGE_BYTES: usize = 32 << 20;
 
 /// A picture that may contain text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Page of the document that it is on; `None` for a file that is a picture.
+    /// Its page in the document; `None` for a file that is a picture.
     pub page: Option<u32>,
     /// Offset of the start of its note in the Markdown, in bytes.
     pub start: usize,

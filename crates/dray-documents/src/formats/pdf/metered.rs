@@ -73,7 +73,7 @@ impl<'a> MeteredDocument<'a> {
     }
 
     /// Whether the time limit was reached; then no more objects are returned.
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_out_of_time(&self) -> bool {
         match self.budget.clock() {
             Ok(()) => false,
             Err(limit) => {

@@ -15,7 +15,7 @@ use crate::markdown::{Cell, Markdown, Table};
 /// Most records that are read to find the delimiter.
 const SAMPLE_RECORDS: usize = 50;
 /// Records between two checks of the time limit.
-const RECORDS_PER_LOOK: u64 = 256;
+const RECORDS_PER_CHECK: u64 = 256;
 
 /// One table. Values stay as they are spelled.
 pub(super) fn convert(
@@ -82,7 +82,7 @@ fn read_table(
             }
         } else {
             table.skip(number);
-            if number.is_multiple_of(RECORDS_PER_LOOK) {
+            if number.is_multiple_of(RECORDS_PER_CHECK) {
                 limit = budget.clock();
             }
         }

@@ -11,9 +11,9 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
 /// Tokens between two checks of the time limit.
-const TOKENS_PER_LOOK: u32 = 4096;
+const TOKENS_PER_CHECK: u32 = 4096;
 /// Lines between two checks of the time limit.
-const LINES_PER_LOOK: usize = 256;
+const LINES_PER_CHECK: usize = 256;
 
 /// One JSON text, laid out; a text that is not JSON is shown as it is, with a warning.
 pub(super) fn convert(
@@ -64,7 +64,7 @@ pub(super) fn write_json_lines(
             continue;
         }
         // Reading the clock for each line would cost more than short lines themselves.
-        if index.is_multiple_of(LINES_PER_LOOK) {
+        if index.is_multiple_of(LINES_PER_CHECK) {
             time = budget.clock();
         }
         // The lines so far are still written; the error follows after them.
@@ -119,7 +119,7 @@ fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<
     while let Some(next) = printer.step(expected, depth)? {
         expected = next;
         tokens += 1;
-        if tokens >= TOKENS_PER_LOOK {
+        if tokens >= TOKENS_PER_CHECK {
             tokens = 0;
             budget.clock().map_err(JsonError::Limit)?;
         }

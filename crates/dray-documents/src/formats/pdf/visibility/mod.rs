@@ -44,7 +44,7 @@ const PAGE_TOLERANCE: f32 = 1.0;
 /// Horizontal bands in which paints are looked up.
 const BAND_COUNT: usize = 128;
 /// Text spans between two checks of the time limit.
-const SPANS_PER_LOOK: usize = 64;
+const SPANS_PER_CHECK: usize = 64;
 
 /// The state in which text is shown.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ impl PaintedPage {
         let bands = Bands::of(&self.paints, page.crop_box);
         let mut sights = Vec::with_capacity(spans.len());
         for (at, span) in spans.iter().enumerate() {
-            if at.is_multiple_of(SPANS_PER_LOOK) {
+            if at.is_multiple_of(SPANS_PER_CHECK) {
                 budget.clock()?;
             }
             sights.push(self.visibility_of(span, page.crop_box, &bands));
