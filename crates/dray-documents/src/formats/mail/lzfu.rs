@@ -56,7 +56,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
             };
             let pair = usize::from(first) << 8 | usize::from(second);
             let (offset, length) = (pair >> 4, (pair & 0xF) + 2);
-            // A reference to where writing continues is the end.
+            // A reference to the current write position marks the end.
             if offset == slot {
                 return Ok(out);
             }

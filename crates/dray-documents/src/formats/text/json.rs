@@ -15,7 +15,7 @@ const TOKENS_PER_CHECK: u32 = 4096;
 /// Lines between two checks of the time limit.
 const LINES_PER_CHECK: usize = 256;
 
-/// One JSON text, laid out; a text that is not JSON is shown as it is, with a warning.
+/// One JSON text, indented; a text that is not JSON is shown unchanged, with a warning.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -25,7 +25,7 @@ pub(super) fn convert(
     write_json(&text, out)
 }
 
-/// Writes a JSON text, as it is when it cannot be read.
+/// Writes a JSON text, unchanged if it cannot be read.
 pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     if text.trim().is_empty() {
         return Ok(());
@@ -48,7 +48,7 @@ pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Lines of JSON, each compact; a line that cannot be read stays as it is.
+/// Lines of JSON, each compact; a line that cannot be read is not changed.
 pub(super) fn write_json_lines(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -88,7 +88,7 @@ pub(super) fn write_json_lines(
 /// The layout of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Two spaces a level.
+    /// Indented by two spaces for each level.
     Indented,
     /// Without white space between tokens.
     Compact,
@@ -214,7 +214,7 @@ impl<'a> Printer<'a> {
     fn value(&mut self, first: u8, depth: usize) -> Result<Expected, JsonError> {
         match first {
             b'{' | b'[' => {
-                // On an explicit stack, so that depth costs memory that is bounded and not the stack of the thread.
+                // The stack is explicit, so that depth uses bounded memory instead of the stack of the thread.
                 if self.open.len() >= depth {
                     return Err(JsonError::Deep);
                 }
