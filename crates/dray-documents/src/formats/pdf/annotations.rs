@@ -15,7 +15,7 @@ const MAX_ANNOTATIONS: usize = 20_000;
 const MAX_URL_BYTES: usize = 2048;
 /// Horizontal bands in which links are looked up.
 const LINK_BANDS: usize = 64;
-/// Places of links on one page.
+/// Most places of links on one page.
 const MAX_AREAS: usize = 4096;
 /// Width, in sizes of letters, that a link must cover of a span of text that reaches beyond it.
 const MIN_LINKED_WIDTH: f32 = 0.25;

@@ -47,7 +47,7 @@ pub(super) struct Page {
     pub(super) unreadable: bool,
     /// Characters that a person does not see on it.
     pub(super) hidden_characters: u64,
-    /// It is a picture, and hardly any text.
+    /// Whether it is a picture, and hardly any text.
     pub(super) is_picture: bool,
     /// Watermarks that no page before it has.
     pub(super) watermarks: Vec<String>,
@@ -67,7 +67,7 @@ pub(super) enum Block {
     Paragraph {
         /// As they are on the page.
         lines: Vec<Line>,
-        /// It is a block quotation.
+        /// Whether it is a block quotation.
         quote: bool,
     },
     /// A list with at least one item.
@@ -117,7 +117,7 @@ pub(super) struct Line {
     pub(super) y: f32,
     /// Size of its largest letters.
     pub(super) size: f32,
-    /// It is an entry of a form and becomes a separate paragraph.
+    /// Whether it is an entry of a form and becomes a separate paragraph.
     pub(super) is_entry: bool,
 }
 

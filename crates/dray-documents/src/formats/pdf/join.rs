@@ -22,11 +22,11 @@ pub(super) const FAR_STEP: f32 = 2.6;
 const NARROW_CHARACTERS: usize = 26;
 /// Least free space at the end of the last line of a paragraph, as a share of the column.
 const LAST_LINE: f32 = 0.1;
-/// How much full lines of ragged text differ, as a share of the column.
+/// Largest difference between full lines of ragged text, as a share of the column.
 const MAX_RAGGEDNESS: f32 = 0.15;
 /// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
 const MIN_SENTENCE: usize = 12;
-/// How far in, in sizes of letters, the first line of a paragraph may begin.
+/// Largest indentation of the first line of a paragraph, in sizes of letters.
 const MAX_INDENT: f32 = 0.5;
 
 /// The column of a block.

@@ -10,8 +10,8 @@ use crate::limits::{Budget, Limit};
 
 /// Objects that are returned between two checks of the time limit.
 const OBJECTS_PER_CHECK: u64 = 64;
-/// Strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a few
-/// thousand.
+/// Most strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a
+/// few thousand.
 const MAX_STRINGS: usize = 100_000;
 /// Most marked-content sequences of one page.
 const MAX_MARKED_SEQUENCES: usize = 300_000;

@@ -19,14 +19,14 @@ const MIN_SLOPE: f32 = 0.14;
 const MIN_COVERED: usize = 2;
 /// Gap between words, in sizes of letters.
 const MIN_WORD_GAP: f32 = 0.2;
-/// Watermarks of one document that are distinguished.
+/// Most watermarks of one document that are distinguished.
 const MAX_KNOWN: usize = 32;
 
 /// Words on one page that look like a watermark.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     pub(super) text: String,
-    /// It can only be a watermark, even on a single page.
+    /// Whether it can only be a watermark, even on a single page.
     is_certain: bool,
     /// Its spans, with their indices among the spans of the page.
     spans: Vec<(usize, TextSpan)>,

@@ -13,7 +13,7 @@ const MAX_HEAD_BYTES: usize = 1024;
 struct Group {
     /// Tags, and text between them.
     is_kept: bool,
-    /// It is a tag: its content is HTML.
+    /// Whether it is a tag: its content is HTML.
     is_tag: bool,
     /// Formatting for readers of RTF, which replaces tags.
     is_rtf_only: bool,

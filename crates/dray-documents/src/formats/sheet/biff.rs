@@ -8,11 +8,11 @@ use super::far::{MAX_RECTANGLE, MovedCells};
 use super::style::Style;
 use crate::limits::{Damage, Failure, Limit};
 
-/// Cells of all rectangles together that may be set aside, at about 32 bytes each.
+/// Most cells of all rectangles together that may be set aside, at about 32 bytes each.
 const MAX_CELLS: u64 = 4 << 20;
-/// Cells that a sheet may claim to have.
+/// Most cells that a sheet may claim to have.
 const MAX_CLAIMED_CELLS: u64 = 1 << 20;
-/// Claims that are disarmed.
+/// Most claims that are disarmed.
 const MAX_CLAIMS: usize = 64;
 /// A record type without a meaning.
 const UNKNOWN_RECORD: [u8; 2] = [0xEF, 0x0F];

@@ -45,7 +45,7 @@ struct OpenCell {
 /// Cells with links, each with the id of the relationship that has the target.
 pub(super) type Links = Vec<((u64, u32), String)>;
 
-/// Links that are read of one worksheet.
+/// Most links that are read of one worksheet.
 const MAX_LINKS: usize = 10_000;
 
 /// Reads the cells and merged areas of a worksheet; returns its links.

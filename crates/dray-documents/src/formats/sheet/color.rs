@@ -19,7 +19,7 @@ const DEFAULT_PALETTE: [u32; 56] = [
     0x00_3366, 0x33_9966, 0x00_3300, 0x33_3300, 0x99_3300, 0x99_3366, 0x33_3399, 0x33_3333,
 ];
 
-/// Colours that a palette has, those that repeat others included.
+/// Most colours that a palette has, those that repeat others included.
 const MAX_PALETTE: usize = 64;
 
 /// Red, green and blue.

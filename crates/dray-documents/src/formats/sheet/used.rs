@@ -12,7 +12,7 @@ const MAX_GAP_ROWS: u64 = 50;
 const SHEET_COLUMNS: u32 = 16_384;
 /// Rows that a worksheet can have. More than any program writes, and small enough that sums of rows cannot overflow.
 const SHEET_ROWS: u64 = 1 << 24;
-/// Columns that one table shows.
+/// Most columns that one table shows.
 const MAX_COLUMNS: usize = 4096;
 /// Most merged areas that are read.
 const MAX_MERGED_AREAS: usize = 10_000;

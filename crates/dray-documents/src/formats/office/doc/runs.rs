@@ -7,7 +7,7 @@ use crate::markdown::Style;
 
 /// Size of a formatted page.
 const PAGE_BYTES: usize = 512;
-/// Runs of one document.
+/// Most runs of one document.
 const MAX_RUNS: usize = 4_000_000;
 /// Most styles that are read.
 const MAX_STYLES: usize = 4096;
@@ -37,7 +37,7 @@ pub(super) struct ParagraphFormat {
     pub(super) style: u16,
     pub(super) outline: Option<u8>,
     pub(super) in_table: bool,
-    /// It ends a row.
+    /// Whether it ends a row.
     pub(super) ends_row: bool,
     /// Depth of the list that it is an item of.
     pub(super) list_depth: Option<u8>,

@@ -13,9 +13,9 @@ use crate::markdown::{Inline, Markdown, Marker, Style};
 
 /// Characters between two checks of the time limit.
 const CHARACTERS_PER_CHECK: usize = 4096;
-/// Fields within each other.
+/// Most fields within each other.
 const MAX_FIELDS: usize = 64;
-/// Cells of one row.
+/// Most cells of one row.
 const MAX_CELLS: usize = 1024;
 
 /// The walk over the text.

@@ -7,7 +7,7 @@ use super::resources::number;
 use super::{MIN_ALPHA, Paint, covers};
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// Components of a backdrop's colour.
+/// Most components of a backdrop's colour.
 const MAX_COMPONENTS: usize = 4;
 
 /// The mask of a graphics state.

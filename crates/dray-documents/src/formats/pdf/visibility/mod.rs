@@ -1,9 +1,10 @@
 //! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
 //! The engine returns each span of text with its position, but not the order in which text, shapes and pictures are
-//! painted. Therefore [`mod@walk`] reads the operators of the page first. It records all paints, and writes a mark before
-//! every operator that shows text: a fill colour that encodes the number of the state at that operator. The engine then
-//! reads the marked operators, and [`PaintedPage::judge`] finds the state of each span of text by its colour.
+//! painted. Therefore [`mod@walk`] reads the operators of the page first. It records all paints, and writes a mark
+//! before every operator that shows text: a fill colour that encodes the number of the state at that operator. The
+//! engine then reads the marked operators, and [`PaintedPage::judge`] finds the state of each span of text by its
+//! colour.
 
 mod color;
 mod mask;
@@ -68,7 +69,7 @@ struct ShownText {
 struct Paint {
     region: Region,
     ink: Ink,
-    /// It is opaque.
+    /// Whether it is opaque.
     opaque: bool,
     /// Width and height in pixels, of a picture.
     picture: Option<(f32, f32)>,
@@ -270,7 +271,7 @@ impl PaintedPage {
 
 /// The mark that a span of text carries.
 mod mark {
-    /// Marks that can be distinguished.
+    /// Most marks that can be distinguished.
     pub(super) const MAX_MARKS: usize = 1 << 24;
 
     /// The operator that sets the mark of this number. Its three components are exact in single precision.

@@ -22,9 +22,9 @@ use crate::formats::pdf::metered::MeteredDocument;
 /// How deep forms are nested, and how many are drawn on one page: as many as the engine draws.
 const MAX_FORM_DEPTH: usize = 16;
 const MAX_FORMS: usize = 4096;
-/// Paints of one page that are recorded.
+/// Most paints of one page that are recorded.
 const MAX_PAINTS: usize = 50_000;
-/// Bytes of marked operators of one page.
+/// Most bytes of marked operators of one page.
 const MAX_MARKED_BYTES: usize = 64 << 20;
 /// Operators between two checks of the time limit.
 const OPERATORS_PER_CHECK: usize = 4096;

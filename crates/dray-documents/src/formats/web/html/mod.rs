@@ -1,9 +1,9 @@
 //! HTML to Markdown, token by token.
 //!
-//! No tree is built: a list of the elements that are open, as deep as the limit allows, and the line, the code or the
-//! table that is being collected. The parser does not recurse, memory use is close to the size of the output, and content
-//! before a limit has already been written. Elements below the greatest depth are not opened; their text is kept
-//! without their structure.
+//! This module builds no tree: it keeps only a list of the elements that are open, as deep as the limit allows, and the
+//! line, the code or the table that is being collected. The parser does not recurse, memory use is close to the size of
+//! the output, and content before a limit has already been written. Elements below the greatest depth are not opened;
+//! their text is kept without their structure.
 
 mod attributes;
 mod elements;
