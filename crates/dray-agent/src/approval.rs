@@ -22,8 +22,8 @@ const FILE_REFERENCE: &str = "file:";
 pub struct ApprovalRule {
     /// Patterns of the names of tools as the model sees them.
     pub tools: Vec<String>,
-    /// Patterns of the sources of tools: names of tool sets and templates, `stdio:` and the name of a program, hosts and
-    /// whole addresses of servers, ids of deployments, applications and tool sets of DIAL.
+    /// Patterns of the sources of tools: names of tool sets and templates, `stdio:` and the name of a program, hosts
+    /// and whole addresses of servers, ids of deployments, applications and tool sets of DIAL.
     pub tool_sets: Vec<String>,
     /// Patterns of the values of arguments, by the names of the arguments. All must match; without any, each call does.
     pub arguments: BTreeMap<String, String>,

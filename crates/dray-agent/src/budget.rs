@@ -92,7 +92,7 @@ impl JsonSchema for MoneyAmount {
     }
 }
 
-/// What a model costs for a million tokens.
+/// Prices of a million tokens of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TokenPrice {
@@ -117,7 +117,7 @@ impl TokenPrice {
     }
 }
 
-/// What may be used. A field that is absent has no limit.
+/// Limits of use. A field that is absent has no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BudgetLimits {
@@ -129,7 +129,7 @@ pub struct BudgetLimits {
     pub max_calls: Option<u64>,
 }
 
-/// What one turn may use.
+/// Limits of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TurnLimits {
@@ -191,13 +191,13 @@ impl BudgetLimits {
 
     /// The limit that was reached, as text for people; `None` if none was reached.
     pub fn reached(&self, used: BudgetUse) -> Option<String> {
-        let tokens = self.max_tokens.filter(|most| used.tokens >= *most);
-        let cost = self.max_cost.filter(|most| used.cost >= *most);
-        let calls = self.max_calls.filter(|most| used.calls >= *most);
+        let tokens = self.max_tokens.filter(|limit| used.tokens >= *limit);
+        let cost = self.max_cost.filter(|limit| used.cost >= *limit);
+        let calls = self.max_calls.filter(|limit| used.calls >= *limit);
         tokens
-            .map(|most| format!("{most} tokens"))
-            .or_else(|| cost.map(|most| format!("a cost of {most}")))
-            .or_else(|| calls.map(|most| format!("{most} calls of models")))
+            .map(|limit| format!("{limit} tokens"))
+            .or_else(|| cost.map(|limit| format!("a cost of {limit}")))
+            .or_else(|| calls.map(|limit| format!("{limit} calls of models")))
     }
 }
 

@@ -1,4 +1,5 @@
-//! One text for each JSON value: the JSON Canonicalization Scheme (RFC 8785), so that digests of equal values are equal.
+//! One text for each JSON value: the JSON Canonicalization Scheme (RFC 8785), so that digests of equal values are
+//! equal.
 
 use std::fmt::Write as _;
 

@@ -61,8 +61,8 @@ pub fn annotate_times(messages: &mut [Message]) {
     for message in messages {
         let id = message.tool_call_id.as_deref().unwrap_or_default();
         // Results of the clock already contain the time (quickapps 15).
-        let tells_time = pair::is_synthetic(id, CLOCK_TOOL) || former.contains(id);
-        if message.role != Role::Tool || tells_time {
+        let has_time = pair::is_synthetic(id, CLOCK_TOOL) || former.contains(id);
+        if message.role != Role::Tool || has_time {
             continue;
         }
         if let Some(line) = time_line(message)
@@ -75,9 +75,9 @@ pub fn annotate_times(messages: &mut [Message]) {
 
 fn time_line(message: &Message) -> Option<String> {
     let state = message.custom_content.as_ref()?.state.as_ref()?;
-    let noted = state.get(METADATA_KEY)?.get("timestamp")?;
-    let iso = noted.get("response_timestamp")?.as_str()?;
-    let zone = noted.get("timezone_name").and_then(Value::as_str);
+    let recorded = state.get(METADATA_KEY)?.get("timestamp")?;
+    let iso = recorded.get("response_timestamp")?.as_str()?;
+    let zone = recorded.get("timezone_name").and_then(Value::as_str);
     // The state came back through the client: `get` also refuses text that is too short or cut inside a character.
     let (date, time) = (iso.get(..10)?, iso.get(11..19)?);
     Some(format!(

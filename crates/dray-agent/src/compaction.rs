@@ -141,7 +141,7 @@ fn head_length(messages: &[Message]) -> Option<usize> {
         .iter()
         .position(|message| message.role == Role::User)?;
     let mut head = first + 1;
-    // How files are passed in arguments: the model needs this message in each round.
+    // These messages explain how files are passed in arguments, which the model needs in each round.
     while let Some([call, _result]) = messages.get(head..head + 2)
         && call
             .calls()

@@ -50,8 +50,8 @@ impl AgentPath {
         self.path.last().unwrap_or(&self.from)
     }
 
-    /// The path after a handoff. Back at an agent of the path, it ends there, so a path never grows beyond the number of
-    /// agents.
+    /// The path after a handoff. Back at an agent of the path, it ends there, so a path never grows beyond the number
+    /// of agents.
     #[must_use]
     pub fn step(&self, agent: &str) -> Self {
         let mut next = self.clone();

@@ -6,7 +6,7 @@ pub const STAGE_NAME: &str = "Initialization issues";
 /// A tool or tool set that is not available.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolIssue {
-    /// The tool, when it is one.
+    /// Name of the tool; `None` for an issue of a complete tool set.
     pub tool: Option<String>,
     /// The tool set, or the tool set of the tool.
     pub toolset: Option<String>,

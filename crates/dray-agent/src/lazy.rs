@@ -25,7 +25,7 @@ pub const NOT_ACCEPTED: &str = "Orchestrator deployment does not accept this fil
 
 /// The result of a call that attached a file.
 #[derive(Deserialize)]
-struct GivenFile {
+struct ReturnedFile {
     ok: bool,
     url: String,
 }
@@ -62,15 +62,15 @@ pub fn keeps_attachment(message: &Message, attachment: &Attachment, types: &[Str
         && url.starts_with("files/")
         && accepts_type(types, attachment.kind.as_deref())
         // Other tools return files of an accepted type too, which the model did not request.
-        && is_given(message, url)
+        && is_returned(message, url)
 }
 
 /// Whether a message is the result of the tool that returns this file.
-fn is_given(message: &Message, url: &str) -> bool {
+fn is_returned(message: &Message, url: &str) -> bool {
     let Some(Content::Text(text)) = &message.content else {
         return false;
     };
-    serde_json::from_str::<GivenFile>(text).is_ok_and(|given| given.ok && given.url == url)
+    serde_json::from_str::<ReturnedFile>(text).is_ok_and(|given| given.ok && given.url == url)
 }
 
 /// Adds the files of the last user message as if the model had requested them, directly after that message.

@@ -18,9 +18,9 @@ pub const LIST_TOOL: &str = "internal_attachments_available_context";
 pub enum FileStatus {
     /// The file was in no earlier list.
     New,
-    /// Its description or type is another.
+    /// Its description or type changed.
     Updated,
-    /// No longer among the files of the manifest.
+    /// The file is no longer in the manifest.
     Removed,
 }
 

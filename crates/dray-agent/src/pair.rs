@@ -142,15 +142,15 @@ pub fn insert_pair(
         PairFrequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
     }
     let user = |message: &Message| message.role == Role::User;
-    let at = match position {
+    let index = match position {
         // The first user message is the first in every turn, so the pair keeps its position and prompt caches hit.
         PairPosition::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
         PairPosition::BeforeLastUser => messages.iter().rposition(user),
         PairPosition::End => None,
     };
-    let at = at.unwrap_or(messages.len());
+    let index = index.unwrap_or(messages.len());
     let pair = pair.messages_as(pair.id_in(messages));
-    messages.splice(at..at, pair);
+    messages.splice(index..index, pair);
 }
 
 /// The newest result of a tool that was called with these arguments, by the model or in a pair; `None` if it has no
@@ -165,12 +165,12 @@ pub fn newest_result<'a>(
         // Compared as values: models write the same arguments in another order and with other spacing.
         call.function.name == tool && given.is_ok_and(|given| given == *arguments)
     };
-    let (at, call) = messages
+    let (index, call) = messages
         .iter()
         .enumerate()
         .rev()
-        .find_map(|(at, message)| Some((at, message.calls().iter().rfind(is_same)?)))?;
-    let mut after = messages.get(at + 1..)?.iter();
+        .find_map(|(index, message)| Some((index, message.calls().iter().rfind(is_same)?)))?;
+    let mut after = messages.get(index + 1..)?.iter();
     let result = after.find(|message| {
         message.role == Role::Tool && message.tool_call_id.as_ref() == Some(&call.id)
     });

@@ -66,9 +66,9 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
     let turn = messages.get(start..).unwrap_or_default();
     let mut packed = Vec::new();
     let mut kept = true;
-    for (at, message) in turn.iter().enumerate() {
+    for (index, message) in turn.iter().enumerate() {
         if !message.calls().is_empty() {
-            kept = is_answered(message, turn.get(at + 1..).unwrap_or_default());
+            kept = is_answered(message, turn.get(index + 1..).unwrap_or_default());
         } else if message.role != Role::Tool {
             continue;
         }

@@ -84,9 +84,9 @@ impl ErrorSource {
                 if let Some(own) = own.filter(|own| !own.is_empty()) {
                     return (cut_message(own), retry);
                 }
-                match code.as_deref().and_then(of_code) {
+                match code.as_deref().and_then(code_text) {
                     Some(text) => (text, false),
-                    None => (status.map_or(UNKNOWN_ERROR_MESSAGE, of_status), retry),
+                    None => (status.map_or(UNKNOWN_ERROR_MESSAGE, status_text), retry),
                 }
             }
             Self::Timeout => ("The request to the AI model service timed out.", true),
@@ -114,7 +114,7 @@ fn cut_message(text: &str) -> String {
     }
 }
 
-fn of_code(code: &str) -> Option<&'static str> {
+fn code_text(code: &str) -> Option<&'static str> {
     Some(match code {
         "content_filter" => {
             "The request or the answer was blocked by the content filter of the AI model service."
@@ -129,7 +129,7 @@ fn of_code(code: &str) -> Option<&'static str> {
     })
 }
 
-fn of_status(status: u16) -> &'static str {
+fn status_text(status: u16) -> &'static str {
     match status {
         401 => {
             "Authentication failed when accessing the AI model. Please contact your administrator."

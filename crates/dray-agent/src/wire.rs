@@ -178,7 +178,7 @@ impl ChunkWriter {
         if !ending.per_model.is_empty() {
             let models = (0..).zip(&ending.per_model);
             let models: Vec<_> = models
-                .map(|(index, model)| of_model(index, model))
+                .map(|(index, model)| model_usage_entry(index, model))
                 .collect();
             members.insert(
                 "statistics".to_owned(),
@@ -266,10 +266,10 @@ fn next_index(counter: &mut u32) -> u32 {
 /// An attachment with its index and its non-empty fields. Clients require exactly one of content and address: the
 /// address has priority, and the reference URL replaces a missing one.
 fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> {
-    let is_there = |text: &String| !text.is_empty();
-    let reference = attachment.reference_url.filter(is_there);
-    let mut data = attachment.data.filter(is_there);
-    let mut url = attachment.url.filter(is_there);
+    let is_filled = |text: &String| !text.is_empty();
+    let reference = attachment.reference_url.filter(is_filled);
+    let mut data = attachment.data.filter(is_filled);
+    let mut url = attachment.url.filter(is_filled);
     if url.is_some() {
         // Newer clients refuse an attachment with both (quickapps 3.1).
         data = None;
@@ -280,12 +280,15 @@ fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> 
     let mut shown = Map::new();
     shown.insert("index".to_owned(), json!(index));
     for (key, value) in [
-        ("type", attachment.kind.filter(is_there)),
-        ("title", attachment.title.filter(is_there)),
+        ("type", attachment.kind.filter(is_filled)),
+        ("title", attachment.title.filter(is_filled)),
         ("data", data),
         ("url", url),
         ("reference_url", reference),
-        ("reference_type", attachment.reference_type.filter(is_there)),
+        (
+            "reference_type",
+            attachment.reference_type.filter(is_filled),
+        ),
     ] {
         if let Some(value) = value {
             shown.insert(key.to_owned(), Value::String(value));
@@ -316,7 +319,7 @@ fn add_details(usage: &mut Map<String, Value>, tokens: TokenUsage) {
     }
 }
 
-fn of_model(index: u32, model: &ModelUsage) -> Map<String, Value> {
+fn model_usage_entry(index: u32, model: &ModelUsage) -> Map<String, Value> {
     let mut entry = Map::new();
     entry.insert("index".to_owned(), json!(index));
     entry.insert("model".to_owned(), json!(model.model));

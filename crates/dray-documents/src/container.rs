@@ -181,11 +181,11 @@ const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 /// Whether this many unpacked bytes from this many packed bytes are a decompression bomb.
 pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool {
-    // Tables of one repeated value compress by hundreds; below a megabyte that harms no reader.
+    // Tables of one repeated value have ratios of hundreds; below a megabyte this is harmless.
     unpacked > RATIO_FREE_BYTES && unpacked / packed.max(1) > max_ratio
 }
 
-/// A name as it is compared where no name is equal: some writers use the other slash.
+/// A name for comparisons after no name was equal: in lower case, and with `/` for the `\` of some writers.
 fn fold_name(name: &str) -> String {
     name.to_ascii_lowercase().replace('\\', "/")
 }
@@ -204,7 +204,7 @@ fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// What an OLE2 file means where a ZIP was expected: office programs store an encrypted package in such a file.
+/// The failure for an OLE2 file where a ZIP was expected: office programs store an encrypted package in such a file.
 fn ole2_failure(input: &mut dyn Input) -> Failure {
     match cfb::CompoundFile::open(input) {
         Ok(file) if file.exists("/EncryptedPackage") => Failure::Encrypted,
@@ -215,8 +215,8 @@ fn ole2_failure(input: &mut dyn Input) -> Failure {
 /// The failure for an entry that cannot be opened.
 fn entry_failure(error: &zip::result::ZipError) -> Failure {
     match error {
-        zip::result::ZipError::UnsupportedArchive(words)
-            if *words == zip::result::ZipError::PASSWORD_REQUIRED =>
+        zip::result::ZipError::UnsupportedArchive(message)
+            if *message == zip::result::ZipError::PASSWORD_REQUIRED =>
         {
             Failure::Encrypted
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 
-/// How much of a file is looked at to find its encoding.
+/// Bytes at the start of a file that are read to find its encoding.
 pub const SAMPLE_BYTES: usize = 64 * 1024;
 
 /// An encoding, detected or named.
@@ -50,7 +50,7 @@ pub fn of_mark(bytes: &[u8]) -> Option<(DetectedEncoding, usize)> {
     Encoding::for_bom(bytes).map(|(encoding, length)| (DetectedEncoding::Known(encoding), length))
 }
 
-/// UTF-16 without a mark: zeros at only even or only odd places, and nine of ten characters plausible.
+/// UTF-16 without a mark: zeros at only even or only odd offsets, and nine of ten characters are plausible.
 pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
     if is_ascii_with_zeros(sample) {
         return None;
@@ -72,12 +72,12 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
     // A sample may end in the middle of a unit, which would count as implausible.
     let whole = sample.get(..sample.len() & !1)?;
     let (text, _) = encoding.decode_without_bom_handling(whole);
-    let all = text.chars().count();
+    let total = text.chars().count();
     let plausible = text
         .chars()
         .filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation())
         .count();
-    (all > 0 && plausible * 10 >= all * 9).then_some(DetectedEncoding::Known(encoding))
+    (total > 0 && plausible * 10 >= total * 9).then_some(DetectedEncoding::Known(encoding))
 }
 
 /// Whether the text is ASCII with scattered zero bytes. Decoded as UTF-16, such text has letters, too, but of unlikely
@@ -87,7 +87,8 @@ fn is_ascii_with_zeros(sample: &[u8]) -> bool {
     others * 4 > sample.len() * 3 && sample.is_ascii()
 }
 
-/// Seven bits, with escape sequences that switch to Japanese and back; as UTF-8 it would be valid, and unreadable.
+/// Whether a text is ISO-2022-JP: seven bits, with escape sequences that switch to Japanese and back. As UTF-8 it would
+/// be valid but unreadable.
 fn is_iso_2022_jp(sample: &[u8]) -> bool {
     let has = |escape: &[u8]| sample.windows(escape.len()).any(|bytes| bytes == escape);
     sample.contains(&0x1B)
@@ -117,8 +118,8 @@ pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     // A few invalid bytes in UTF-8 text do not make it Latin-1.
     let text = String::from_utf8_lossy(sample);
     let broken = text.chars().filter(|c| *c == '\u{FFFD}').count();
-    let beyond = text.chars().filter(|c| !c.is_ascii()).count();
-    if beyond > broken * 4 {
+    let non_ascii = text.chars().filter(|c| !c.is_ascii()).count();
+    if non_ascii > broken * 4 {
         return DetectedEncoding::Known(UTF_8);
     }
     let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);

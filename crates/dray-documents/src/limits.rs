@@ -144,9 +144,9 @@ impl From<Limit> for Failure {
 }
 
 /// Elements between two checks of the time limit.
-const ELEMENTS_PER_LOOK: u64 = 256;
+const ELEMENTS_PER_CHECK: u64 = 256;
 /// Inflated bytes between two checks of the time limit.
-const BYTES_PER_LOOK: u64 = 256 * 1024;
+const BYTES_PER_CHECK: u64 = 256 * 1024;
 
 /// The remaining part of the [`Limits`] of one conversion.
 ///
@@ -158,7 +158,7 @@ pub struct Budget {
     elements: Cell<u64>,
     text: Cell<u64>,
     inflated: Cell<u64>,
-    looked: Cell<u64>,
+    inflated_at_check: Cell<u64>,
     depth: Cell<u32>,
 }
 
@@ -172,7 +172,7 @@ impl Budget {
             elements: Cell::new(0),
             text: Cell::new(0),
             inflated: Cell::new(0),
-            looked: Cell::new(0),
+            inflated_at_check: Cell::new(0),
             depth: Cell::new(0),
         }
     }
@@ -189,7 +189,7 @@ impl Budget {
         if elements > self.limits.max_elements {
             return Err(Limit::Element);
         }
-        if elements.is_multiple_of(ELEMENTS_PER_LOOK) {
+        if elements.is_multiple_of(ELEMENTS_PER_CHECK) {
             self.clock()?;
         }
         Ok(())
@@ -217,9 +217,9 @@ impl Budget {
         if inflated > self.limits.max_inflated_bytes {
             return Err(Limit::Size);
         }
-        // `looked` never exceeds `inflated`, so the difference cannot underflow.
-        if inflated - self.looked.get() >= BYTES_PER_LOOK {
-            self.looked.set(inflated);
+        // `inflated_at_check` never exceeds `inflated`, so the difference cannot underflow.
+        if inflated - self.inflated_at_check.get() >= BYTES_PER_CHECK {
+            self.inflated_at_check.set(inflated);
             self.clock()?;
         }
         Ok(())

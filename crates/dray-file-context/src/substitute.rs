@@ -116,8 +116,8 @@ pub struct SubstitutedArguments {
     pub unresolved: Vec<String>,
 }
 
-/// The ids of files that a value names, so that their links can be renewed before [`substitute_ids`]. Each once, in
-/// order of appearance.
+/// The ids of files that a value names, so that their links can be renewed before [`substitute_ids`]. Each once,
+/// in order of appearance.
 pub fn named_entries<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a CatalogEntry> {
     let handles = FileHandles::of(catalog);
     let mut found: Vec<&CatalogEntry> = Vec::new();

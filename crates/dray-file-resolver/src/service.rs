@@ -161,7 +161,8 @@ impl FileResolver {
         })
     }
 
-    /// Signs a URL for a stored file. The claim must be of the caller's own tenant, and it names the file by its digest.
+    /// Signs a URL for a stored file. The claim must be of the caller's own tenant, and it names the file by its
+    /// digest.
     pub async fn open_artifact(
         self: Arc<Self>,
         request: Request<v1::OpenArtifactRequest>,

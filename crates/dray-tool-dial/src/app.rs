@@ -26,31 +26,31 @@ where
     Fut: Future<Output = ToolsetResult>,
 {
     let mut groups: BTreeMap<&str, Vec<(usize, &DialApp)>> = BTreeMap::new();
-    for (at, entry) in entries.iter().enumerate() {
+    for (position, entry) in entries.iter().enumerate() {
         if entry.common.enabled {
             groups
                 .entry(&entry.deployment_id)
                 .or_default()
-                .push((at, entry));
+                .push((position, entry));
         }
     }
     let mcp = &mcp;
     let groups = groups.into_iter().map(|(id, group)| async move {
-        // Once for all entries of the deployment (quickapps 26).
+        // The metadata are read once for all entries of the deployment (quickapps 26).
         let facts = DeploymentFacts::load(dial.as_ref(), caller, id).await;
         let mut done = Vec::new();
-        for (at, entry) in group {
+        for (position, entry) in group {
             let built = match &facts {
                 Ok(facts) => app_toolset(entry, facts, dial, mcp).await,
                 Err(refused) => issue_result(entry, build::metadata_issue(id, refused)),
             };
-            done.push((at, built));
+            done.push((position, built));
         }
         done
     });
     let mut done: Vec<_> = join_all(groups).await.into_iter().flatten().collect();
     // The groups are ordered by id, but the tools by their order in the manifest.
-    done.sort_by_key(|(at, _)| *at);
+    done.sort_by_key(|(position, _)| *position);
     let mut all = ToolsetResult::default();
     for (_, built) in done {
         all.tools.extend(built.tools);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub(crate) const ATTACHMENT_PARAMETER: &str = "attachment_urls";
 
 /// Files of one call that are resolved concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENT_FILES: usize = 16;
 
 /// The addresses in the arguments, in order.
 pub(crate) fn attachment_urls(arguments: &Map<String, Value>) -> Result<Vec<String>, ToolFailure> {
@@ -53,7 +53,7 @@ pub(crate) async fn promote_each(
         .iter()
         .map(|url| promote_one(storage, url, direct))
         .collect();
-    stream::iter(all).buffered(AT_ONCE).collect().await
+    stream::iter(all).buffered(CONCURRENT_FILES).collect().await
 }
 
 /// The file behind each address. All are resolved before the first failure, in order, is reported.

@@ -18,7 +18,7 @@ use crate::deployment::DialDeploymentTool;
 use crate::{DeploymentFacts, attachment, generated};
 
 /// Deployments whose metadata are read concurrently.
-const AT_ONCE: usize = 8;
+const CONCURRENT_DEPLOYMENTS: usize = 8;
 
 /// Builds the tools of a set, in the order of the manifest. Disabled tools are skipped. A tool whose metadata cannot
 /// be read becomes an issue, and the others are still built. Predefined tools were resolved before.
@@ -37,7 +37,7 @@ pub async fn build_deployments(
         .collect();
     // `buffered` keeps the order of the manifest: a list of tools in another order would miss the model's prompt cache
     // (R16).
-    let mut outcomes = stream::iter(all).buffered(AT_ONCE);
+    let mut outcomes = stream::iter(all).buffered(CONCURRENT_DEPLOYMENTS);
     let mut built = ToolsetResult::default();
     while let Some(outcome) = outcomes.next().await {
         match outcome {
@@ -77,7 +77,7 @@ async fn build_deployment(
             deployment_id,
             enabled: true,
         } => (deployment_id, None),
-        // Disabled ones, and predefined ones, which were resolved before.
+        // Disabled tools, and predefined tools, which were resolved before.
         _ => return None,
     };
     let description = match described {
@@ -95,11 +95,11 @@ async fn build_deployment(
         Ok(facts) => facts,
         Err(refused) => return Some(Err(issue(metadata_issue(id, &refused)))),
     };
-    let made = match described {
+    let tool_description = match described {
         Some(described) => Ok(with_arguments(described)),
         None => from_metadata(id, &facts),
     };
-    Some(match made {
+    Some(match tool_description {
         Ok(described) => {
             let prefix = ToolPrefix {
                 name: &set.name,
@@ -135,7 +135,7 @@ pub(crate) fn from_metadata(
     id: &str,
     facts: &DeploymentFacts,
 ) -> Result<DescribedDeployment, String> {
-    // Through JSON, so that it is parsed like a tool in a manifest.
+    // The tool is converted through JSON, so that it is parsed like a tool in a manifest.
     serde_json::from_value(generated::tool_manifest(id, facts))
         .map_err(|_| format!("The metadata of deployment '{id}' describe no tool."))
 }
@@ -158,7 +158,7 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
                 let parameter = serde_json::from_value(schema).ok();
                 arguments
                     .properties
-                    .extend(parameter.map(|it| (name.to_owned(), it)));
+                    .extend(parameter.map(|parameter| (name.to_owned(), parameter)));
             }
         }
     }
@@ -205,12 +205,12 @@ pub(crate) fn deployment_tool(
     })
 }
 
-type Shown = BTreeMap<String, dray_agent::manifest::call::ParameterDisplay>;
+type ParameterDisplays = BTreeMap<String, dray_agent::manifest::call::ParameterDisplay>;
 
 /// Splits the arguments of a manifest into the JSON schema for the model and the rules by which a stage shows them.
 fn argument_schema(
     given: Option<dray_agent::manifest::tool::Arguments<dray_agent::manifest::tool::Parameter>>,
-) -> (Value, Shown) {
+) -> (Value, ParameterDisplays) {
     let mut shown = BTreeMap::new();
     let mut schema = Map::new();
     schema.insert("type".to_owned(), "object".into());

@@ -27,7 +27,7 @@ pub struct DeploymentFacts {
 }
 
 impl DeploymentFacts {
-    /// Reads them, with the schema of the settings of a deployment that has some.
+    /// Reads the metadata, and the schema of the settings if the deployment has settings.
     pub(crate) async fn load(
         dial: &dyn DialPort,
         caller: &Caller,
@@ -96,13 +96,13 @@ fn parameters_schema(facts: &DeploymentFacts) -> Value {
         properties.insert("attachment_urls".to_owned(), files_schema());
     }
     if let Some(root) = &facts.configuration {
-        let wanted: BTreeSet<_> = schema::required_settings(root).collect();
+        let required_names: BTreeSet<_> = schema::required_settings(root).collect();
         for (name, property) in schema::setting_properties(root) {
-            // The two arguments of every deployment win over settings of the same names.
+            // The two arguments of every deployment replace settings of the same names.
             if properties.contains_key(name) || name == "attachment_urls" {
                 continue;
             }
-            if wanted.contains(name) {
+            if required_names.contains(name) {
                 required.insert(name.to_owned());
             }
             properties.insert(name.to_owned(), setting_schema(root, property));

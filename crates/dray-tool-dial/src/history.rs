@@ -23,9 +23,9 @@ pub(crate) async fn history_pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<
 /// Arguments and results of the calls of one tool.
 fn earlier_calls<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Value>, &'a Message)> {
     let mut found = Vec::new();
-    for (at, message) in history.iter().enumerate() {
-        let after = history.get(at + 1..).unwrap_or_default();
-        // Only directly after the call: ids may repeat in a long conversation.
+    for (index, message) in history.iter().enumerate() {
+        let after = history.get(index + 1..).unwrap_or_default();
+        // Only results directly after the call count, because ids may repeat in a long conversation.
         let results = || after.iter().take_while(|next| next.role == Role::Tool);
         for call in message.calls() {
             if call.function.name != tool {

@@ -32,7 +32,7 @@ pub struct InterpreterOptions {
     pub default_session: Option<String>,
 }
 
-/// The interpreter as a tool of one turn: it remembers that the session of the turn was checked.
+/// Creates the interpreter as a tool of one turn. It records that the session of the turn was checked.
 pub fn new_interpreter(
     common: &Common,
     dial: &Arc<dyn DialPort>,
@@ -84,8 +84,8 @@ struct OpenSession {
 
 /// Why the service has no result.
 enum InterpreterFailure {
-    /// The interpreter reported it: the model gets the message.
-    Said(String),
+    /// The interpreter reported a failure: the model gets its message.
+    Reported(String),
     /// The session was closed or never existed.
     Closed,
     /// Any other failure; the strategies of the tool decide.
@@ -109,16 +109,16 @@ impl Tool for InterpreterTool {
         };
         let page = ValuePage::of(&call.arguments)?;
         let urls = attachment::attachment_urls(&call.arguments)?;
-        let wanted = files::requested_files(turn, &urls).await?;
-        let mut outcome = self.run(turn, code, &wanted).await;
-        // Once more with another session: code does not run in a closed one.
+        let requested = files::requested_files(turn, &urls).await?;
+        let mut outcome = self.run(turn, code, &requested).await;
+        // The code is sent once more, to another session: a closed session does not run it.
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
-            outcome = self.run(turn, code, &wanted).await;
+            outcome = self.run(turn, code, &requested).await;
         }
         match outcome {
             Ok(response) => Ok(result::result_output(response, page, &*turn.storage).await),
             // A result and not a failure: the loop continues (quickapps 29).
-            Err(InterpreterFailure::Said(text)) => Ok(ToolOutput::text(text, "text/markdown")),
+            Err(InterpreterFailure::Reported(text)) => Ok(ToolOutput::text(text, "text/markdown")),
             Err(InterpreterFailure::Closed) => {
                 Ok(ToolOutput::text(SESSION_CLOSED_MESSAGE, "text/markdown"))
             }
@@ -132,9 +132,9 @@ impl InterpreterTool {
         &self,
         turn: &Turn,
         code: &str,
-        wanted: &[files::RequestedFile],
+        requested: &[files::RequestedFile],
     ) -> Result<Value, InterpreterFailure> {
-        let session = self.prepared(turn, wanted).await?;
+        let session = self.prepare_session(turn, requested).await?;
         let body = json!({ "sessionId": session, "code": code });
         let outcome = self.ask(turn, InterpreterAction::ExecuteCode, &body).await;
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
@@ -161,7 +161,7 @@ const SESSION_CLOSED_MESSAGE: &str = "Python Code Interpreter session has been c
 fn to_interpreter_failure(refused: Error) -> InterpreterFailure {
     let details = |start: &str| {
         let message = refused.peer_message().unwrap_or("none");
-        InterpreterFailure::Said(format!("{start} Details: {message}"))
+        InterpreterFailure::Reported(format!("{start} Details: {message}"))
     };
     match refused.status {
         _ if refused.kind == ErrorKind::Timeout => {

@@ -96,7 +96,7 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
-    fn made(
+    fn build_body(
         parameters: Value,
         schema: Option<Value>,
         arguments: Value,
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_go_over_configured_ones_and_the_rest_to_the_top() {
-        let body = made(
+    fn settings_override_configured_ones_and_other_arguments_become_fields() {
+        let body = build_body(
             json!({ "temperature": 0.5, "custom_fields": { "configuration": { "a": 1, "b": 2 } } }),
             Some(json!({ "properties": { "b": { "type": "integer" } } })),
             json!({ "query": "q", "attachment_urls": ["x"], "b": "3", "temperature": 1, "user": "u" }),
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn without_settings_there_are_no_fields_of_dial() {
-        let body = made(json!({}), None, json!({ "query": "q" })).unwrap();
+        let body = build_body(json!({}), None, json!({ "query": "q" })).unwrap();
         assert_eq!(body, json!({ "stream": true }));
     }
 
     #[test]
-    fn an_argument_never_takes_the_place_of_a_field_of_ours() {
+    fn an_argument_never_replaces_a_reserved_field() {
         for name in RESERVED_FIELDS {
-            let refused = made(json!({}), None, json!({ *name: [] })).unwrap_err();
+            let refused = build_body(json!({}), None, json!({ *name: [] })).unwrap_err();
             assert!(
                 matches!(refused, ToolFailure::Parameter { name: wrong, .. } if wrong == *name)
             );

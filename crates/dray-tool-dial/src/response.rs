@@ -24,7 +24,7 @@ pub(crate) async fn read_answer(
     let mut response = DeploymentResponse::default();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(deployment_failure)?;
-        if let Some(text) = response.take(&chunk)? {
+        if let Some(text) = response.add_chunk(&chunk)? {
             let shown = stage.content(text).await;
             shown.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
@@ -37,7 +37,7 @@ pub(crate) async fn read_answer(
         );
         return Err(deployment_failure(cut));
     }
-    Ok(response.output(deployment))
+    Ok(response.into_output(deployment))
 }
 
 #[derive(Default)]
@@ -53,8 +53,8 @@ struct DeploymentResponse {
 
 impl DeploymentResponse {
     /// Adds a chunk and returns its text.
-    fn take(&mut self, chunk: &Value) -> Result<Option<String>, ToolFailure> {
-        self.count(chunk);
+    fn add_chunk(&mut self, chunk: &Value) -> Result<Option<String>, ToolFailure> {
+        self.record_usage(chunk);
         let choice = chunk.pointer("/choices/0");
         let Some(choice) = choice else {
             return Ok(None);
@@ -65,22 +65,22 @@ impl DeploymentResponse {
         let delta = choice.get("delta").unwrap_or(&Value::Null);
         let files = delta.pointer("/custom_content/attachments");
         for file in files.and_then(Value::as_array).into_iter().flatten() {
-            self.file(file)?;
+            self.add_file(file)?;
         }
         if let Some(state) = delta.pointer("/custom_content/state") {
-            self.grow(state.to_string().len())?;
+            self.add_size(state.to_string().len())?;
             merge_state(self.state.get_or_insert(Value::Null), state);
         }
         let text = delta.get("content").and_then(Value::as_str);
         let Some(text) = text.filter(|text| !text.is_empty()) else {
             return Ok(None);
         };
-        self.grow(text.len())?;
+        self.add_size(text.len())?;
         self.content.push_str(text);
         Ok(Some(text.to_owned()))
     }
 
-    fn grow(&mut self, more: usize) -> Result<(), ToolFailure> {
+    fn add_size(&mut self, more: usize) -> Result<(), ToolFailure> {
         self.size = self.size.saturating_add(more);
         if self.size <= MAX_RESPONSE_BYTES {
             return Ok(());
@@ -91,12 +91,12 @@ impl DeploymentResponse {
     }
 
     /// A file, or more of one: parts with the same number belong together.
-    fn file(&mut self, file: &Value) -> Result<(), ToolFailure> {
+    fn add_file(&mut self, file: &Value) -> Result<(), ToolFailure> {
         let Some(members) = file.as_object() else {
             return Ok(());
         };
         // Counted part by part: many small parts of one file must not pass the limit.
-        self.grow(file.to_string().len())?;
+        self.add_size(file.to_string().len())?;
         // A file without an index is a separate file.
         let next = self
             .attachments
@@ -116,7 +116,7 @@ impl DeploymentResponse {
     }
 
     /// Records the tokens; later numbers replace earlier ones, because the last chunk has the final ones.
-    fn count(&mut self, chunk: &Value) {
+    fn record_usage(&mut self, chunk: &Value) {
         let models = chunk.pointer("/statistics/usage_per_model");
         if let Some(models) = models.and_then(Value::as_array) {
             let used = models.iter().filter_map(|one| {
@@ -130,7 +130,7 @@ impl DeploymentResponse {
         }
     }
 
-    fn output(self, deployment: &str) -> ToolOutput {
+    fn into_output(self, deployment: &str) -> ToolOutput {
         let mut usage = self.usage;
         if usage.is_empty() {
             usage.extend(self.total.map(|tokens| ModelUsage {

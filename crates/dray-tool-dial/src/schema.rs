@@ -36,14 +36,14 @@ pub(crate) fn setting_description<'a>(root: &'a Value, property: &'a Value) -> O
 /// The values that a setting can have, when they are listed; `null` is not among them.
 pub(crate) fn setting_choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a Value> {
     let mut found = Vec::new();
-    let mut waiting = vec![property];
-    let mut looked_at = 0;
-    while let Some(property) = waiting.pop() {
-        looked_at += 1;
-        if looked_at > MAX_BRANCHES {
+    let mut pending = vec![property];
+    let mut searched = 0;
+    while let Some(property) = pending.pop() {
+        searched += 1;
+        if searched > MAX_BRANCHES {
             break;
         }
-        collect_choices(root, property, &mut waiting, &mut found);
+        collect_choices(root, property, &mut pending, &mut found);
     }
     found
 }
@@ -51,7 +51,7 @@ pub(crate) fn setting_choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&
 fn collect_choices<'a>(
     root: &'a Value,
     property: &'a Value,
-    waiting: &mut Vec<&'a Value>,
+    pending: &mut Vec<&'a Value>,
     found: &mut Vec<&'a Value>,
 ) {
     let property = follow_ref(root, property);
@@ -65,24 +65,24 @@ fn collect_choices<'a>(
     for keyword in ["anyOf", "oneOf", "allOf"] {
         let branches = property.get(keyword).and_then(Value::as_array);
         // In reverse, because the last one is processed first.
-        waiting.extend(branches.into_iter().flatten().rev());
+        pending.extend(branches.into_iter().flatten().rev());
     }
 }
 
 /// The target of a `$ref` within the document; the property itself without one.
 fn follow_ref<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
-    let mut at = property;
+    let mut current = property;
     for _ in 0..MAX_REFERENCE_STEPS {
-        let target = at.get("$ref").and_then(Value::as_str);
+        let target = current.get("$ref").and_then(Value::as_str);
         let Some(next) = target
             .and_then(|target| target.strip_prefix('#'))
             .and_then(|pointer| root.pointer(pointer))
         else {
             break;
         };
-        at = next;
+        current = next;
     }
-    at
+    current
 }
 
 /// The text of a value in the list of choices.
@@ -116,13 +116,13 @@ fn typed_value(root: &Value, property: &Value, value: Value) -> Value {
     if let Some(choice) = choices.iter().find(|choice| choice_text(choice) == text) {
         return (*choice).clone();
     }
-    let wanted = setting_types(root, property);
-    if wanted.is_empty() || wanted.contains(&"string") {
+    let expected_types = setting_types(root, property);
+    if expected_types.is_empty() || expected_types.contains(&"string") {
         return value;
     }
     let parsed = serde_json::from_str::<Value>(text.trim()).ok();
     let fits = parsed.filter(|parsed| {
-        wanted.iter().any(|kind| match *kind {
+        expected_types.iter().any(|kind| match *kind {
             "integer" => parsed.is_i64() || parsed.is_u64(),
             "number" => parsed.is_number(),
             "boolean" => parsed.is_boolean(),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_names_is_taken_and_all_else_stays() {
+    fn settings_of_the_schema_are_removed_and_other_arguments_stay() {
         let root = json!({ "properties": { "mode": { "type": "string" } } });
         let (settings, rest) = taken(&root, json!({ "mode": "1", "other": 2 }));
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_become_what_the_schema_wants() {
+    fn texts_become_the_types_of_the_schema() {
         let root = json!({ "properties": {
             "n": { "type": "integer" },
             "x": { "anyOf": [{ "type": "number" }, { "type": "null" }] },
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_bites_its_tail_ends() {
+    fn a_schema_with_circular_references_ends() {
         let root = json!({
             "properties": { "x": { "$ref": "#/$defs/X" } },
             "$defs": { "X": { "$ref": "#/$defs/X", "anyOf": [{ "$ref": "#/$defs/X" }] } },

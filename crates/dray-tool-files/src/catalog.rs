@@ -47,7 +47,8 @@ impl FileCatalog {
     }
 }
 
-/// The catalog of the turn's conversation, and the reminders of its messages. Both are empty until the context is built.
+/// The catalog of the turn's conversation, and the reminders of its messages. Both are empty until the context is
+/// built.
 #[derive(Debug, Default)]
 pub struct ConversationCatalog {
     catalog: Mutex<Option<FileCatalog>>,

@@ -1,4 +1,5 @@
-//! Tools by which an agent reads, sends, lists and fetches files, and the files of one turn (quickapps 25.3, 30, 32, 43).
+//! Tools by which an agent reads, sends, lists and fetches files, and the files of one turn (quickapps 25.3, 30, 32,
+//! 43).
 //!
 //! The crate calls the other services over the bus: the file-resolver for references and documents, the egress-fetcher
 //! for web addresses, sandbox-transfer for files of sandboxes, and platform-delivery for files to users.

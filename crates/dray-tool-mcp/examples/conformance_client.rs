@@ -219,8 +219,8 @@ fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<Planned
         .collect()
 }
 
-/// A value for each property of a schema. A property `schema` gets the schema of the first tool, which the suite compares
-/// with the one that it sent.
+/// A value for each property of a schema. A property `schema` gets the schema of the first tool, which the suite
+/// compares with the one that it sent.
 fn sample_arguments(schema: &Value, first: Option<&&Value>) -> Map<String, Value> {
     let properties = schema["properties"].as_object();
     let properties = properties.into_iter().flatten();

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::error::SessionError;
 use crate::handler::CallQuestions;
-use crate::input::{PendingCall, ResumePoint, wanted_questions};
+use crate::input::{PendingCall, ResumePoint, required_questions};
 use crate::questions::{input_responses, required_pages};
 use crate::session::McpSession;
 use crate::wire::CLOSE_TIMEOUT;
@@ -42,7 +42,8 @@ pub(crate) enum CallEnd {
 }
 
 impl McpSession {
-    /// Calls a tool as a part of `trace`. Dropping the future cancels the call at the server, or the task that it has become.
+    /// Calls a tool as a part of `trace`. Dropping the future cancels the call at the server, or the task that it has
+    /// become.
     pub(crate) async fn call(
         self: &Arc<Self>,
         tool: &str,
@@ -74,8 +75,7 @@ impl McpSession {
         }
         let active = self.handler().begin_call(questions);
         for _ in 0..MAX_ROUNDS {
-            // Without a time limit of its own: when the caller's time is over, it drops the future, which cancels the
-            // call.
+            // The call has no time limit: when the caller's time is over, it drops the future, which cancels the call.
             let called = self.peer().call_tool_once(params.clone()).await;
             let called = match called.map_err(|error| self.failure(error)) {
                 Err(SessionError::PagesRequired(data)) => return visit(tool, &data, questions),
@@ -92,27 +92,27 @@ impl McpSession {
                         .follow_task(tool, &task.task_id, HashSet::new(), questions)
                         .await;
                 }
-                CallToolResponse::InputRequired(wanted) => {
-                    let wanted_answers = wanted_questions(&wanted).map_err(SessionError::Odd)?;
-                    if wanted_answers.is_empty() {
+                CallToolResponse::InputRequired(required) => {
+                    let asked = required_questions(&required).map_err(SessionError::Malformed)?;
+                    if asked.is_empty() {
                         // The server only wants more time (SEP-2322): the request is sent again with the state alone.
                         tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
                         // The answers were sent with the last request; if they were sent again, they would answer a new
                         // question.
                         params.input_responses = None;
-                        params.request_state = wanted.request_state;
+                        params.request_state = required.request_state;
                         continue;
                     }
-                    let Some(answers) = questions.ask_all(&wanted_answers).await else {
-                        return Ok(pending_round(tool, wanted, wanted_answers, questions));
+                    let Some(answers) = questions.ask_all(&asked).await else {
+                        return Ok(pending_round(tool, required, asked, questions));
                     };
-                    params.input_responses = Some(input_responses(&wanted_answers, answers));
-                    params.request_state = wanted.request_state;
+                    params.input_responses = Some(input_responses(&asked, answers));
+                    params.request_state = required.request_state;
                 }
-                _ => return Err(SessionError::Odd("its response is not a tool result")),
+                _ => return Err(SessionError::Malformed("its response is not a tool result")),
             }
         }
-        Err(SessionError::Odd("it asks without end"))
+        Err(SessionError::Malformed("it asks without end"))
     }
 
     /// Continues a task with the answers to the questions for which an earlier call returned.
@@ -147,7 +147,8 @@ impl McpSession {
                 TaskPayload::Completed { result } => {
                     guard.is_over = true;
                     let result = serde_json::from_value(Value::Object(result));
-                    let result = result.map_err(|_| SessionError::Odd("its task has no result"))?;
+                    let result =
+                        result.map_err(|_| SessionError::Malformed("its task has no result"))?;
                     return Ok(CallEnd::Done(Box::new(result)));
                 }
                 TaskPayload::Failed { error } => {
@@ -156,24 +157,24 @@ impl McpSession {
                 }
                 TaskPayload::Cancelled => {
                     guard.is_over = true;
-                    return Err(SessionError::Odd("it cancelled the task"));
+                    return Err(SessionError::Malformed("it cancelled the task"));
                 }
                 TaskPayload::InputRequired { input_requests } => {
-                    let mut wanted = InputRequiredResult::new(Some(input_requests), None);
+                    let mut required = InputRequiredResult::new(Some(input_requests), None);
                     // A server may return a question until it has processed the answer (SEP-2663).
-                    let open = wanted.input_requests.get_or_insert_default();
+                    let open = required.input_requests.get_or_insert_default();
                     open.retain(|key, _| !answered.contains(key));
-                    let wanted_answers = wanted_questions(&wanted).map_err(SessionError::Odd)?;
-                    if !wanted_answers.is_empty() {
-                        let Some(answers) = questions.ask_all(&wanted_answers).await else {
+                    let asked = required_questions(&required).map_err(SessionError::Malformed)?;
+                    if !asked.is_empty() {
+                        let Some(answers) = questions.ask_all(&asked).await else {
                             // The task continues with the answers, in a later call.
                             guard.is_over = true;
                             let resume = ResumePoint::Task { id: id.to_owned() };
-                            let pending = questions.pending(tool, wanted_answers, resume);
+                            let pending = questions.pending(tool, asked, resume);
                             return Ok(CallEnd::Pending(pending, None));
                         };
-                        answered.extend(wanted_answers.keys().cloned());
-                        let responses = input_responses(&wanted_answers, answers);
+                        answered.extend(asked.keys().cloned());
+                        let responses = input_responses(&asked, answers);
                         let update = UpdateTaskParams::new(id, responses);
                         let updated = self.peer().update_task(update).await;
                         updated.map_err(|error| self.failure(error))?;
@@ -195,7 +196,7 @@ fn poll_interval(named_ms: Option<u64>) -> Duration {
 fn visit(tool: &str, data: &Value, questions: &CallQuestions) -> Result<CallEnd, SessionError> {
     let pages = required_pages(data);
     if pages.is_empty() {
-        return Err(SessionError::Odd(
+        return Err(SessionError::Malformed(
             "it names no page that the user can visit",
         ));
     }
@@ -219,14 +220,14 @@ fn completed(
 
 fn pending_round(
     tool: &str,
-    wanted: InputRequiredResult,
-    wanted_answers: QuestionMap,
+    required: InputRequiredResult,
+    asked: QuestionMap,
     questions: &CallQuestions,
 ) -> CallEnd {
     let resume = ResumePoint::Repeat {
-        state: wanted.request_state,
+        state: required.request_state,
     };
-    CallEnd::Pending(questions.pending(tool, wanted_answers, resume), None)
+    CallEnd::Pending(questions.pending(tool, asked, resume), None)
 }
 
 fn task_failure(error: &JsonObject) -> SessionError {

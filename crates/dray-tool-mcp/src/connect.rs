@@ -50,7 +50,7 @@ struct ToolsetOptions<'a> {
 impl<'a> McpToolset<'a> {
     fn shared(self) -> ToolsetOptions<'a> {
         // The three types have the same fields, but no trait in common.
-        macro_rules! of {
+        macro_rules! options_of {
             ($set:expr) => {
                 ToolsetOptions {
                     common: &$set.common,
@@ -62,9 +62,9 @@ impl<'a> McpToolset<'a> {
             };
         }
         match self {
-            Self::Mcp(set) => of!(set),
-            Self::Dial(set) => of!(set),
-            Self::App { app, .. } => of!(app),
+            Self::Mcp(set) => options_of!(set),
+            Self::Dial(set) => options_of!(set),
+            Self::App { app, .. } => options_of!(app),
         }
     }
 
@@ -96,31 +96,34 @@ pub async fn connect_all(
     let unauthorised: Vec<(usize, String)> = first
         .iter()
         .enumerate()
-        .filter_map(|(at, begun)| Some((at, begun.wants_sign_in()?.id.clone())))
+        .filter_map(|(index, attempt)| Some((index, attempt.required_sign_in()?.id.clone())))
         .collect();
     // One batch, so that the user is asked once for all sets (quickapps 28).
     let outcomes = sign_in(&unauthorised, caller, options).await;
-    let mut begun: Vec<Option<FirstAttempt>> = first.into_iter().map(Some).collect();
-    let again = unauthorised.iter().zip(outcomes).map(|((at, _), outcome)| {
-        let begun = begun.get_mut(*at).and_then(Option::take);
-        let set = sets.get(*at).copied();
-        async move {
-            Some((
-                *at,
-                Box::pin(after_sign_in(set?, begun?, outcome, caller, options)).await,
-            ))
-        }
-    });
-    let mut again: Vec<_> = join_all(again.collect::<Vec<_>>()).await;
+    let mut attempts: Vec<Option<FirstAttempt>> = first.into_iter().map(Some).collect();
+    let retried = unauthorised
+        .iter()
+        .zip(outcomes)
+        .map(|((index, _), outcome)| {
+            let attempt = attempts.get_mut(*index).and_then(Option::take);
+            let set = sets.get(*index).copied();
+            async move {
+                Some((
+                    *index,
+                    Box::pin(after_sign_in(set?, attempt?, outcome, caller, options)).await,
+                ))
+            }
+        });
+    let mut retried: Vec<_> = join_all(retried.collect::<Vec<_>>()).await;
     sets.iter()
-        .zip(begun)
+        .zip(attempts)
         .enumerate()
-        .map(|(at, (set, begun))| match begun {
-            Some(begun) => begun.built(*set, options),
-            None => again
+        .map(|(index, (set, attempt))| match attempt {
+            Some(attempt) => attempt.into_result(*set, options),
+            None => retried
                 .iter_mut()
                 .flatten()
-                .find(|(of, _)| *of == at)
+                .find(|(of, _)| *of == index)
                 .map(|(_, built)| std::mem::take(built))
                 .unwrap_or_default(),
         })
@@ -145,7 +148,7 @@ struct FirstAttempt {
 
 impl FirstAttempt {
     /// The tool set that needs a sign-in.
-    fn wants_sign_in(&self) -> Option<&KnownToolset> {
+    fn required_sign_in(&self) -> Option<&KnownToolset> {
         match &self.outcome {
             Err(ToolsetError::Failed(server, error)) if error.status() == Some(401) => {
                 server.known.as_ref().filter(|known| known.has_login)
@@ -154,13 +157,13 @@ impl FirstAttempt {
         }
     }
 
-    fn built(self, set: McpToolset<'_>, options: &McpOptions) -> ToolsetResult {
+    fn into_result(self, set: McpToolset<'_>, options: &McpOptions) -> ToolsetResult {
         let label = &self.label;
         let message = match self.outcome {
             Ok((server, listed)) => return set_tools(set, label, &server, listed, options),
             Err(ToolsetError::Disabled) => return ToolsetResult::default(),
-            Err(ToolsetError::Said(message)) => message,
-            Err(ToolsetError::Failed(_, error) | ToolsetError::Early(error)) => {
+            Err(ToolsetError::Message(message)) => message,
+            Err(ToolsetError::Failed(_, error) | ToolsetError::NoCredentials(error)) => {
                 return failed_set(label, &error);
             }
         };
@@ -223,21 +226,21 @@ async fn sign_in(
 
 async fn after_sign_in(
     set: McpToolset<'_>,
-    begun: FirstAttempt,
+    attempt: FirstAttempt,
     outcome: Option<SignIn>,
     caller: &Caller,
     options: &McpOptions,
 ) -> ToolsetResult {
-    let label = &begun.label;
+    let label = &attempt.label;
     let message = match outcome {
         Some(SignIn::Done) => {
-            let Err(ToolsetError::Failed(server, _)) = begun.outcome else {
-                return begun.built(set, options);
+            let Err(ToolsetError::Failed(server, _)) = attempt.outcome else {
+                return attempt.into_result(set, options);
             };
             match Box::pin(server.list(caller)).await {
                 Ok(listed) => return set_tools(set, label, &server, listed, options),
                 Err(error) => {
-                    tracing::warn!(toolset = %label, %error, "signed in in vain");
+                    tracing::warn!(toolset = %label, %error, "the set failed after the sign-in");
                     format!("Sign-in succeeded but toolset '{label}' initialization still failed")
                 }
             }

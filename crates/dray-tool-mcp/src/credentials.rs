@@ -35,15 +35,15 @@ pub(crate) async fn of_server(
         // A sign-in adds the token of `oauth` later.
         None | Some(McpAuthorization::Oauth(_)) => {}
         Some(McpAuthorization::Basic(basic)) => {
-            headers.push(bearer_like("Basic", &basic_credentials(basic)));
+            headers.push(authorization_header("Basic", &basic_credentials(basic)));
         }
         Some(McpAuthorization::Bearer(bearer)) => {
-            headers.push(bearer_like("Bearer", bearer.token.expose()));
+            headers.push(authorization_header("Bearer", bearer.token.expose()));
         }
         Some(McpAuthorization::ApiKey { key, name }) => headers.push((name.clone(), key.clone())),
         Some(McpAuthorization::ClientIdSecret(client)) => {
             let token = request_token(client, options).await?;
-            headers.push(bearer_like("Bearer", token.expose()));
+            headers.push(authorization_header("Bearer", token.expose()));
         }
     }
     let is_dial = options
@@ -95,7 +95,7 @@ fn add_header(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
         || PROTOCOL_HEADERS
             .iter()
             .any(|own| own.eq_ignore_ascii_case(name));
-    // In contrast to the backend, in which forwarded headers override configured ones (quickapps 44.3).
+    // The backend does the opposite: its forwarded headers override configured ones (quickapps 44.3).
     if !is_taken {
         headers.push((name.to_owned(), Secret::new(value)));
     }
@@ -105,7 +105,7 @@ fn basic_credentials(basic: &Basic) -> String {
     BASE64_STANDARD.encode(format!("{}:{}", basic.username, basic.password.expose()))
 }
 
-fn bearer_like(scheme: &str, value: &str) -> (String, Secret) {
+fn authorization_header(scheme: &str, value: &str) -> (String, Secret) {
     (
         "authorization".to_owned(),
         Secret::new(format!("{scheme} {value}")),
@@ -127,12 +127,12 @@ async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<
     ];
     form.extend(client.scope.as_deref().map(|scope| ("scope", scope)));
     form.extend(client.aud.as_deref().map(|audience| ("audience", audience)));
-    let asking = options.client.post(&client.token_url).form(&form);
-    let answer = asking.send(&|_| {}).await?;
-    if !answer.is_success() {
-        return Err(WireError::Status(answer.status()));
+    let request = options.client.post(&client.token_url).form(&form);
+    let response = request.send(&|_| {}).await?;
+    if !response.is_success() {
+        return Err(WireError::Status(response.status()));
     }
-    let granted: TokenResponse = answer
+    let granted: TokenResponse = response
         .json()
         .await
         .map_err(|_| WireError::Malformed("the token endpoint gave no token"))?;

@@ -39,7 +39,7 @@ pub(crate) async fn grant_files(
     let mut urls = Vec::new();
     // Moved out and back, because JSON pointers need a single `Value`.
     let mut all = Value::Object(std::mem::take(arguments));
-    for (pointer, name) in file_places(schema, &all)? {
+    for (pointer, name) in file_positions(schema, &all)? {
         let Some(Value::String(text)) = all.pointer_mut(&pointer) else {
             continue;
         };
@@ -81,13 +81,13 @@ pub(crate) async fn grant_files(
     })
 }
 
-/// The places of texts that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
-/// parameters as the model knows them, such as `document.file`.
+/// The positions of texts that take files, at any depth: JSON pointers in the order of the arguments, and the names of
+/// the parameters as the model knows them, such as `document.file`.
 ///
 /// # Errors
 ///
 /// The schema has too many parts to examine: a file at a place that is not found would not be shared.
-fn file_places(schema: &Value, arguments: &Value) -> Result<Vec<(String, String)>, ToolFailure> {
+fn file_positions(schema: &Value, arguments: &Value) -> Result<Vec<(String, String)>, ToolFailure> {
     let mut search = UrlSearch {
         root: schema,
         found: Vec::new(),
@@ -213,14 +213,14 @@ mod tests {
             "properties": {"file": {"anyOf": [{"$ref": "#/$defs/file"}, {"type": "null"}]}},
             "$defs": {"file": {"type": "string", "dial_url": true}},
         });
-        let found = file_places(&schema, &json!({"file": "files/B/a"})).unwrap();
+        let found = file_positions(&schema, &json!({"file": "files/B/a"})).unwrap();
         assert_eq!(found, [("/file".to_owned(), "file".to_owned())]);
     }
 
     #[test]
     fn a_schema_that_multiplies_itself_is_refused() {
         let schema = json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]});
-        let refused = file_places(&schema, &json!({"file": "files/B/a"})).unwrap_err();
+        let refused = file_positions(&schema, &json!({"file": "files/B/a"})).unwrap_err();
         let ToolFailure::Failed(refused) = refused else {
             panic!("{refused:?}");
         };

@@ -23,7 +23,7 @@ pub(crate) enum WireError {
     /// The server certainly did not get the whole message.
     #[error("the server cannot be reached")]
     NotSent(#[source] Cause),
-    /// The server may have got it; the connection ended before the answer.
+    /// The connection ended before the answer; the server may have received the message.
     #[error("the connection ended before the answer came")]
     Broken(#[source] Option<Cause>),
     /// No bytes arrived for too long.
@@ -32,7 +32,7 @@ pub(crate) enum WireError {
     /// An answer longer than this many bytes.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
-    /// Not what MCP says.
+    /// The response violates MCP.
     #[error("the server does not answer as an MCP server: {0}")]
     Malformed(&'static str),
 }
@@ -107,7 +107,7 @@ pub(crate) enum SessionError {
     NoCommonVersion,
     /// The response of the server violates MCP.
     #[error("the server does not answer as an MCP server: {0}")]
-    Odd(&'static str),
+    Malformed(&'static str),
     /// The operator's limit of running programs is reached, and none of them is idle.
     #[error("too many programs are running; another attempt later may work")]
     TooManyPrograms,
@@ -116,7 +116,7 @@ pub(crate) enum SessionError {
     SignIn(#[from] SignInError),
     /// The set-up took too long.
     #[error("the server did not answer in time")]
-    Late,
+    TimedOut,
 }
 
 impl SessionError {
@@ -138,10 +138,10 @@ impl SessionError {
     }
 
     /// Whether it is a timeout.
-    pub(crate) const fn is_late(&self) -> bool {
+    pub(crate) const fn is_timeout(&self) -> bool {
         matches!(
             self,
-            Self::Late
+            Self::TimedOut
                 | Self::Wire(WireError::Idle | WireError::Status(408))
                 | Self::Refused {
                     code: REQUEST_TIMEOUT,
@@ -175,9 +175,9 @@ impl SessionError {
                 message: error.message.into_owned(),
             },
             ServiceError::TransportSend(error) => of_wire(error.error),
-            ServiceError::Timeout { .. } => Self::Late,
+            ServiceError::Timeout { .. } => Self::TimedOut,
             ServiceError::TransportClosed => close_reason.cause().into(),
-            _ => Self::Odd("its answer is not one to this request"),
+            _ => Self::Malformed("its answer is not one to this request"),
         }
     }
 
@@ -194,7 +194,7 @@ impl SessionError {
                 message: error.message.into_owned(),
             },
             ClientInitializeError::NoCompatibleProtocolVersion { .. } => Self::NoCommonVersion,
-            _ => Self::Odd("the handshake failed"),
+            _ => Self::Malformed("the handshake failed"),
         }
     }
 }

@@ -159,7 +159,7 @@ impl Tool for FeatureTool {
 
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let result = Box::pin(self.run(&call.arguments)).await.map_err(|error| {
-            if error.is_late() {
+            if error.is_timeout() {
                 return ToolFailure::TimedOut;
             }
             let name = self.feature.name();

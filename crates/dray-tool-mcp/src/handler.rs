@@ -85,7 +85,7 @@ impl ActiveCall {
         unanswered.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, question: &UserQuestion) {
+    fn record(&self, question: &UserQuestion) {
         let mut unanswered = self
             .unanswered
             .lock()
@@ -152,17 +152,17 @@ impl SessionHandler {
         if let Some(answer) = newest.find_map(|call| call.questions.given_answer(question)) {
             return answer;
         }
-        let asking = calls.iter().rev().find_map(|call| {
+        let interactive = calls.iter().rev().find_map(|call| {
             let port = call.questions.port.as_ref()?;
             Some((port, &call.questions))
         });
-        if let Some((port, questions)) = asking {
+        if let Some((port, questions)) = interactive {
             return port
                 .ask(&questions.toolset, question, &questions.caller)
                 .await;
         }
         for call in &calls {
-            call.note(question);
+            call.record(question);
         }
         UserAnswer::Cancelled
     }

@@ -43,7 +43,9 @@ pub(crate) enum ResumePoint {
 }
 
 /// The requirements of a result: questions for the user, or a capability that this client does not offer.
-pub(crate) fn wanted_questions(result: &InputRequiredResult) -> Result<QuestionMap, &'static str> {
+pub(crate) fn required_questions(
+    result: &InputRequiredResult,
+) -> Result<QuestionMap, &'static str> {
     let requests = result.input_requests.iter().flatten();
     let questions = requests.map(|(key, request)| {
         let question = question_of_request(request);

@@ -10,7 +10,8 @@
 //! program belongs to one conversation and ends when it was idle for a while. A call is repeated only when the server
 //! certainly did nothing with the first one.
 //!
-//! - [`QuestionPort`], [`SignInPort`], [`SignInKeeper`]: how users are asked during a call, and how they sign in to a server.
+//! - [`QuestionPort`], [`SignInPort`], [`SignInKeeper`]: how users are asked during a call, and how they sign in to a
+//!   server.
 //!
 //! What it does not do: it offers the server no sampling and no roots, and it shows nothing to users itself.
 //!

@@ -172,7 +172,7 @@ impl RemoteSignIn {
         let current = self.exchanges.spawn(async move {
             let mut manager = sign_in.manager.lock().await;
             if manager.is_none() {
-                *manager = sign_in.restored().await;
+                *manager = sign_in.restore().await;
             }
             sign_in.current_token(manager.as_ref()?).await.ok()
         });
@@ -180,7 +180,7 @@ impl RemoteSignIn {
     }
 
     /// The sign-in that an earlier process or another replica made; `None` without one.
-    async fn restored(&self) -> Option<AuthorizationManager> {
+    async fn restore(&self) -> Option<AuthorizationManager> {
         let (keeper, owner) = self.kept.as_ref()?;
         // Looked up first: without tokens no server is contacted.
         let tokens = keeper.load_tokens(owner).await.ok()??;
@@ -259,17 +259,17 @@ impl RemoteSignIn {
         };
         let pending = &confirmed.pending;
         let states = CapturedStates::with(pending.authorization());
-        let mut manager = self.discovered(challenge, states, pending.issuer()).await?;
+        let mut manager = self.discover(challenge, states, pending.issuer()).await?;
         manager.configure_client(self.client_config(pending.client_id(), keeper.redirect_uri()))?;
         let session =
             AuthorizationSession::for_scope_upgrade(manager, String::new(), keeper.redirect_uri());
-        self.checked(session.handle_callback_url(&confirmed.returned).await)?;
+        self.with_untrusted_host(session.handle_callback_url(&confirmed.returned).await)?;
         Ok(session.auth_manager)
     }
 
     /// A manager that knows the authorization server, which is trusted. `issuer` is the one that it must be, if that is
     /// known.
-    async fn discovered(
+    async fn discover(
         &self,
         challenge: &Challenge,
         states: CapturedStates,
@@ -277,7 +277,7 @@ impl RemoteSignIn {
     ) -> Result<AuthorizationManager, SignInError> {
         let mut manager = self.new_manager(states).await?;
         let found = manager.resolve_metadata_from_challenge(Some(&challenge.header));
-        let metadata = self.checked(found.await)?.metadata;
+        let metadata = self.with_untrusted_host(found.await)?.metadata;
         // Before any credential goes there.
         self.backend.check(&metadata.token_endpoint)?;
         if issuer.is_some_and(|issuer| metadata.issuer.as_deref() != Some(issuer)) {
@@ -293,7 +293,7 @@ impl RemoteSignIn {
         self: &Arc<Self>,
         challenge: &Challenge,
         refused: Option<Secret>,
-        asking: &UserPrompt<'_>,
+        prompt: &UserPrompt<'_>,
     ) -> Result<Secret, SignInError> {
         // Renews expiring tokens in a task of its own; the check below then finds valid tokens.
         self.token().await;
@@ -309,7 +309,7 @@ impl RemoteSignIn {
             *slot = known;
             return Ok(token);
         }
-        if let Some(confirmed) = asking.confirmed.iter().find(|one| self.is_of(one)) {
+        if let Some(confirmed) = prompt.confirmed.iter().find(|one| self.is_of(one)) {
             match self.exchange_confirmed(confirmed, challenge).await {
                 Ok(manager) => {
                     let token = self.current_token(&manager).await?;
@@ -324,19 +324,19 @@ impl RemoteSignIn {
             }
         }
         let base = Url::parse(&self.server).map_err(AuthError::from)?;
-        let wanted = WWWAuthenticateParams::parse(&challenge.header, &base);
-        let manager = match known.filter(|_| wanted.is_insufficient_scope()) {
+        let challenge_params = WWWAuthenticateParams::parse(&challenge.header, &base);
+        let manager = match known.filter(|_| challenge_params.is_insufficient_scope()) {
             Some(manager) => {
-                let scope = wanted.scope.unwrap_or_default();
-                let page = self.checked(manager.request_scope_upgrade(&scope).await)?;
+                let scope = challenge_params.scope.unwrap_or_default();
+                let page = self.with_untrusted_host(manager.request_scope_upgrade(&scope).await)?;
                 let session = AuthorizationSession::for_scope_upgrade(
                     manager,
                     page,
-                    self.redirect_uri(asking),
+                    self.redirect_uri(prompt),
                 );
-                self.finish(session, asking).await?
+                self.finish(session, prompt).await?
             }
-            None => self.begin(challenge, asking).await?,
+            None => self.begin(challenge, prompt).await?,
         };
         let token = self.current_token(&manager).await?;
         *slot = Some(manager);
@@ -346,11 +346,9 @@ impl RemoteSignIn {
     async fn begin(
         &self,
         challenge: &Challenge,
-        asking: &UserPrompt<'_>,
+        prompt: &UserPrompt<'_>,
     ) -> Result<AuthorizationManager, SignInError> {
-        let mut manager = self
-            .discovered(challenge, self.states.clone(), None)
-            .await?;
+        let mut manager = self.discover(challenge, self.states.clone(), None).await?;
         let scopes = self.client.scope.iter();
         let scopes = scopes.flat_map(|scope| scope.split_whitespace());
         if self.client.grant == OauthGrant::ClientCredentials {
@@ -363,13 +361,13 @@ impl RemoteSignIn {
             manager.validate_client_credentials_metadata(&config)?;
             manager.configure_client_credentials(&config)?;
             let exchanged = manager.exchange_client_credentials(&config).await;
-            self.checked(exchanged)?;
+            self.with_untrusted_host(exchanged)?;
             return Ok(manager);
         }
-        if asking.port.is_none() && self.kept.is_none() {
+        if prompt.port.is_none() && self.kept.is_none() {
             return Err(SignInError::NoPort);
         }
-        let mut request = AuthorizationRequest::new(self.redirect_uri(asking))
+        let mut request = AuthorizationRequest::new(self.redirect_uri(prompt))
             .with_initial_scope_selection()
             .with_scopes(scopes)
             .with_client_name(CLIENT_NAME);
@@ -379,32 +377,32 @@ impl RemoteSignIn {
             .client_metadata_url
             .clone_from(&self.client_metadata_url);
         let session = AuthorizationSession::new(manager, request).await;
-        let session = self.checked(session.map_err(|(_, error)| error))?;
-        self.finish(session, asking).await
+        let session = self.with_untrusted_host(session.map_err(|(_, error)| error))?;
+        self.finish(session, prompt).await
     }
 
     /// Shows the page and exchanges the code.
     async fn finish(
         &self,
         session: AuthorizationSession,
-        asking: &UserPrompt<'_>,
+        prompt: &UserPrompt<'_>,
     ) -> Result<AuthorizationManager, SignInError> {
         let page = SignInPage {
-            toolset: asking.toolset.to_owned(),
+            toolset: prompt.toolset.to_owned(),
             url: session.get_authorization_url().to_owned(),
         };
         if !self.backend.is_web(&page.url) {
             return Err(SignInError::NoPage);
         }
-        let Some(port) = asking.port else {
-            return self.keep_page(&page, asking).await;
+        let Some(port) = prompt.port else {
+            return self.keep_page(&page, prompt).await;
         };
-        let showing = port.authorize(asking.caller, &page);
-        let returned = tokio::time::timeout(asking.wait, showing)
+        let showing = port.authorize(prompt.caller, &page);
+        let returned = tokio::time::timeout(prompt.wait, showing)
             .await
             .unwrap_or(Err(SignIn::TimedOut))
             .map_err(SignInError::Refused)?;
-        self.checked(session.handle_callback_url(&returned).await)?;
+        self.with_untrusted_host(session.handle_callback_url(&returned).await)?;
         Ok(session.auth_manager)
     }
 
@@ -412,12 +410,12 @@ impl RemoteSignIn {
     async fn keep_page(
         &self,
         page: &SignInPage,
-        asking: &UserPrompt<'_>,
+        prompt: &UserPrompt<'_>,
     ) -> Result<AuthorizationManager, SignInError> {
         let (keeper, owner) = self.kept.as_ref().ok_or(SignInError::NoPort)?;
         let pending = PendingSignIn::new(&page.toolset, &page.url, &self.states)?;
         keeper
-            .keep_pending(owner, asking.conversation, &pending)
+            .keep_pending(owner, prompt.conversation, &pending)
             .await?;
         Err(SignInError::Waiting(page.url.clone()))
     }
@@ -434,8 +432,8 @@ impl RemoteSignIn {
     }
 
     /// Where authorization servers send the browser back to; empty where no page is shown.
-    fn redirect_uri<'a>(&'a self, asking: &UserPrompt<'a>) -> &'a str {
-        match (asking.port, &self.kept) {
+    fn redirect_uri<'a>(&'a self, prompt: &UserPrompt<'a>) -> &'a str {
+        match (prompt.port, &self.kept) {
             (Some(port), _) => port.redirect_uri(),
             (None, Some((keeper, _))) => keeper.redirect_uri(),
             (None, None) => "",
@@ -443,7 +441,7 @@ impl RemoteSignIn {
     }
 
     /// Names the server that was not trusted, which `rmcp` reports as a failure of its own.
-    fn checked<T>(&self, outcome: Result<T, AuthError>) -> Result<T, SignInError> {
+    fn with_untrusted_host<T>(&self, outcome: Result<T, AuthError>) -> Result<T, SignInError> {
         outcome.map_err(|error| match self.backend.take_untrusted() {
             Some(host) => SignInError::Untrusted(host),
             None => error.into(),

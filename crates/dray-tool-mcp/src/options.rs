@@ -86,7 +86,7 @@ pub struct McpOptions {
 }
 
 impl McpOptions {
-    /// No program, no DIAL, no header; 30 s for set-up, a minute for a sign-in and 16 MiB for an answer.
+    /// Without programs, DIAL and forwarded headers; 30 s for set-up, a minute for a sign-in and 16 MiB for an answer.
     pub fn new(client: HttpClient) -> Self {
         Self {
             forward_headers: Vec::new(),

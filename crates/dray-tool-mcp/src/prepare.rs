@@ -30,11 +30,11 @@ pub(crate) enum ToolsetError {
     /// The manifest switches the set off.
     Disabled,
     /// A message for the builder; it names the cause.
-    Said(String),
+    Message(String),
     /// The connection or the list of tools failed. The target is kept for another attempt after a sign-in.
     Failed(Arc<ServerTarget>, SessionError),
     /// The credentials could not be obtained, so no server was contacted.
-    Early(SessionError),
+    NoCredentials(SessionError),
 }
 
 /// The server of a set, before anything is sent to it. The label becomes the display name if the manifest has none.
@@ -50,11 +50,11 @@ pub(crate) async fn prepare_target(
             let info = &mcp.mcp_server_info;
             let headers =
                 credentials::of_server(&info.url, info.authorization.as_ref(), caller, options);
-            // A token endpoint that hangs counts as set-up of the server.
+            // The time of the token endpoint counts as set-up time of the server.
             let headers = tokio::time::timeout(options.setup, headers)
                 .await
                 .unwrap_or(Err(WireError::Idle))
-                .map_err(|error| ToolsetError::Early(error.into()))?;
+                .map_err(|error| ToolsetError::NoCredentials(error.into()))?;
             (target, headers, None)
         }
         McpToolset::Dial(_) | McpToolset::App { .. } => {
@@ -115,7 +115,7 @@ fn server_address(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, Tool
             discovery_timeout: options.discovery_timeout,
         });
         return target.ok_or_else(|| {
-            ToolsetError::Said(format!(
+            ToolsetError::Message(format!(
                 "MCP error for {}: the operator offers no server `{name}`",
                 mcp.name
             ))
@@ -124,7 +124,7 @@ fn server_address(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, Tool
     let is_web =
         url::Url::parse(&info.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     if !is_web {
-        return Err(ToolsetError::Said(format!(
+        return Err(ToolsetError::Message(format!(
             "MCP error for {}: the address of the server is none of http or https",
             mcp.name
         )));
@@ -143,7 +143,7 @@ async fn known_target(
     options: &McpOptions,
 ) -> Result<(ServerAddress, KnownToolset), ToolsetError> {
     let Some(dial) = options.dial.clone() else {
-        return Err(ToolsetError::Said(format!(
+        return Err(ToolsetError::Message(format!(
             "MCP error for {label}: the service runs without DIAL"
         )));
     };
@@ -162,7 +162,8 @@ async fn known_target(
         return Err(ToolsetError::Disabled);
     };
     let found = dial.toolset(caller, &entry.dial_id).await;
-    let found = found.map_err(|refused| ToolsetError::Said(unknown_set_text(label, &refused)))?;
+    let found =
+        found.map_err(|refused| ToolsetError::Message(unknown_set_text(label, &refused)))?;
     // The display name is used only if the manifest has no name (quickapps 46).
     let is_sse = found.is_sse();
     if label == DEFAULT_SET_NAME {
@@ -186,7 +187,7 @@ async fn known_target(
 }
 
 fn app_endpoint(dial: &dyn DialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
-    dial.origin()
-        .mcp_url(id)
-        .ok_or_else(|| ToolsetError::Said(format!("MCP error for {label}: its id is none of DIAL")))
+    dial.origin().mcp_url(id).ok_or_else(|| {
+        ToolsetError::Message(format!("MCP error for {label}: its id is none of DIAL"))
+    })
 }

@@ -109,7 +109,7 @@ impl ServerTarget {
         let starting = McpSession::start(&self.target, &self.settings, &self.legacy_servers);
         tokio::time::timeout(self.setup, Box::pin(starting))
             .await
-            .map_err(|_| SessionError::Late)?
+            .map_err(|_| SessionError::TimedOut)?
     }
 
     /// The session, begun if needed. Returns whether it is new.
@@ -164,7 +164,7 @@ impl ServerTarget {
         self.use_token().await;
         for _ in 0..MAX_SIGN_INS {
             let listed = tokio::time::timeout(self.setup, Box::pin(self.list_once())).await;
-            let listed = listed.map_err(|_| SessionError::Late)?;
+            let listed = listed.map_err(|_| SessionError::TimedOut)?;
             match &listed {
                 Err(error) if self.can_sign_in_after(error) => {
                     self.answer_challenge(error.challenge(), caller).await?;
@@ -174,7 +174,7 @@ impl ServerTarget {
         }
         tokio::time::timeout(self.setup, Box::pin(self.list_once()))
             .await
-            .map_err(|_| SessionError::Late)?
+            .map_err(|_| SessionError::TimedOut)?
     }
 
     async fn list_once(&self) -> Result<ServerOffer, SessionError> {
@@ -219,11 +219,11 @@ impl ServerTarget {
                 Err(error) => error,
             };
         }
-        let again = match error.status() {
-            Some(401) => self.signed_in(&questions.caller).await,
+        let may_repeat = match error.status() {
+            Some(401) => self.sign_in_with_dial(&questions.caller).await,
             _ => error.is_unsent(),
         };
-        if !again {
+        if !may_repeat {
             return Err(error);
         }
         tracing::debug!(toolset = %self.label, tool, %error, "an MCP call is made again");
@@ -251,7 +251,7 @@ impl ServerTarget {
         let (Some(sign_in), Some(challenge)) = (&self.sign_in, challenge) else {
             return Ok(());
         };
-        let asking = UserPrompt {
+        let prompt = UserPrompt {
             port: self.sign_in_port.as_ref(),
             toolset: &self.label,
             caller,
@@ -261,7 +261,7 @@ impl ServerTarget {
         };
         tracing::info!(toolset = %self.label, status = challenge.status, "an MCP server asks for a sign-in");
         let refused = self.settings.token.get();
-        let token = Box::pin(sign_in.sign_in(challenge, refused, &asking)).await?;
+        let token = Box::pin(sign_in.sign_in(challenge, refused, &prompt)).await?;
         self.settings.token.set(Some(token));
         Ok(())
     }
@@ -315,7 +315,7 @@ impl ServerTarget {
         outcome
     }
 
-    async fn signed_in(&self, caller: &Caller) -> bool {
+    async fn sign_in_with_dial(&self, caller: &Caller) -> bool {
         let Some(known) = self.known.as_ref().filter(|known| known.has_login) else {
             return false;
         };

@@ -75,8 +75,8 @@ impl McpSession {
                         preferred_versions: vec![ProtocolVersion::LATEST],
                     };
                     // The time for set-up ends this wait.
-                    let patient = ProgramHandshake::new(MAX_DISCOVERY_TIME);
-                    Self::open(target, settings, discover, &patient).await
+                    let long_handshake = ProgramHandshake::new(MAX_DISCOVERY_TIME);
+                    Self::open(target, settings, discover, &long_handshake).await
                 }
                 Err(error) if error.permits_initialize(target) => {
                     let mode = ClientLifecycleMode::Initialize;
@@ -237,7 +237,7 @@ impl McpSession {
         match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
             // A link is read for an existing result, so no user is asked.
-            _ => Err(SessionError::Odd("its response is not a resource")),
+            _ => Err(SessionError::Malformed("its response is not a resource")),
         }
     }
 
@@ -279,7 +279,7 @@ impl McpSession {
         params.arguments = Some(arguments);
         let got = self.peer().get_prompt_once(params).await;
         let GetPromptResponse::Complete(got) = got.map_err(|error| self.failure(error))? else {
-            return Err(SessionError::Odd("it asks before it gives a prompt"));
+            return Err(SessionError::Malformed("it asks before it gives a prompt"));
         };
         let messages = got.messages.into_iter().flat_map(|message| {
             // A tool result has no roles, and without them the model cannot distinguish question and answer.

@@ -139,7 +139,7 @@ impl McpTool {
 
     fn failure(&self, error: SessionError) -> ToolFailure {
         // Timeouts have rules of their own (quickapps 21).
-        if error.is_late() {
+        if error.is_timeout() {
             return ToolFailure::TimedOut;
         }
         let text = format!("Error calling MCP tool '{}': {error}", self.name);

@@ -133,8 +133,8 @@ fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
     serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
 }
 
-fn is_type(answer: &dray_http::HttpResponse, wanted: &str) -> bool {
+fn is_type(answer: &dray_http::HttpResponse, expected: &str) -> bool {
     let kind = answer.header("content-type").unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case(wanted)
+    kind.eq_ignore_ascii_case(expected)
 }

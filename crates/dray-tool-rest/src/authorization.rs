@@ -15,7 +15,7 @@ use crate::request::PreparedRequest;
 ///
 /// The problem, for the builder; contains no value.
 pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(), String> {
-    let (what, is_right) = match authorization {
+    let (what, is_usable) = match authorization {
         RestAuthorization::Bearer(bearer) => {
             ("token", place::is_header_value(bearer.token.expose()))
         }
@@ -37,7 +37,7 @@ pub(crate) fn check_credentials(authorization: &RestAuthorization) -> Result<(),
         | RestAuthorization::ApiKey { .. }
         | RestAuthorization::ForwardAuthToken {} => return Ok(()),
     };
-    if is_right {
+    if is_usable {
         Ok(())
     } else {
         Err(format!("The {what} of `authorization` cannot be used."))
@@ -56,8 +56,8 @@ pub(crate) fn apply_credentials(
 ) -> Result<(), ToolFailure> {
     match authorization {
         RestAuthorization::Basic(basic) => {
-            let both = format!("{}:{}", basic.username, basic.password.expose());
-            let value = format!("Basic {}", STANDARD.encode(both));
+            let credentials = format!("{}:{}", basic.username, basic.password.expose());
+            let value = format!("Basic {}", STANDARD.encode(credentials));
             prepared.set_header("authorization", &value);
         }
         RestAuthorization::Bearer(bearer) => {
@@ -75,9 +75,9 @@ pub(crate) fn apply_credentials(
         },
         RestAuthorization::ForwardAuthToken {} => {
             let token = caller.authorization.as_ref();
-            let usable =
+            let valid_token =
                 token.filter(|token| !token.is_empty() && place::is_header_value(token.expose()));
-            let Some(token) = usable else {
+            let Some(token) = valid_token else {
                 let text =
                     "The tool needs the user's own sign-in, and the request came without one.";
                 return Err(HandledFailure::new(text).into());

@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::place::{is_header_value, is_settable};
 
-/// The place of an argument in the request, with its constant or default.
+/// The location of an argument in the request, with its constant or default.
 #[derive(Clone, Debug)]
 pub(crate) struct ArgumentSlot {
     /// Name of the argument.
     pub(crate) argument: String,
     /// The part of the request.
-    pub(crate) place: ParameterLocation,
+    pub(crate) location: ParameterLocation,
     /// Name of the parameter, header or member there.
     pub(crate) key: String,
     /// A value that the model cannot change.
@@ -53,7 +53,10 @@ impl PreparedEndpoint {
         let rules = endpoint.common.attachment.clone().unwrap_or_default();
         let accept = format!("{}; charset=utf-8", rules.supported().join(", "));
         if !is_header_value(&accept) {
-            return Err("`attachment.supported_types` holds what no header can hold.".to_owned());
+            return Err(
+                "`attachment.supported_types` has a value that is not valid in a header."
+                    .to_owned(),
+            );
         }
         Ok(Self {
             method: match method.method_type {
@@ -120,7 +123,7 @@ fn parameter_schema(parameter: &RestParameter) -> Map<String, Value> {
 fn argument_slot((argument, parameter): &(String, RestParameter)) -> ArgumentSlot {
     ArgumentSlot {
         argument: argument.clone(),
-        place: parameter.parameter_info.place,
+        location: parameter.parameter_info.place,
         key: parameter.parameter_info.key.clone(),
         constant: parameter.constant.clone(),
         default: parameter.default.clone(),
@@ -143,8 +146,8 @@ fn check_url(text: &str) -> Result<(), String> {
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let authority = rest.get(..end).unwrap_or_default();
-    let is_odd = |letter: char| letter == '\\' || letter.is_whitespace() || letter.is_control();
-    if authority.is_empty() || authority.contains(is_odd) {
+    let is_refused = |letter: char| letter == '\\' || letter.is_whitespace() || letter.is_control();
+    if authority.is_empty() || authority.contains(is_refused) {
         return wrong("has no plain host after `://`");
     }
     // In the parsed address too, in which braces may have been decoded.
@@ -157,7 +160,7 @@ fn check_url(text: &str) -> Result<(), String> {
 }
 
 fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
-    if slot.place != ParameterLocation::Header {
+    if slot.location != ParameterLocation::Header {
         return Ok(());
     }
     if !is_settable(&slot.key) {

@@ -11,26 +11,31 @@ const MAX_REFUSAL_CHARACTERS: usize = 2000;
 const GENERAL_MESSAGE: &str =
     "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 
-/// The failure for a request without a complete response. `whom` is the called service.
-pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
+/// The failure for a request without a complete response. `service` is the name of the called service.
+pub(crate) fn of_transport(error: HttpError, service: &str) -> ToolFailure {
     let (kind, text) = match &error.failure {
         // Timeouts have separate rules (quickapps 21).
         Cause::Idle(_) => return ToolFailure::TimedOut,
-        Cause::Connect(_) => ("ConnectionError", format!("The {whom} cannot be reached.")),
+        Cause::Connect(_) => (
+            "ConnectionError",
+            format!("The {service} cannot be reached."),
+        ),
         Cause::Broken(_) => (
             "ReadError",
-            format!("The connection to the {whom} broke before its answer was complete."),
+            format!("The connection to the {service} broke before its answer was complete."),
         ),
         Cause::TooLong(limit) => (
             "AnswerTooLong",
-            format!("The answer of the {whom} is longer than the limit of {limit} bytes."),
+            format!("The answer of the {service} is longer than the limit of {limit} bytes."),
         ),
         Cause::Request(_) => (
             "RequestError",
-            format!("The request to the {whom} cannot be sent: its address or a header is wrong."),
+            format!(
+                "The request to the {service} cannot be sent: its address or a header is wrong."
+            ),
         ),
         Cause::Options(_) | Cause::Body(_) | Cause::Malformed(_) => {
-            let text = format!("Calling the {whom} failed.");
+            let text = format!("Calling the {service} failed.");
             return HandledFailure::new(text)
                 .because(error)
                 .shown(GENERAL_MESSAGE)

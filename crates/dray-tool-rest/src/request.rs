@@ -47,7 +47,7 @@ impl PreparedRequest {
                     .remove(&slot.argument)
                     .or_else(|| slot.default.clone()),
             };
-            if slot.place == ParameterLocation::Url {
+            if slot.location == ParameterLocation::Url {
                 let text = value_sent.as_ref().map(place::value_text);
                 // An empty value would change the path: `/a//b`.
                 path.push((slot, text.filter(|text| !text.is_empty())));
@@ -60,7 +60,7 @@ impl PreparedRequest {
     }
 
     fn put(&mut self, slot: &ArgumentSlot, value: Value) -> Result<(), ToolFailure> {
-        match slot.place {
+        match slot.location {
             ParameterLocation::Body => {
                 // `null` too: it is a value in JSON, whereas a query or a header leaves it out.
                 self.body.insert(slot.key.clone(), value);
@@ -117,8 +117,8 @@ impl PreparedRequest {
         for (name, value) in &self.headers {
             request = request.header(name, value.expose());
         }
-        let may_be_bare = matches!(self.method, http::Method::GET | http::Method::DELETE);
-        if may_be_bare && self.body.is_empty() {
+        let may_omit_body = matches!(self.method, http::Method::GET | http::Method::DELETE);
+        if may_omit_body && self.body.is_empty() {
             request
         } else {
             request.json(&self.body)

@@ -92,7 +92,7 @@ impl TokenCache {
         refused: Option<&Secret>,
     ) -> Result<Secret, ToolFailure> {
         let entry = self.entry(client);
-        // Held during the request: other callers wait for its token (single-flight).
+        // The lock is held during the request: other callers wait for its token (single-flight).
         let mut token = entry.lock().await;
         if let Some(known) = token.as_ref()
             && known.until > Instant::now()
@@ -153,11 +153,11 @@ async fn request_token(
     if token.is_empty() || !place::is_header_value(token.expose()) {
         return Err(unusable().into());
     }
-    let holds = granted.expires_in.as_ref().and_then(parse_seconds);
-    let holds = holds.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME);
+    let lifetime = granted.expires_in.as_ref().and_then(parse_seconds);
+    let lifetime = lifetime.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME);
     Ok(CachedToken {
         secret: token,
-        until: Instant::now() + holds.saturating_sub(EXPIRY_MARGIN),
+        until: Instant::now() + lifetime.saturating_sub(EXPIRY_MARGIN),
     })
 }
 
@@ -177,14 +177,14 @@ async fn send_token_request(
         .header("accept", "application/json")
         .response_within(deadline.saturating_duration_since(Instant::now()));
     if in_header {
-        // RFC 6749 section 2.3.1: both are form-encoded first.
-        let both = format!(
+        // Id and secret are form-encoded first (RFC 6749 section 2.3.1).
+        let credentials = format!(
             "{}:{}",
             place::percent_encode(id),
             place::percent_encode(secret)
         );
-        let both = base64::engine::general_purpose::STANDARD.encode(both);
-        request = request.authorization("Basic", &Secret::new(both));
+        let credentials = base64::engine::general_purpose::STANDARD.encode(credentials);
+        request = request.authorization("Basic", &Secret::new(credentials));
     } else {
         pairs.extend([("client_id", id), ("client_secret", secret)]);
     }

@@ -33,7 +33,7 @@ pub(crate) struct EndpointTool {
     declaration: ToolDeclaration,
     rules: CallRules,
     endpoint: PreparedEndpoint,
-    answers: ResponseRules,
+    response_rules: ResponseRules,
     shared: Arc<ToolsetContext>,
 }
 
@@ -60,7 +60,7 @@ impl EndpointTool {
             ),
             rules: call_rules(set, endpoint),
             endpoint: PreparedEndpoint::new(endpoint)?,
-            answers: ResponseRules {
+            response_rules: ResponseRules {
                 function: function.name.clone(),
                 // The value of the set is the default for its tools (quickapps 6.4).
                 as_file: own.clone().or_else(|| set.response_as_attachment.clone()),
@@ -161,7 +161,9 @@ impl Tool for EndpointTool {
             forward_headers(&mut prepared, turn, &self.shared.options);
             self.send(&prepared, call.deadline).await?
         };
-        self.answers.output(response, turn.storage.as_ref()).await
+        self.response_rules
+            .output(response, turn.storage.as_ref())
+            .await
     }
 }
 

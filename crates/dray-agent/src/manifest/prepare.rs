@@ -14,7 +14,7 @@ impl ManifestSchema {
         preview: bool,
         warnings: &mut Vec<String>,
     ) {
-        // No warning here: the check that follows reports it.
+        // An error causes no warning here, because the check that follows reports it.
         let Ok(chain) = self.applicable(schema, value) else {
             return;
         };

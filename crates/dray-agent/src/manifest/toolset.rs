@@ -102,15 +102,15 @@ pub struct Bearer {
 /// A client that gets its tokens from a server.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ClientIdSecret {
-    /// Who asks.
+    /// Id of the client.
     pub client_id: String,
-    /// And proves it.
+    /// Secret of the client.
     pub client_secret: Secret,
     /// The server.
     pub token_url: String,
-    /// What for.
+    /// Scopes of the token.
     pub scope: Option<String>,
-    /// For whom.
+    /// Audience of the token.
     pub aud: Option<String>,
 }
 
@@ -183,7 +183,7 @@ pub struct Mcp {
 pub struct McpServer {
     /// Its address; for a program of the operator, `stdio:` and its configured name.
     pub url: String,
-    /// What it speaks.
+    /// Transport of the server.
     pub protocol: McpProtocol,
     /// Credentials.
     pub authorization: Option<McpAuthorization>,

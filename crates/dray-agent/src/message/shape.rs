@@ -11,16 +11,16 @@ pub enum ShapeViolation {
     /// The list of messages is empty; reported alone.
     #[error("Messages array must not be empty.")]
     Empty,
-    /// A system message after the first place.
+    /// A system message that is not the first message.
     #[error("Message at index {index}: role 'system' is only allowed at index 0.")]
     LateSystem {
-        /// Place in the array, from 0.
+        /// Index in the array, from 0.
         index: usize,
     },
     /// A tool or function message: tool results are in the state of assistant messages.
     #[error("Message at index {index}: role '{role}' is not allowed in a request.")]
     NotAllowed {
-        /// Place in the array, from 0.
+        /// Index in the array, from 0.
         index: usize,
         /// Role of the message there.
         role: Role,
@@ -31,7 +31,7 @@ pub enum ShapeViolation {
     /// Another role is expected here.
     #[error("Message at index {index}: expected role '{expected}', got '{actual}'.")]
     Alternation {
-        /// Place in the array, from 0.
+        /// Index in the array, from 0.
         index: usize,
         /// Role that the order requires.
         expected: Role,
@@ -41,7 +41,7 @@ pub enum ShapeViolation {
     /// The last message is not of the user.
     #[error("Messages array must end with a user message, but index {index} has role '{role}'.")]
     End {
-        /// Place in the array, from 0.
+        /// Index in the array, from 0.
         index: usize,
         /// Role of the message there.
         role: Role,
@@ -53,7 +53,7 @@ pub enum ShapeViolation {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("Invalid messages array")]
 pub struct InvalidMessages {
-    /// Everything that is wrong, in order of place; never empty.
+    /// All violations, in order of position; never empty.
     pub violations: Vec<ShapeViolation>,
 }
 
@@ -69,7 +69,7 @@ impl InvalidMessages {
     }
 }
 
-/// Checks the roles of a request, in order. The content is not looked at.
+/// Checks the roles of a request, in order. The content is not checked.
 ///
 /// # Errors
 ///
@@ -119,12 +119,12 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
 
 /// Messages whose role is never allowed at their position.
 fn misplaced_roles(roles: &[Role]) -> Vec<ShapeViolation> {
-    let judge = |(index, role): (usize, &Role)| match role {
+    let to_violation = |(index, role): (usize, &Role)| match role {
         Role::System if index > 0 => Some(ShapeViolation::LateSystem { index }),
         Role::Tool | Role::Function => Some(ShapeViolation::NotAllowed { index, role: *role }),
         _ => None,
     };
-    roles.iter().enumerate().filter_map(judge).collect()
+    roles.iter().enumerate().filter_map(to_violation).collect()
 }
 
 /// Messages out of turn. After one, the next expected role follows from the actual role.

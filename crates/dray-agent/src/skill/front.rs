@@ -18,14 +18,17 @@ pub(super) fn read_front_matter(markdown: &str, repairs: bool) -> Result<FrontMa
     let (before, yaml) = split_front_matter(markdown).ok_or_else(|| NO_FRONT_MATTER.to_owned())?;
     let (value, repaired) = match parse_yaml(yaml) {
         Ok(value) => (value, false),
-        Err(at) => {
-            let mended = if repairs {
+        Err(location) => {
+            let repaired_yaml = if repairs {
                 quote_colon_values(yaml)
             } else {
                 None
             };
-            let value = mended.and_then(|yaml| parse_yaml(&yaml).ok());
-            (value.ok_or_else(|| broken_yaml_message(at, before))?, true)
+            let value = repaired_yaml.and_then(|yaml| parse_yaml(&yaml).ok());
+            (
+                value.ok_or_else(|| broken_yaml_message(location, before))?,
+                true,
+            )
         }
     };
     match value {
@@ -45,8 +48,8 @@ fn parse_yaml(yaml: &str) -> Result<Value, YamlLocation> {
 }
 
 /// `before` is the number of lines before the YAML.
-fn broken_yaml_message(at: YamlLocation, before: u64) -> String {
-    match at {
+fn broken_yaml_message(location: YamlLocation, before: u64) -> String {
+    match location {
         Some((line, column)) => {
             let line = line.saturating_add(before);
             format!("Failed to parse YAML frontmatter: line {line}, column {column}")

@@ -64,7 +64,7 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
 fn refuse_taken_name(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> {
     match skills.iter().position(|skill| skill.name == name) {
         None => Ok(()),
-        Some(at) if at < predefined => {
+        Some(index) if index < predefined => {
             Err("Has the same name as a predefined skill; predefined takes precedence".to_owned())
         }
         Some(_) => Err(format!(

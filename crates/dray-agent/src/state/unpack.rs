@@ -111,7 +111,7 @@ fn expand_history(
         unpacked.notices.push(HistoryNotice::Legacy { index });
     }
     let before = rounds.len();
-    keep_whole_rounds(&mut rounds);
+    keep_complete_rounds(&mut rounds);
     if rounds.len() < before {
         unpacked.notices.push(HistoryNotice::Incomplete { index });
     }
@@ -120,7 +120,7 @@ fn expand_history(
 
 /// Drops rounds that lack a result, and results without their call: a model's service refuses either, in this turn and
 /// in all that follow.
-fn keep_whole_rounds(rounds: &mut Vec<Message>) {
+fn keep_complete_rounds(rounds: &mut Vec<Message>) {
     let mut kept = false;
     // Decided before messages are removed, because whether a round is complete depends on the messages after it.
     let keep: Vec<bool> = (0..rounds.len())

@@ -18,8 +18,8 @@ pub fn write_event_line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// The line of a chunk with one text, cut where the text stands. A text is most of an answer, and all else in its chunk is
-/// the same each time: building a JSON tree for each would take most of the time of a chunk.
+/// The line of a chunk with one text, split at the text. Most of an answer is text, and the rest of each of its chunks
+/// is the same: building a JSON tree for each would take most of the time of a chunk.
 #[derive(Clone, Debug)]
 pub(super) struct LineFrame {
     before: Vec<u8>,
@@ -31,8 +31,8 @@ impl LineFrame {
     pub(super) fn of(empty: &Value, member: &str) -> Self {
         let mut before = Vec::new();
         write_event_line(&mut before, empty);
-        // Quotes within strings are escaped, so this text can only be the member itself. The last one, because an
-        // identifier that the caller chose comes earlier.
+        // Quotes within strings are escaped, so this text can only be the member itself. The last match is used,
+        // because an identifier that the caller chose comes earlier.
         let pattern = format!("\"{member}\":\"\"");
         let found = before
             .windows(pattern.len())
@@ -48,7 +48,7 @@ impl LineFrame {
     pub(super) fn write(&self, out: &mut Vec<u8>, text: &str) {
         out.extend_from_slice(&self.before);
         let written = text.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
-        debug_assert!(written.is_ok(), "memory takes all that is written");
+        debug_assert!(written.is_ok(), "writing to memory does not fail");
         out.extend_from_slice(&self.after);
     }
 }

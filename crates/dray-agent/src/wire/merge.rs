@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// All chunks so far, merged into one.
 #[derive(Clone, Debug, Default)]
 pub struct MergedAnswer {
-    whole: Map<String, Value>,
+    merged: Map<String, Value>,
 }
 
 impl MergedAnswer {
@@ -14,13 +14,13 @@ impl MergedAnswer {
     pub fn add(&mut self, chunk: Value) {
         let Value::Object(chunk) = chunk else { return };
         for (key, value) in chunk {
-            match self.whole.get_mut(&key) {
-                Some(whole) if key == "choices" => merge_delta(whole, value),
+            match self.merged.get_mut(&key) {
+                Some(merged) if key == "choices" => merge_delta(merged, value),
                 // Other members are equal in all chunks, except for the usage, which the last one has.
-                Some(whole) if !value.is_null() => *whole = value,
+                Some(merged) if !value.is_null() => *merged = value,
                 Some(_) => {}
                 None => {
-                    self.whole.insert(key, value);
+                    self.merged.insert(key, value);
                 }
             }
         }
@@ -46,7 +46,7 @@ impl MergedAnswer {
 
     /// The answer as one object: `delta` becomes `message`, without any `index` inside.
     pub fn into_answer(self) -> Value {
-        let mut answer = self.whole;
+        let mut answer = self.merged;
         if let Some(object) = answer.get_mut("object") {
             *object = json!("chat.completion");
         }
@@ -62,35 +62,35 @@ impl MergedAnswer {
     }
 }
 
-fn merge_delta(whole: &mut Value, more: Value) {
-    match (whole, more) {
+fn merge_delta(merged: &mut Value, more: Value) {
+    match (merged, more) {
         // A `null` has no effect: deltas of a stage carry `status: null` beside each text.
         (_, Value::Null) => {}
-        (Value::String(whole), Value::String(more)) => whole.push_str(&more),
-        (Value::Object(whole), Value::Object(more)) => {
+        (Value::String(merged), Value::String(more)) => merged.push_str(&more),
+        (Value::Object(merged), Value::Object(more)) => {
             for (key, value) in more {
-                match whole.get_mut(&key) {
+                match merged.get_mut(&key) {
                     Some(known) => merge_delta(known, value),
                     None => {
-                        whole.insert(key, value);
+                        merged.insert(key, value);
                     }
                 }
             }
         }
-        (Value::Array(whole), Value::Array(more)) => {
+        (Value::Array(merged), Value::Array(more)) => {
             for element in more {
                 let same = |known: &&mut Value| {
                     let index = element.get("index");
                     index.is_some() && known.get("index") == index
                 };
                 // Most deltas extend the newest item.
-                match whole.iter_mut().rev().find(same) {
+                match merged.iter_mut().rev().find(same) {
                     Some(known) => merge_delta(known, element),
-                    None => whole.push(element),
+                    None => merged.push(element),
                 }
             }
         }
-        (whole, more) => *whole = more,
+        (merged, more) => *merged = more,
     }
 }
 

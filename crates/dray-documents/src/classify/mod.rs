@@ -49,7 +49,7 @@ impl Kind {
         Self::Binary,
     ];
 
-    /// Its word, as in messages and in configuration.
+    /// Its name in messages and in configuration.
     pub fn word(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -73,9 +73,9 @@ pub struct Class {
     pub encoding: Option<&'static str>,
     /// The container declares that it is encrypted, so no conversion needs to be tried.
     pub encrypted: bool,
-    /// Remarks on how the type was found. Words of ours.
+    /// Remarks on how the type was found, without any text of the file.
     pub warnings: Vec<String>,
-    /// Extension of the name, lower case, as [`ConversionHint::extension`] wants it.
+    /// Extension of the name, lower case, as [`ConversionHint::extension`] requires it.
     #[serde(skip)]
     extension: String,
     /// Whether the bytes leave no doubt about the encoding.
@@ -196,7 +196,7 @@ fn classify_container(
 }
 
 fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Class> {
-    Ok(match ole::look_at_root(input)? {
+    Ok(match ole::classify_root(input)? {
         ole::OleContent::Encrypted => {
             let mime = mime::of_office_extension(&extension).unwrap_or(mime::OLE);
             let mut class = Class::new(Kind::Document, mime, extension);

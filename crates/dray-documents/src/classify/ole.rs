@@ -10,9 +10,9 @@ use super::bytes::{read_at, u16_at, u32_at};
 use super::mime;
 use crate::container::Input;
 
-/// Directory entries that are looked at.
+/// Most directory entries that are read.
 const MAX_ENTRIES: usize = 10_000;
-/// Sectors of the second-level allocation table that are followed.
+/// Most sectors of the second-level allocation table that are followed.
 const MAX_DIFAT_SECTORS: usize = 1024;
 /// Entries of the first-level table in the header.
 const IN_HEADER: u32 = 109;
@@ -48,7 +48,7 @@ struct Sectors<'a> {
 }
 
 /// Classifies the file by the names in the root.
-pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<OleContent> {
+pub(super) fn classify_root(input: &mut dyn Input) -> io::Result<OleContent> {
     let mut header = [0; 512];
     if read_at(input, 0, &mut header)? < header.len() {
         return Ok(OleContent::Other);
@@ -65,11 +65,11 @@ pub(super) fn look_at_root(input: &mut dyn Input) -> io::Result<OleContent> {
         hop: None,
     };
     let entries = sectors.directory()?;
-    Ok(verdict_of_names(&names_in_root(&entries)))
+    Ok(content_of_names(&names_in_root(&entries)))
 }
 
 /// The table of read-attachment 5.2, from the top.
-fn verdict_of_names(names: &[&str]) -> OleContent {
+fn content_of_names(names: &[&str]) -> OleContent {
     let has = |wanted: &str| names.iter().any(|name| name.eq_ignore_ascii_case(wanted));
     if has("EncryptedPackage") {
         OleContent::Encrypted
@@ -90,11 +90,11 @@ fn verdict_of_names(names: &[&str]) -> OleContent {
 fn names_in_root(entries: &[Entry]) -> Vec<&str> {
     let mut names = Vec::new();
     let mut pending: Vec<u32> = entries.first().map(|root| root.child).into_iter().collect();
-    let mut looked = 0;
+    let mut visited = 0;
     while let Some(index) = pending.pop() {
-        looked += 1;
-        // The tree may have cycles; an honest one pushes no entry twice.
-        if looked > entries.len() * 2 {
+        visited += 1;
+        // The tree may have cycles; a valid one pushes no entry twice.
+        if visited > entries.len() * 2 {
             break;
         }
         let Some(entry) = usize::try_from(index).ok().and_then(|i| entries.get(i)) else {
@@ -137,17 +137,19 @@ impl Sectors<'_> {
         // The last word of such a sector is the number of the next one (MS-CFB 2.5).
         let per_sector = u32::try_from(self.size() / 4 - 1).unwrap_or(127);
         let rest = number - IN_HEADER;
-        let wanted = usize::try_from(rest / per_sector).unwrap_or(usize::MAX);
-        if wanted >= MAX_DIFAT_SECTORS {
+        let index_in_chain = usize::try_from(rest / per_sector).unwrap_or(usize::MAX);
+        if index_in_chain >= MAX_DIFAT_SECTORS {
             return Ok(None);
         }
         let first = u32_at(&self.header, 68);
         // Table sectors are requested in ascending order. A walk from the first one each time would be quadratic.
         let (mut entry_offset, mut sector) = match self.hop {
-            Some((entry_offset, sector)) if entry_offset <= wanted => (entry_offset, sector),
+            Some((entry_offset, sector)) if entry_offset <= index_in_chain => {
+                (entry_offset, sector)
+            }
             _ => (0, first),
         };
-        while entry_offset < wanted {
+        while entry_offset < index_in_chain {
             let Some(next) = self
                 .word_of(sector, per_sector)?
                 .filter(|s| *s < MAX_SECTOR)
@@ -179,7 +181,7 @@ impl Sectors<'_> {
             let read = self.read(number, &mut buffer)?;
             let whole = buffer.get(..read).unwrap_or_default();
             entries.extend(whole.chunks_exact(128).map(parse_entry));
-            // A chain that loops ends here too, since every sector adds entries.
+            // A cyclic chain ends here, too, because every sector adds entries.
             if read < buffer.len() || entries.len() >= MAX_ENTRIES {
                 break;
             }

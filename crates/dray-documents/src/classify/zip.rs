@@ -8,21 +8,21 @@ use std::io::{self, BufReader, Read, SeekFrom};
 use super::bytes::{fill_buffer, read_at, read_up_to, u16_at, u32_at, u64_at};
 use crate::container::Input;
 
-/// Entries that are looked at.
+/// Most entries that are read.
 const MAX_ENTRIES: usize = 10_000;
-/// Bytes of the directory that are looked at.
+/// Most bytes of the directory that are read.
 const MAX_DIRECTORY_BYTES: u64 = 8 << 20;
 /// The end record and the longest comment after it.
 const TAIL_BYTES: u64 = 22 + 65_535;
-/// Bytes read of one compressed part.
+/// Most bytes that are read of one compressed part.
 const MAX_COMPRESSED_BYTES: u64 = 512 << 10;
-/// Bytes inflated of one part.
+/// Most bytes that are inflated of one part.
 const MAX_INFLATED_BYTES: u64 = 4 << 20;
 
 /// An entry, as the directory has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// As it is written.
+    /// Its name, as the file spells it.
     pub(super) name: String,
     /// 0 is stored, 8 is deflated.
     pub(super) method: u16,
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) encrypted: bool,
     /// Compressed size; `None` if it is unknown.
     compressed: Option<u64>,
-    /// Where its local header is.
+    /// Offset of its local header.
     offset: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Contents {
     pub(super) damaged: bool,
 }
 
-/// Something whose presence counts, with any content.
+/// An entry whose presence matters, whatever its content is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryMark {
     /// A name that ends in `.opf`.
@@ -88,11 +88,11 @@ const DECIDING_PARTS: [&str; 5] = [
 ];
 
 impl Contents {
-    /// Reads the directory; without one, the headers within `read_sample`, the start of the file.
+    /// Reads the directory; without one, the headers within `sample`, the start of the file.
     pub(super) fn read(input: &mut dyn Input, sample: &[u8]) -> io::Result<Self> {
         if let Some((start, shift, end)) = find_directory(input)? {
             let mut contents = Self::default();
-            if contents.walk(input, start, shift, end)? {
+            if contents.read_entries(input, start, shift, end)? {
                 return Ok(contents);
             }
         }
@@ -116,7 +116,7 @@ impl Contents {
     }
 
     /// Reads the directory. Returns whether it has an entry, or declares that it has none.
-    fn walk(
+    fn read_entries(
         &mut self,
         input: &mut dyn Input,
         start: u64,
@@ -149,7 +149,7 @@ impl Contents {
             };
             apply_zip64(&mut entry, &extra, u32_at(&header, 24) == u32::MAX);
             entry.offset = entry.offset.saturating_add(shift);
-            self.note(entry);
+            self.add(entry);
             seen += 1;
         }
         // An empty archive is an end record alone.
@@ -170,7 +170,7 @@ impl Contents {
             };
             let flags = u16_at(header, 6);
             let compressed = u64::from(u32_at(header, 18));
-            self.note(Entry {
+            self.add(Entry {
                 name: String::from_utf8_lossy(name).into_owned(),
                 method: u16_at(header, 8),
                 encrypted: flags & 1 == 1,
@@ -182,7 +182,7 @@ impl Contents {
         }
     }
 
-    fn note(&mut self, entry: Entry) {
+    fn add(&mut self, entry: Entry) {
         let lower = entry.name.to_ascii_lowercase();
         if let Some(seen) = EntryMark::of(&lower).filter(|seen| !self.has(*seen)) {
             self.seen.push(seen);
@@ -249,7 +249,7 @@ fn apply_zip64(entry: &mut Entry, extra: &[u8], long_size: bool) {
     }
 }
 
-/// Where the directory starts, how far all offsets are off, and where it ends.
+/// The start of the directory, the shift of all written offsets, and the end of the directory.
 fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> {
     let size = input.seek(SeekFrom::End(0))?;
     let tail_start = size.saturating_sub(TAIL_BYTES);

@@ -61,7 +61,7 @@ pub type Convert = fn(&mut dyn Input, &ConversionHint, &mut Markdown) -> Result<
 /// A converter and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Converter {
-    /// Short, for logs: `docx`, `pdf`, `csv`.
+    /// Its short name for logs: `docx`, `pdf`, `csv`.
     pub name: &'static str,
     /// Reads the document and writes it; called once for each conversion.
     pub convert: Convert,
@@ -131,9 +131,9 @@ pub struct Converted {
     pub converter: String,
     /// The Markdown, not yet defanged; empty without output.
     pub markdown: String,
-    /// Parts that were wanted, in order.
+    /// The selected parts, in order.
     pub parts: Vec<Part>,
-    /// How many parts the document has, wanted or not.
+    /// Number of parts of the document, requested or not.
     pub parts_seen: u32,
     /// The limit that ended it early; earlier output is kept.
     pub stopped: Option<Limit>,
@@ -167,7 +167,7 @@ pub fn convert(
     let (found, result) = match unpacked {
         Ok(Some(mut file)) => run_converter(&mut file.input, &file.hint, &mut out),
         Ok(None) => run_converter(input, hint, &mut out),
-        // A file that was compressed alone and cannot be unpacked is still a matter of the archive converter.
+        // A single compressed file that cannot be unpacked is still reported by the archive converter.
         Err(failure) => (archive::converter(hint), Err(failure)),
     };
     let empty = out.is_empty();

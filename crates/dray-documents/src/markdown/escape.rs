@@ -1,4 +1,4 @@
-//! Escapes: text that would be read as Markdown is marked, and no more than that (read-attachment 7).
+//! Escapes: only text that would be read as Markdown is escaped (read-attachment 7).
 
 /// Appends `text` with the characters marked that would become emphasis, code, links or HTML.
 ///
@@ -22,7 +22,7 @@ fn is_special(before: Option<char>, at: char, after: Option<char>) -> bool {
     let blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
     match at {
         '`' => true,
-        // Elsewhere a backslash is itself (CommonMark 2.4), and marking it would show two.
+        // Elsewhere a backslash is literal (CommonMark 2.4), and an escape would show two.
         '\\' => after.is_some_and(|c| c.is_ascii_punctuation()),
         // A star between spaces is only a star; in `2*3*4` it would vanish.
         '*' => !(blank(before) && blank(after)),
@@ -91,7 +91,7 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
     line.into()
 }
 
-/// Bytes of a target; a longer one is not a usable address.
+/// Most bytes of a target; a longer one is not a usable address.
 const MAX_TARGET_BYTES: usize = 8 * 1024;
 
 /// The target of a link, escaped for the parentheses; `None` if its scheme is not allowed (`javascript:`, `data:`,

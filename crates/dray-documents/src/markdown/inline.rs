@@ -17,7 +17,7 @@ pub struct Style {
     pub italic: bool,
     /// Written with `~~` around the run.
     pub strike: bool,
-    /// Backticks; excludes the others.
+    /// Written with backticks; excludes the other formats.
     pub code: bool,
 }
 
@@ -52,7 +52,7 @@ enum InlinePart {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inline {
     parts: Vec<InlinePart>,
-    /// Shared by all parts of it, so that a long target of many runs is stored once.
+    /// Shared by all parts of the link, so that a long target of many runs is stored once.
     link: Option<Rc<str>>,
 }
 
@@ -107,7 +107,7 @@ impl Inline {
         }
     }
 
-    /// Ends the link. One without text shows its URL.
+    /// Ends the link. A link without text shows its URL.
     pub fn end_link(&mut self) {
         let Some(target) = self.link.take() else {
             return;
@@ -150,12 +150,12 @@ impl Inline {
         self.parts.push(InlinePart::Break);
     }
 
-    /// Appends the parts of another one; links of both stay as they are.
+    /// Appends the parts of another inline text; the links of both are kept.
     pub fn append(&mut self, other: Self) {
         self.parts.extend(other.parts);
     }
 
-    /// Whether it has no visible content.
+    /// Whether the text has no visible content.
     pub fn is_blank(&self) -> bool {
         self.parts.iter().all(|part| match part {
             InlinePart::Text { text, .. } | InlinePart::Raw(text) => text.trim().is_empty(),
@@ -188,7 +188,7 @@ impl Inline {
         out
     }
 
-    /// The Markdown for one place.
+    /// The Markdown for a position.
     pub fn render(&self, place: InlinePosition) -> String {
         let mut out = String::new();
         let mut parts = self.parts.as_slice();
@@ -261,7 +261,7 @@ fn render_text(text: &str, style: Style, place: InlinePosition, out: &mut String
     out.push_str(before);
     if !middle.is_empty() {
         if style.code {
-            // Inside code a backslash is a backslash, except before a pipe in a table (GFM 4.10).
+            // Inside code a backslash is literal, except before a pipe in a table (GFM 4.10).
             out.push_str(&escape_cell(&escape::code_span(middle), place));
         } else {
             let marker = if place == InlinePosition::Heading {
@@ -305,7 +305,7 @@ fn style_marker(style: Style) -> String {
     marker
 }
 
-/// White space before, what is between, white space after.
+/// The white space before, the text between, and the white space after.
 fn split_white_space(text: &str) -> (&str, &str, &str) {
     let trimmed = text.trim_start();
     let (before, rest) = text.split_at(text.len() - trimmed.len());

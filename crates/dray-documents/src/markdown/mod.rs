@@ -22,7 +22,7 @@ pub use table::{Cell, MAX_TABLE_ROWS, Table};
 
 use crate::limits::{Budget, Limit};
 
-/// Warnings that are kept.
+/// Most warnings that are kept.
 const MAX_WARNINGS: usize = 20;
 
 /// A list item's marker.
@@ -54,7 +54,7 @@ enum Container {
 }
 
 impl Container {
-    /// Bytes that it puts before each line.
+    /// Bytes that it adds before each line.
     fn width(&self) -> usize {
         match self {
             Self::Quote => 2,
@@ -138,7 +138,7 @@ impl Markdown {
         &self.selection
     }
 
-    /// Announces a page, slide, sheet or chapter. Returns whether it is wanted; if not, the format passes over it.
+    /// Announces a page, slide, sheet or chapter. Returns whether it is selected; if not, the format skips it.
     pub fn part(&mut self, unit: Unit, number: u32, title: Option<&str>) -> Result<bool, Limit> {
         self.seen = self.seen.saturating_add(1);
         if !self.selection.wants(unit, number, title) {
@@ -157,7 +157,7 @@ impl Markdown {
         Ok(true)
     }
 
-    /// A heading; levels beyond 6 are 6. Blank ones are not written.
+    /// A heading; levels above 6 count as 6. Blank headings are not written.
     pub fn heading(&mut self, level: u8, text: &Inline) -> Result<(), Limit> {
         let text = text.render(InlinePosition::Heading);
         if text.is_empty() {
@@ -172,7 +172,7 @@ impl Markdown {
         self.block(&format!("{marks} {text}"), LastWritten::Block)
     }
 
-    /// A paragraph. Blank ones are not written.
+    /// A paragraph. Blank paragraphs are not written.
     pub fn paragraph(&mut self, text: &Inline) -> Result<(), Limit> {
         let text = text.render(InlinePosition::Block);
         if text.is_empty() {
@@ -252,7 +252,7 @@ impl Markdown {
         self.block("---", LastWritten::Block)
     }
 
-    /// A sentence of the converter itself, `_(…)_`.
+    /// A sentence of the converter itself, written as `_(…)_`.
     pub fn note(&mut self, words: &str) -> Result<(), Limit> {
         self.block(&format!("_({words})_"), LastWritten::Block)
     }
@@ -302,7 +302,7 @@ impl Markdown {
         }
     }
 
-    /// A remark that the text does not show. It is a text of this crate, never of the file.
+    /// Adds a remark that the text does not show. It is a text of this crate, never of the file.
     pub fn warn(&mut self, warning: impl Into<String>) {
         let warning = warning.into();
         if self.warnings.len() < MAX_WARNINGS && !self.warnings.contains(&warning) {
@@ -483,9 +483,9 @@ pub fn visible_characters(text: &str) -> u64 {
 pub struct FinishedMarkdown {
     /// The Markdown: `\n` line ends, one at the end, empty without output.
     pub markdown: String,
-    /// The parts that were wanted, in order.
+    /// The selected parts, in order.
     pub parts: Vec<Part>,
-    /// How many parts the document announced, wanted or not.
+    /// Number of parts that the document announced, requested or not.
     pub parts_seen: u32,
     /// Remarks for the reader.
     pub warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! Parts of a document: pages, slides, sheets, chapters; and which of them are wanted (read-attachment 13.1).
+//! Parts of a document: pages, slides, sheets, chapters; and the selection of them (read-attachment 13.1).
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The word for one.
+    /// The word for one part.
     pub fn word(self) -> &'static str {
         match self {
             Self::Page => "page",
@@ -28,7 +28,7 @@ impl Unit {
     }
 }
 
-/// One part, and where its text begins.
+/// One part, with the position of its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// Page, slide, sheet or chapter.
@@ -74,7 +74,7 @@ pub enum Selection {
     Parts {
         /// Pages, slides, sheets or chapters.
         unit: Unit,
-        /// Numbers of the wanted parts.
+        /// Numbers of the selected parts.
         span: Span,
     },
     /// One part by its title or name, and of its tables the given rows. Compared without case.
@@ -88,13 +88,13 @@ pub enum Selection {
     },
     /// Rows of the tables of every part, as the source numbers them, from 1.
     Rows {
-        /// Numbers of the wanted rows.
+        /// Numbers of the selected rows.
         span: Span,
     },
 }
 
 impl Selection {
-    /// Whether a part is wanted.
+    /// Whether a part is selected.
     pub fn wants(&self, unit: Unit, number: u32, title: Option<&str>) -> bool {
         match self {
             Self::All | Self::Rows { .. } => true,

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::Markdown;
 use crate::limits::Limit;
 
-/// Bytes of all pictures of one document together.
+/// Most bytes of all pictures of one document together.
 const MAX_IMAGE_BYTES: usize = 32 << 20;
 
 /// A picture that may contain text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Page of the document that it is on; `None` for a file that is a picture.
+    /// Its page in the document; `None` for a file that is a picture.
     pub page: Option<u32>,
-    /// Where its note begins in the Markdown, bytes.
+    /// Offset of the start of its note in the Markdown, in bytes.
     pub start: usize,
-    /// Where its note ends in the Markdown, bytes.
+    /// Offset of the end of its note in the Markdown, in bytes.
     pub end: usize,
     /// Image files, from the top to the bottom of the page; empty if the document has more pictures than the limit.
     #[serde(skip)]

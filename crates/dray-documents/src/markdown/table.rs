@@ -3,14 +3,14 @@
 use super::inline::{Inline, InlinePosition};
 use super::part::Span;
 
-/// Body rows that one table shows.
+/// Most body rows that one table shows.
 pub const MAX_TABLE_ROWS: usize = 1000;
-/// Empty cells that one span may add.
+/// Most empty cells that one span may add.
 const MAX_SPAN_CELLS: usize = 64;
-/// Cells of one row that are kept; a row of more is not a table that a person reads.
+/// Most cells of one row that are kept; longer rows are not readable for people.
 const MAX_ROW_CELLS: usize = 4096;
 
-/// A table whose end was not reached yet.
+/// A table that is not complete yet.
 ///
 /// The first row is the header unless [`Table::headless`]. Rows beyond [`MAX_TABLE_ROWS`] are counted, not kept.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Table {
     headed: bool,
     body: usize,
     beyond: u64,
-    /// For each column, how many rows more a cell above reaches into.
+    /// For each column, the number of further rows that a cell above covers.
     carried: Vec<usize>,
     drop_empty_columns: bool,
     limit: Option<usize>,
@@ -66,7 +66,7 @@ impl Table {
         self.rows.is_empty() && self.beyond == 0
     }
 
-    /// Whether another row would be counted but not shown, so that rendering its cells can be spared.
+    /// Whether another row would be counted but not shown, so that its cells need not be rendered.
     pub fn full(&self) -> bool {
         self.body >= self.limit.unwrap_or(MAX_TABLE_ROWS)
     }
@@ -77,7 +77,7 @@ impl Table {
         header || (!self.full() && self.window.is_none_or(|w| w.holds(number)))
     }
 
-    /// Appends a row; `number` is its place in the source, from 1.
+    /// Appends a row; `number` is its position in the source, from 1.
     pub fn row(&mut self, number: u64, cells: Vec<Cell>) {
         let header = !self.headless && !self.headed;
         if !header {
@@ -136,7 +136,7 @@ impl Table {
         row
     }
 
-    /// Leaves the columns empty that a cell above spans into.
+    /// Leaves the columns empty that a cell above covers.
     fn pass_carried(&mut self, row: &mut Vec<String>) {
         while let Some(left) = self.carried.get_mut(row.len()).filter(|left| **left > 0) {
             *left -= 1;
@@ -190,7 +190,7 @@ impl Table {
     }
 }
 
-/// One cell, ready for its table.
+/// One rendered cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
@@ -219,7 +219,7 @@ impl Cell {
         Self::new(&Inline::plain(&text))
     }
 
-    /// Several lines, such as a nested table flattened: joined by `<br>`.
+    /// A cell of several lines, such as those of a nested table, joined by `<br>`.
     pub fn lines<'a>(lines: impl IntoIterator<Item = &'a Inline>) -> Self {
         let lines: Vec<String> = lines
             .into_iter()

@@ -59,12 +59,12 @@ fn matching_attachment(turn: &Turn, wanted: &str) -> Option<String> {
         .filter_map(|message| message.custom_content.as_ref()?.attachments.as_ref())
         .flatten();
     let mut urls = files.filter_map(|file| file.url.as_ref().or(file.reference_url.as_ref()));
-    let fits = |url: &&String| {
+    let ends_with_segments = |url: &&String| {
         let before = url.strip_suffix(wanted);
         // Complete segments: `b.pdf` must not match `ab.pdf`.
         before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
     };
-    (!wanted.is_empty()).then(|| urls.find(fits).cloned())?
+    (!wanted.is_empty()).then(|| urls.find(ends_with_segments).cloned())?
 }
 
 /// The last segment, decoded; it never leads out of the directory, and is never a part of a query.

@@ -39,7 +39,7 @@ pub(super) struct ValuePage {
 impl ValuePage {
     /// The page that the arguments choose.
     pub(super) fn of(arguments: &Map<String, Value>) -> Result<Self, ToolFailure> {
-        let whole = |name: &str, default: u64, least: u64| match arguments.get(name) {
+        let number_argument = |name: &str, default: u64, least: u64| match arguments.get(name) {
             None | Some(Value::Null) => Ok(default),
             Some(value) => {
                 let number = value.as_u64().filter(|number| *number >= least);
@@ -50,8 +50,9 @@ impl ValuePage {
         let sampled = arguments.get("sample_data").and_then(Value::as_bool);
         Ok(Self {
             sampled: sampled.unwrap_or(true),
-            number: usize::try_from(whole("page", 0, 0)?).unwrap_or(usize::MAX),
-            size: usize::try_from(whole("page_size", PAGE_SIZE, 1)?).unwrap_or(usize::MAX),
+            number: usize::try_from(number_argument("page", 0, 0)?).unwrap_or(usize::MAX),
+            size: usize::try_from(number_argument("page_size", PAGE_SIZE, 1)?)
+                .unwrap_or(usize::MAX),
         })
     }
 

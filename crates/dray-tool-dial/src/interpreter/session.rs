@@ -11,20 +11,20 @@ use super::{InterpreterFailure, InterpreterTool, OpenSession};
 
 impl InterpreterTool {
     /// The id of an open session that contains the files. Concurrent calls of one turn wait for each other here.
-    pub(super) async fn prepared(
+    pub(super) async fn prepare_session(
         &self,
         turn: &Turn,
-        wanted: &[RequestedFile],
+        requested: &[RequestedFile],
     ) -> Result<String, InterpreterFailure> {
-        // Held while the session is opened and filled, so that two calls do not open two.
+        // The lock is held while the session is opened and filled, so that two calls do not open two sessions.
         let mut known = self.known.lock().await;
         if known.open.is_none() {
-            // Errors leave it empty: the next call of the turn tries again.
-            known.open = Some(self.opened(turn, &known.closed).await?);
+            // An error leaves the entry empty, so the next call of the turn tries again.
+            known.open = Some(self.find_or_open(turn, &known.closed).await?);
         }
         let open = known.open.get_or_insert_with(OpenSession::default);
         let id = open.id.clone();
-        let outcome = self.filled(turn, open, wanted).await;
+        let outcome = self.transfer_files(turn, open, requested).await;
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
             known.open = None;
             known.closed.push(id.clone());
@@ -43,7 +43,7 @@ impl InterpreterTool {
     }
 
     /// The session of the conversation, otherwise the configured one, otherwise a new one.
-    async fn opened(
+    async fn find_or_open(
         &self,
         turn: &Turn,
         closed: &[String],
@@ -64,11 +64,11 @@ impl InterpreterTool {
             match checked {
                 Ok(_) => {
                     turn.set_interpreter(id.as_str());
-                    let files = self.listed(turn, &id).await?;
+                    let files = self.list_files(turn, &id).await?;
                     return Ok(OpenSession { id, files });
                 }
                 // Closed, or not usable by this caller: a new one is opened.
-                Err(InterpreterFailure::Closed | InterpreterFailure::Said(_)) => {}
+                Err(InterpreterFailure::Closed | InterpreterFailure::Reported(_)) => {}
                 Err(failed @ InterpreterFailure::Failed(_)) => return Err(failed),
             }
         }
@@ -88,7 +88,7 @@ impl InterpreterTool {
     }
 
     /// Names of the files in a session.
-    async fn listed(
+    async fn list_files(
         &self,
         turn: &Turn,
         id: &str,
@@ -110,19 +110,19 @@ impl InterpreterTool {
 
     /// Transfers the files that the session lacks. A name that another address gave in this turn is transferred
     /// again.
-    async fn filled(
+    async fn transfer_files(
         &self,
         turn: &Turn,
         open: &mut OpenSession,
-        wanted: &[RequestedFile],
+        requested: &[RequestedFile],
     ) -> Result<(), InterpreterFailure> {
-        for file in wanted {
-            let there = match open.files.get(&file.name) {
+        for file in requested {
+            let is_present = match open.files.get(&file.name) {
                 Some(None) => true,
                 Some(Some(source)) => *source == file.url,
                 None => false,
             };
-            if there {
+            if is_present {
                 continue;
             }
             let body = json!({

@@ -87,7 +87,7 @@ impl OAuthBackend {
             || self.named.contains(&origin)
     }
 
-    /// The host that was refused since the last look.
+    /// The host that was refused since the last call.
     pub(super) fn take_untrusted(&self) -> Option<String> {
         let mut untrusted = self
             .untrusted

@@ -137,11 +137,11 @@ impl PendingSignIn {
         }
         let issuer = value("iss");
         let expected = &self.authorization.expected_issuer;
-        let is_right = match &issuer {
+        let is_expected_issuer = match &issuer {
             Some(_) => issuer == *expected,
             None => !self.authorization.require_issuer,
         };
-        if !is_right {
+        if !is_expected_issuer {
             return Err(CallbackRefusal::WrongIssuer);
         }
         if value("error").is_some() {
@@ -183,7 +183,7 @@ impl PendingSignIn {
 /// A pending sign-in whose browser came back, and whose user confirmed it in the conversation.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ConfirmedSignIn {
-    /// Whose it is, and where.
+    /// The owner of the sign-in, and its server.
     pub owner: SignInOwner,
     /// The sign-in.
     pub pending: PendingSignIn,

@@ -16,7 +16,8 @@ const MAX_SIGN_INS: usize = 1000;
 /// A principal, the server, and the client id.
 type SignInKey = (String, String, Option<String>);
 
-/// Sign-ins of users at servers, for the lifetime of the process; a [`super::SignInKeeper`] keeps them longer. Cheap to clone; clones share the sign-ins.
+/// Sign-ins of users at servers, for the lifetime of the process; a [`super::SignInKeeper`] keeps them longer. Cheap to
+/// clone; clones share the sign-ins.
 #[derive(Clone, Debug, Default)]
 pub struct SignIns(Arc<Mutex<HashMap<SignInKey, Arc<RemoteSignIn>>>>);
 

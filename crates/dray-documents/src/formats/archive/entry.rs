@@ -14,18 +14,18 @@ use crate::limits::Limits;
 pub(super) enum EntryKind {
     File,
     Directory,
-    /// A symbolic link, and where it points.
+    /// A symbolic link, with its target.
     SymbolicLink(String),
     /// A hard link, and the entry that it repeats.
     HardLink(String),
-    /// A device, a pipe, a sparse file or another thing without content that could be read.
+    /// A device, a pipe, a sparse file or another entry without content that could be read.
     Other,
 }
 
 /// The header data of an entry. Names and sizes are unverified claims of the file's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// As it is written; never used as a path here.
+    /// Its name, as the archive spells it; never used as a path here.
     pub(super) name: String,
     pub(super) kind: EntryKind,
     /// Unpacked size, as the archive claims it.
@@ -35,7 +35,7 @@ pub(super) struct Entry {
     /// Time of the last change, such as `2031-03-14 09:30:00`; in UTC for tar, without zone for ZIP.
     pub(super) modified: Option<String>,
     pub(super) encrypted: bool,
-    /// It is packed by a method that is not read here.
+    /// Whether it is packed by a method that is not supported.
     pub(super) is_unsupported: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Entry {
 pub(super) enum NameMatch {
     /// Without the backslashes of Markdown that a model copied from the listing.
     Unescaped,
-    /// As the listing shows it, or but for a leading `./`.
+    /// As the listing shows it, apart from a leading `./`.
     Shown,
     /// Byte for byte as it is in the archive.
     Exact,
@@ -64,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// Its name with everything visible that could hide or turn text around.
+    /// Its name, with escapes for characters that hide or reverse text.
     pub(super) fn shown_name(&self) -> String {
         listed_name(&self.name)
     }
@@ -166,7 +166,8 @@ pub(super) fn utc_text(seconds: i64) -> Option<String> {
 
 /// Whether unpacking the name as it is would write outside the directory of the archive.
 fn leaves_directory(name: &str) -> bool {
-    // Only shown: no name is ever used as a path here. Programs that unpack it elsewhere may do so (zip slip).
+    // Only for the listing: no name is ever used as a path here. Programs that unpack it elsewhere may do so (zip
+    // slip).
     let drive = name.as_bytes().get(1) == Some(&b':');
     name.starts_with(['/', '\\']) || drive || name.split(['/', '\\']).any(|part| part == "..")
 }

@@ -46,7 +46,7 @@ pub(super) struct UnpackedMember {
     pub(super) input: Cursor<Vec<u8>>,
 }
 
-/// The converter of this family for a media type: it lists.
+/// The converter of this family for a media type; it writes the listing.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     let name = match hint.mime.as_str() {
         mime::ZIP => "zip",

@@ -17,7 +17,7 @@ const MAX_WINDOW_BYTES: u64 = 128 << 20;
 /// Bytes per read of the file.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompressionFormat {
     Gzip,

@@ -19,7 +19,7 @@ use crate::formats::{ConversionHint, web};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
-/// Bytes of headers that are read.
+/// Most bytes of headers that are read.
 const MAX_HEADER_BYTES: usize = 256 * 1024;
 /// Zones that have a name (RFC 5322, 4.3).
 const NAMED_ZONES: [&str; 12] = [

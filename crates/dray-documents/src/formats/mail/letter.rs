@@ -4,10 +4,10 @@ use crate::formats::{rtf, web};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
-/// Quotes within quotes that are distinguished.
+/// Deepest nesting of quotes that is distinguished.
 const MAX_QUOTE_DEPTH: usize = 8;
 
-/// A person or a list of them.
+/// A person or a list of persons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) name: String,
@@ -23,7 +23,7 @@ pub(super) struct Attachment {
     pub(super) size: Option<u64>,
 }
 
-/// A body in one of the forms that mail has.
+/// A body in one of the formats of mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Plain(String),

@@ -16,7 +16,7 @@ pub(super) fn unpack_rtf(stream: &[u8], budget: &Budget) -> Result<Vec<u8>, Fail
         return Err(Failure::Corrupt(Damage::Truncated));
     };
     match header.get(8..12) {
-        // Not compressed, under the same header.
+        // The data is not compressed, but has the same header.
         Some(b"MELA") => Ok(content.to_vec()),
         Some(b"LZFu") => inflate_rtf(content, budget),
         _ => Err(Failure::Corrupt(Damage::Compression)),
@@ -56,7 +56,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
             };
             let pair = usize::from(first) << 8 | usize::from(second);
             let (offset, length) = (pair >> 4, (pair & 0xF) + 2);
-            // A reference to where writing continues is the end.
+            // A reference to the current write position marks the end.
             if offset == slot {
                 return Ok(out);
             }

@@ -180,7 +180,7 @@ fn read_recipients(
     Ok((to, cc))
 }
 
-/// Where no recipients are listed, the line that the program showed.
+/// The line of recipients that the program showed, for messages that list no recipients.
 fn or_shown(listed: Vec<Address>, shown: String) -> Vec<Address> {
     let shown = Address {
         name: shown,

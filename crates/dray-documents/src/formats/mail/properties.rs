@@ -21,12 +21,12 @@ impl<'i> File<'i> {
     pub(super) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
         Ok(Self {
             compound: Compound::open(input)?,
-            // Until the message names one; Western programs leave it out most often.
+            // The default until the message names one; mostly Western programs leave it out.
             page: CodePage::of_number(1252),
         })
     }
 
-    /// Storages in the root whose names begin so, at most as many as a file may have entries.
+    /// Storages in the root whose names have this prefix, at most as many as a file may have entries.
     pub(super) fn storages(&self, prefix: &str, budget: &Budget) -> Vec<PathBuf> {
         let most = usize::try_from(budget.limits().max_entries).unwrap_or(usize::MAX);
         self.compound

@@ -80,7 +80,7 @@ pub(in crate::formats) fn one_line(blocks: Vec<Block>) -> Inline {
     all
 }
 
-/// Where blocks go: to the document, or to the block that is open inside it.
+/// The target of blocks: the document, or the block that is open inside it.
 #[derive(Debug, Default)]
 pub(in crate::formats) struct Sink {
     open: Vec<Vec<Block>>,

@@ -8,7 +8,7 @@ use super::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Style};
 
-/// Series of a chart, and points of one, that are kept.
+/// Most series of a chart, and points of one, that are kept.
 const MAX_POINTS: usize = 10_000;
 
 /// The text of a chart.

@@ -9,10 +9,10 @@ use crate::hex::parse_hex_byte;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
-/// Relationships that are read of one part.
+/// Most relationships that are read of one part.
 const MAX_RELATIONSHIPS: usize = 100_000;
 
-/// Where a relationship leads.
+/// The target of a relationship.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::formats) struct Relation {
     /// Last segment of its type, which the strict and the transitional spelling share: `hyperlink`, `styles`.
@@ -216,7 +216,7 @@ pub(in crate::formats) fn percent_decode(text: &str) -> String {
             at += 1;
         }
     }
-    // A name that is not UTF-8 once decoded was not escaped; it is looked for as it is written.
+    // A name that is not UTF-8 once decoded was not escaped; it is looked up as it is written.
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 

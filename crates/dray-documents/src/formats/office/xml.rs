@@ -297,7 +297,7 @@ impl<'x> Xml<'x> {
             .map(|a| unescape_attribute(&a.value))
     }
 
-    /// How many elements are open.
+    /// The number of open elements.
     pub(in crate::formats) fn depth(&self) -> usize {
         self.frames.len()
     }

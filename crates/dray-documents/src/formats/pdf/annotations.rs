@@ -9,13 +9,13 @@ use super::marks;
 use super::metered::MeteredDocument;
 use super::visibility::numbers;
 
-/// Annotations of one page that are looked at.
+/// Most annotations of one page that are read.
 const MAX_ANNOTATIONS: usize = 20_000;
 /// Longest target of a link, bytes.
 const MAX_URL_BYTES: usize = 2048;
 /// Horizontal bands in which links are looked up.
 const LINK_BANDS: usize = 64;
-/// Places of links on one page.
+/// Most places of links on one page.
 const MAX_AREAS: usize = 4096;
 /// Width, in sizes of letters, that a link must cover of a span of text that reaches beyond it.
 const MIN_LINKED_WIDTH: f32 = 0.25;
@@ -185,7 +185,7 @@ fn position(share: f32, count: usize) -> f32 {
     position
 }
 
-/// Where words begin and end, and the ends of the text.
+/// The positions at which words begin and end, and both ends of the text.
 fn word_edges(text: &str) -> Vec<usize> {
     let mut edges = vec![0];
     let mut blank = true;
@@ -211,7 +211,7 @@ fn nearest(edges: &[usize], position: f32) -> usize {
         .unwrap_or_default()
 }
 
-/// Where an action leads to, when that is an address.
+/// The target of an action, when it is an address.
 fn url_of(action: &Object, source: &MeteredDocument<'_>) -> Option<String> {
     let action = action.as_dict()?;
     let kind = source.fetch(action.get("S")?)?;

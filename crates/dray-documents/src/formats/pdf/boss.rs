@@ -28,7 +28,7 @@ use crate::markdown::visible_characters;
 const LOOKAHEAD_PAGES: u32 = 200;
 /// Most text spans that are read ahead; each uses about half a kilobyte.
 const AHEAD_SPANS: usize = 40_000;
-/// Lines drawn on one page beyond which no table is looked for among them.
+/// Most lines drawn on one page among which tables are searched.
 const MAX_RULINGS: usize = 6_000;
 
 /// An open document and data about its first pages.

@@ -4,7 +4,7 @@ use super::engine::{Block, Line};
 
 /// A distance between lines of more than this multiple of the least distance contains a blank line.
 const BLANK_LINE: f32 = 1.7;
-/// Blanks that a line may begin with.
+/// Most blanks that a line may begin with.
 const MAX_INDENT: usize = 120;
 
 /// The lines of a block that holds only code.

@@ -44,7 +44,7 @@ struct Row {
 /// Text that is laid out by itself.
 pub(super) struct Region {
     pub(super) spans: Vec<TextSpan>,
-    /// It is a column of prose.
+    /// Whether it is a column of prose.
     pub(super) is_column: bool,
 }
 

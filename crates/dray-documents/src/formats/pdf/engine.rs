@@ -7,7 +7,7 @@ use crate::markdown::Style;
 
 /// An open document that returns its pages one after the other.
 pub(super) trait Engine {
-    /// How many pages it has.
+    /// The number of its pages.
     fn pages(&mut self) -> u32;
 
     /// One page, counted from 1, in reading order.
@@ -47,7 +47,7 @@ pub(super) struct Page {
     pub(super) unreadable: bool,
     /// Characters that a person does not see on it.
     pub(super) hidden_characters: u64,
-    /// It is a picture, and hardly any text.
+    /// Whether it is a picture, and hardly any text.
     pub(super) is_picture: bool,
     /// Watermarks that no page before it has.
     pub(super) watermarks: Vec<String>,
@@ -67,7 +67,7 @@ pub(super) enum Block {
     Paragraph {
         /// As they are on the page.
         lines: Vec<Line>,
-        /// It is a block quotation.
+        /// Whether it is a block quotation.
         quote: bool,
     },
     /// A list with at least one item.
@@ -98,7 +98,7 @@ pub(super) struct Cell {
 pub(super) struct Item {
     /// Its number; `None` for a bullet.
     pub(super) number: Option<u64>,
-    /// How deep it is nested.
+    /// The depth of its nesting.
     pub(super) depth: usize,
     /// Its lines, the first without the marker.
     pub(super) lines: Vec<Line>,
@@ -117,7 +117,7 @@ pub(super) struct Line {
     pub(super) y: f32,
     /// Size of its largest letters.
     pub(super) size: f32,
-    /// It is an entry of a form and becomes a separate paragraph.
+    /// Whether it is an entry of a form and becomes a separate paragraph.
     pub(super) is_entry: bool,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Run {
     pub(super) text: String,
     /// Its format in comparison with other text of the document.
     pub(super) style: Style,
-    /// Where it leads to.
+    /// Its target.
     pub(super) link: Option<Rc<str>>,
 }
 

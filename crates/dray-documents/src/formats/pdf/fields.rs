@@ -12,10 +12,10 @@ use super::marks;
 use super::spans;
 use crate::markdown::visible_characters;
 
-/// Values of one field that are shown.
+/// Most values of one field that are shown.
 const MAX_CHOICES: usize = 100;
 
-/// Fields of one page that are written in their places; the others follow the last page.
+/// Most fields of one page that are written in their places; the others follow the last page.
 const MAX_PLACED: usize = 1000;
 /// The text for a ticked check box.
 const TICKED_BOX: &str = "\u{2612}";

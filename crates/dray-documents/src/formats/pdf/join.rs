@@ -22,18 +22,18 @@ pub(super) const FAR_STEP: f32 = 2.6;
 const NARROW_CHARACTERS: usize = 26;
 /// Least free space at the end of the last line of a paragraph, as a share of the column.
 const LAST_LINE: f32 = 0.1;
-/// How much full lines of ragged text differ, as a share of the column.
+/// Largest difference between full lines of ragged text, as a share of the column.
 const MAX_RAGGEDNESS: f32 = 0.15;
 /// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
 const MIN_SENTENCE: usize = 12;
-/// How far in, in sizes of letters, the first line of a paragraph may begin.
+/// Largest indentation of the first line of a paragraph, in sizes of letters.
 const MAX_INDENT: f32 = 0.5;
 
 /// The column of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Column {
     pub(super) left: f32,
-    /// Where its longest line ends.
+    /// The position at which its longest line ends.
     pub(super) right: f32,
     /// Where lines could end, on a page with equal margins and without other columns.
     pub(super) room: f32,
@@ -90,7 +90,7 @@ impl ColumnEdges {
     }
 }
 
-/// How far the lines of a paragraph reach.
+/// The extent of the lines of a paragraph.
 fn own_edges(block: &Block) -> Option<(f32, f32)> {
     let Block::Paragraph { lines, .. } = block else {
         return None;
@@ -357,7 +357,7 @@ fn has_leader_dots(line: &Line) -> bool {
     numbered && (text.contains(". . . .") || text.contains("....."))
 }
 
-/// How many characters a line shows.
+/// The number of characters that a line shows.
 fn shown_length(line: &Line) -> usize {
     let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
     text.trim().chars().count()

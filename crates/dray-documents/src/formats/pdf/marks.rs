@@ -18,7 +18,7 @@ const FIRST_LINK: u32 = 0xF_0000;
 const LINK_END: char = '\u{FFFFD}';
 /// The character at the end of an entry of a form, whose line is a separate paragraph.
 pub(super) const ENTRY_END: char = '\u{FFFFC}';
-/// Links of one page that can be distinguished.
+/// Most links of one page that can be distinguished.
 pub(super) const MAX_LINKS: usize = 4096;
 
 /// The character that begins a link.

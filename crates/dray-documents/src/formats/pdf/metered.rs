@@ -10,12 +10,12 @@ use crate::limits::{Budget, Limit};
 
 /// Objects that are returned between two checks of the time limit.
 const OBJECTS_PER_CHECK: u64 = 64;
-/// Strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a few
-/// thousand.
+/// Most strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a
+/// few thousand.
 const MAX_STRINGS: usize = 100_000;
 /// Most marked-content sequences of one page.
 const MAX_MARKED_SEQUENCES: usize = 300_000;
-/// How deep a page may nest its graphics states.
+/// Deepest nesting of the graphics states of a page.
 const MAX_STATE_DEPTH: usize = 10_000;
 
 /// A document that returns no more objects after a limit: the engine then ends as if the remaining objects did not
@@ -73,7 +73,7 @@ impl<'a> MeteredDocument<'a> {
     }
 
     /// Whether the time limit was reached; then no more objects are returned.
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_out_of_time(&self) -> bool {
         match self.budget.clock() {
             Ok(()) => false,
             Err(limit) => {

@@ -280,7 +280,7 @@ fn to_inline(runs: &[Run]) -> Inline {
     inline
 }
 
-/// Whether a text is the address that it leads to.
+/// Whether a text is the address of its own link.
 fn says(text: &str, url: &str) -> bool {
     let bare = |text: &str| {
         let text = text.trim().trim_end_matches('/');

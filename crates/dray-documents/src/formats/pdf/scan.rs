@@ -7,7 +7,7 @@ use pdfboss_core::{Dict, Object, Stream};
 use super::metered::MeteredDocument;
 use png::{Color, Png};
 
-/// Pixels on one side of a picture that is handed over.
+/// Most pixels on one side of a picture that is handed over.
 const MAX_PIXELS: usize = 30_000;
 
 /// The image file of a picture; `None` if it cannot be created. A JPEG or JPEG 2000 is returned unchanged.

@@ -10,14 +10,14 @@ use pdfboss_text::{Rect, TextSpan};
 
 /// Ratio of blank text to the page's own text, so that the sizes of the document decide.
 const BLANK_WEIGHT: usize = 8;
-/// Characters of blank text that a page gets at most.
+/// Most characters of blank text that a page gets.
 const MAX_BLANK_CHARACTERS: usize = 64 * 1024;
-/// Sizes that are distinguished.
+/// Most sizes that are distinguished.
 const MAX_SIZES: usize = 64;
 /// The position of the blank text.
 const BLANK_POSITION: f32 = -100_000.0;
 
-/// How many characters are in each size, in half points.
+/// The number of characters of each size, in half points.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FontSizeCounts(BTreeMap<i32, usize>);
 

@@ -11,7 +11,7 @@ const MIN_POINTS: f32 = 20.0;
 const MIN_TIMES_USUAL: f32 = 1.6;
 /// Longest watermark in characters; longer text is only rotated text.
 const MAX_CHARACTERS: usize = 80;
-/// Text spans on one page that are looked at.
+/// Most text spans on one page that are checked.
 const MAX_CANDIDATES: usize = 200;
 /// Sine of the least angle to the edges of the page at which text counts as diagonal: about 8 degrees.
 const MIN_SLOPE: f32 = 0.14;
@@ -19,14 +19,14 @@ const MIN_SLOPE: f32 = 0.14;
 const MIN_COVERED: usize = 2;
 /// Gap between words, in sizes of letters.
 const MIN_WORD_GAP: f32 = 0.2;
-/// Watermarks of one document that are distinguished.
+/// Most watermarks of one document that are distinguished.
 const MAX_KNOWN: usize = 32;
 
 /// Words on one page that look like a watermark.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     pub(super) text: String,
-    /// It can only be a watermark, even on a single page.
+    /// Whether it can only be a watermark, even on a single page.
     is_certain: bool,
     /// Its spans, with their indices among the spans of the page.
     spans: Vec<(usize, TextSpan)>,

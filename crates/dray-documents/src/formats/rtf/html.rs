@@ -3,9 +3,9 @@
 use super::codepage::CodePage;
 use super::token::{Token, Tokens};
 
-/// How deep groups are nested of which something is kept.
+/// Deepest nesting of groups of which something is kept.
 const MAX_DEPTH: usize = 256;
-/// How far into the text its head is looked for.
+/// Most bytes at the start of the text in which its head is searched.
 const MAX_HEAD_BYTES: usize = 1024;
 
 /// The state that a group inherits and that its end restores.
@@ -13,7 +13,7 @@ const MAX_HEAD_BYTES: usize = 1024;
 struct Group {
     /// Tags, and text between them.
     is_kept: bool,
-    /// It is a tag: its content is HTML.
+    /// Whether it is a tag: its content is HTML.
     is_tag: bool,
     /// Formatting for readers of RTF, which replaces tags.
     is_rtf_only: bool,

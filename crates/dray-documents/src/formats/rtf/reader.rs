@@ -15,7 +15,7 @@ use crate::markdown::{Markdown, Style, visible_characters};
 const TOKENS_PER_CLOCK_CHECK: u32 = 1024;
 /// Most fonts, and most styles, that are stored.
 const MAX_NAMES: usize = 4096;
-/// Bytes of a field's instruction, a marker or a style's name that are kept.
+/// Most bytes of a field's instruction, a marker or a style's name that are kept.
 const MAX_SHORT_BYTES: usize = 8 * 1024;
 
 /// The state that a group inherits and that its end restores.

@@ -105,7 +105,7 @@ pub(super) fn list_marker(text: &str) -> Option<Marker> {
     Some(number.map_or(Marker::Bullet, Marker::Number))
 }
 
-/// Where a field links to.
+/// The link target of a field.
 pub(super) fn field_target(instruction: &str) -> Option<String> {
     let rest = instruction.trim().strip_prefix("HYPERLINK")?.trim_start();
     let (local, rest) = match rest.strip_prefix("\\l") {

@@ -8,11 +8,11 @@ use super::far::{MAX_RECTANGLE, MovedCells};
 use super::style::Style;
 use crate::limits::{Damage, Failure, Limit};
 
-/// Cells of all rectangles together that may be set aside, at about 32 bytes each.
+/// Most cells of all rectangles together that may be set aside, at about 32 bytes each.
 const MAX_CELLS: u64 = 4 << 20;
-/// Cells that a sheet may claim to have.
+/// Most cells that a sheet may claim to have.
 const MAX_CLAIMED_CELLS: u64 = 1 << 20;
-/// Claims that are disarmed.
+/// Most claims that are disarmed.
 const MAX_CLAIMS: usize = 64;
 /// A record type without a meaning.
 const UNKNOWN_RECORD: [u8; 2] = [0xEF, 0x0F];
@@ -38,7 +38,7 @@ pub(super) struct RecordFormats {
     hidden_columns: Vec<(usize, u32, u32)>,
     /// Records that claim a large sheet; the library would set memory aside for it.
     claims: Vec<Vec<u8>>,
-    /// Bytes of sheets that were looked at.
+    /// Bytes of sheets that were read.
     scanned: usize,
 }
 
@@ -232,7 +232,7 @@ fn look_at_sheet(
     size(rows) * size(columns)
 }
 
-/// How many cells a record of dimensions claims; rows are four bytes wide, in old files two.
+/// The number of cells that a record of dimensions claims; rows are four bytes wide, in old files two.
 fn claimed_cells(data: &[u8]) -> u64 {
     let long = |at: usize| {
         let bytes = data.get(at..at + 4).and_then(|b| b.try_into().ok());

@@ -45,7 +45,7 @@ struct OpenCell {
 /// Cells with links, each with the id of the relationship that has the target.
 pub(super) type Links = Vec<((u64, u32), String)>;
 
-/// Links that are read of one worksheet.
+/// Most links that are read of one worksheet.
 const MAX_LINKS: usize = 10_000;
 
 /// Reads the cells and merged areas of a worksheet; returns its links.
@@ -212,7 +212,7 @@ impl OpenCell {
     }
 }
 
-/// Where `HYPERLINK("url", …)` leads to, when that is written out.
+/// The address in `HYPERLINK("url", …)`, when it is a literal.
 fn url_of_formula(formula: &str) -> Option<&str> {
     let (name, rest) = formula.trim().split_once('(')?;
     let name = name.trim().trim_start_matches('=');

@@ -7,7 +7,7 @@ use super::value::number_text;
 /// Longest code that is read, characters, and most sections of one.
 const MAX_CODE: usize = 255;
 const MAX_SECTIONS: usize = 4;
-/// Decimals that are shown.
+/// Most decimals that are shown.
 const MAX_DECIMALS: usize = 15;
 /// A number whose text differs by more than this share has lost relevant precision.
 pub(super) const MAX_LOSS: f64 = 0.02;
@@ -31,9 +31,9 @@ struct Section {
     decimals: (usize, usize),
     /// Digits before the point that must be shown.
     whole: usize,
-    /// It has parts that this module does not apply: exponents, fractions, dates.
+    /// Whether it has parts that this module does not apply: exponents, fractions, dates.
     is_foreign: bool,
-    /// It shows numbers as they are.
+    /// Whether it shows numbers as they are.
     is_general: bool,
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::formats::office::xml::{Element, Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// How far two colours may differ in one channel, of 255, and still look the same.
+/// Largest difference in one channel, of 255, at which two colours look the same.
 const MAX_CHANNEL_DIFFERENCE: u8 = 15;
 
 /// The palette of workbooks without their own palette, from index 8 (ECMA-376-1, 18.8.27).
@@ -19,7 +19,7 @@ const DEFAULT_PALETTE: [u32; 56] = [
     0x00_3366, 0x33_9966, 0x00_3300, 0x33_3300, 0x99_3300, 0x99_3366, 0x33_3399, 0x33_3333,
 ];
 
-/// Colours that a palette has, those that repeat others included.
+/// Most colours that a palette has, those that repeat others included.
 const MAX_PALETTE: usize = 64;
 
 /// Red, green and blue.

@@ -16,9 +16,9 @@ use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::Failure;
 use crate::markdown::{Markdown, Unit};
 
-/// Columns that a sheet may have.
+/// Most columns that a sheet may have.
 const MAX_COLUMNS: u32 = 16_384;
-/// Rows that a sheet may have.
+/// Most rows that a sheet may have.
 const MAX_ROWS: u64 = 1_048_576;
 
 /// Reads packed and flat files; a limit inside a sheet keeps the rows before it.

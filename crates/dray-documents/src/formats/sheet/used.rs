@@ -12,9 +12,9 @@ const MAX_GAP_ROWS: u64 = 50;
 const SHEET_COLUMNS: u32 = 16_384;
 /// Rows that a worksheet can have. More than any program writes, and small enough that sums of rows cannot overflow.
 const SHEET_ROWS: u64 = 1 << 24;
-/// Columns that one table shows.
+/// Most columns that one table shows.
 const MAX_COLUMNS: usize = 4096;
-/// Merged areas that are looked at.
+/// Most merged areas that are read.
 const MAX_MERGED_AREAS: usize = 10_000;
 /// Most merged areas with which one row is compared.
 const AREAS_OF_ROW: usize = 256;
@@ -208,7 +208,7 @@ impl SheetReader {
         }
     }
 
-    /// Where a cell leads to.
+    /// The link target of a cell.
     pub(super) fn link(&mut self, cell_ref: (u64, u32), url: &str) {
         let url = url.trim();
         if !url.is_empty() && url.len() <= MAX_URL_BYTES && self.links.len() < MAX_LINKS {

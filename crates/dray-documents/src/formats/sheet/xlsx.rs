@@ -19,7 +19,7 @@ use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
 
-/// Areas of one sheet whose colours other rules decide.
+/// Most areas of one sheet whose colours other rules decide.
 const MAX_COLOURED_AREAS: usize = 256;
 
 /// A damaged sheet is named in a warning; the workbook is damaged only when no sheet could be read.

@@ -12,10 +12,10 @@ use crate::formats::ConversionHint;
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Markdown, Table};
 
-/// Records that are looked at to find the delimiter.
+/// Most records that are read to find the delimiter.
 const SAMPLE_RECORDS: usize = 50;
 /// Records between two checks of the time limit.
-const RECORDS_PER_LOOK: u64 = 256;
+const RECORDS_PER_CHECK: u64 = 256;
 
 /// One table. Values stay as they are spelled.
 pub(super) fn convert(
@@ -82,7 +82,7 @@ fn read_table(
             }
         } else {
             table.skip(number);
-            if number.is_multiple_of(RECORDS_PER_LOOK) {
+            if number.is_multiple_of(RECORDS_PER_CHECK) {
                 limit = budget.clock();
             }
         }
@@ -119,7 +119,7 @@ fn detect_delimiter(text: &str, tabs: bool) -> u8 {
     best.1
 }
 
-/// How many of a hundred records have the most frequent number of fields; 0 if that number is one.
+/// The percentage of records with the most frequent number of fields; 0 if that number is one.
 fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);

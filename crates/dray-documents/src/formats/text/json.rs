@@ -11,11 +11,11 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
 /// Tokens between two checks of the time limit.
-const TOKENS_PER_LOOK: u32 = 4096;
+const TOKENS_PER_CHECK: u32 = 4096;
 /// Lines between two checks of the time limit.
-const LINES_PER_LOOK: usize = 256;
+const LINES_PER_CHECK: usize = 256;
 
-/// One JSON text, laid out; a text that is not JSON is shown as it is, with a warning.
+/// One JSON text, indented; a text that is not JSON is shown unchanged, with a warning.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -25,7 +25,7 @@ pub(super) fn convert(
     write_json(&text, out)
 }
 
-/// Writes a JSON text, as it is when it cannot be read.
+/// Writes a JSON text, unchanged if it cannot be read.
 pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     if text.trim().is_empty() {
         return Ok(());
@@ -48,7 +48,7 @@ pub(super) fn write_json(text: &str, out: &mut Markdown) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Lines of JSON, each compact; a line that cannot be read stays as it is.
+/// Lines of JSON, each compact; a line that cannot be read is not changed.
 pub(super) fn write_json_lines(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -64,7 +64,7 @@ pub(super) fn write_json_lines(
             continue;
         }
         // Reading the clock for each line would cost more than short lines themselves.
-        if index.is_multiple_of(LINES_PER_LOOK) {
+        if index.is_multiple_of(LINES_PER_CHECK) {
             time = budget.clock();
         }
         // The lines so far are still written; the error follows after them.
@@ -85,10 +85,10 @@ pub(super) fn write_json_lines(
     Ok(time?)
 }
 
-/// How a text is laid out.
+/// The layout of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Two spaces a level.
+    /// Indented by two spaces for each level.
     Indented,
     /// Without white space between tokens.
     Compact,
@@ -119,7 +119,7 @@ fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<
     while let Some(next) = printer.step(expected, depth)? {
         expected = next;
         tokens += 1;
-        if tokens >= TOKENS_PER_LOOK {
+        if tokens >= TOKENS_PER_CHECK {
             tokens = 0;
             budget.clock().map_err(JsonError::Limit)?;
         }
@@ -214,7 +214,7 @@ impl<'a> Printer<'a> {
     fn value(&mut self, first: u8, depth: usize) -> Result<Expected, JsonError> {
         match first {
             b'{' | b'[' => {
-                // On an explicit stack, so that depth costs memory that is bounded and not the stack of the thread.
+                // The stack is explicit, so that depth uses bounded memory instead of the stack of the thread.
                 if self.open.len() >= depth {
                     return Err(JsonError::Deep);
                 }

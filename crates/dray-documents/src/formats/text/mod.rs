@@ -12,7 +12,7 @@ pub(crate) mod testing;
 
 use super::{ConversionHint, Convert, Converter};
 
-/// Types that are text though their name does not begin so.
+/// Types of text whose name does not begin with `text/`.
 const TEXT_APPLICATION_TYPES: &[&str] = &[
     "application/ecmascript",
     "application/graphql",
@@ -27,7 +27,7 @@ const TEXT_APPLICATION_TYPES: &[&str] = &[
     "application/yaml",
 ];
 
-/// Types that are text by their name and belong to another family.
+/// Types whose name begins with `text/` and that belong to another family.
 const NON_TEXT_FAMILY_TYPES: &[&str] = &["text/html", "text/xml", "text/rtf", "text/richtext"];
 
 /// The converter of this family for a media type.

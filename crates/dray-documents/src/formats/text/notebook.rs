@@ -8,9 +8,9 @@ use crate::formats::{ConversionHint, web};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
-/// Lines of one output that are shown.
+/// Most lines of one output that are shown.
 const MAX_OUTPUT_LINES: usize = 200;
-/// Bytes of a language's name that are kept.
+/// Most bytes of a language's name that are kept.
 const MAX_LANGUAGE_BYTES: usize = 32;
 
 /// Converts a notebook. JSON that is not a notebook is converted as JSON.
@@ -83,7 +83,7 @@ fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Fa
     Ok(())
 }
 
-/// Markdown as it is, but for payloads.
+/// Markdown without payloads, otherwise unchanged.
 fn write_markdown(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     let text = payload::without_payloads(text.trim_matches('\n'));
     if !text.trim().is_empty() {
@@ -133,7 +133,7 @@ fn write_output(output: &Value, out: &mut Markdown) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Text in a plain fence, its first lines only.
+/// The first lines of a text, in a plain fence.
 fn write_lines(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     let text = terminal::without_escapes(text);
     if text.trim().is_empty() {
@@ -153,7 +153,7 @@ fn write_lines(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A text that is one string or a list of them.
+/// A text that is one string or a list of strings.
 fn joined_text(value: Option<&Value>) -> String {
     let text = match value {
         Some(Value::String(text)) => text.clone(),

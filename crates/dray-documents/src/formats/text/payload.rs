@@ -14,7 +14,7 @@ pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
     while let Some(at) = rest.find(DATA_SCHEME) {
         let (before, url) = rest.split_at(at);
         out.push_str(before);
-        // Looked for nearby only, or a text full of `data:` would be read to its end from each of them.
+        // Searched only nearby: otherwise a text with many `data:` would be read to its end from each of them.
         let near = url
             .get(..url.floor_char_boundary(MAX_HEAD_BYTES))
             .unwrap_or(url);
@@ -36,7 +36,7 @@ pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
                 .unwrap_or(tail.len());
             (payload, payload + end)
         } else {
-            // The word in a sentence, or a short URL outside of a link: it stays as it is.
+            // The word in a sentence, or a short URL outside of a link, is not changed.
             (DATA_SCHEME.len(), DATA_SCHEME.len())
         };
         out.push_str(url.get(..kept).unwrap_or_default());

@@ -24,7 +24,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-/// Markdown, unchanged but for line ends, terminal escapes and payloads.
+/// Markdown, unchanged except for line ends, terminal escapes and payloads.
 pub(super) fn convert_markdown(
     input: &mut dyn Input,
     hint: &ConversionHint,

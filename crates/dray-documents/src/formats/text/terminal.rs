@@ -90,7 +90,7 @@ fn string_length(rest: &str) -> usize {
                     .is_some_and(|tail| tail.starts_with('\\'));
                 return if ends { at + 2 } else { at };
             }
-            // Control strings do not go over lines; a lone opener would otherwise swallow the text after it.
+            // Control strings do not span lines; otherwise a lone opener would remove the text after it.
             '\n' => return 0,
             other if SEQUENCE_OPENERS.contains(&other) => return 0,
             _ => {}

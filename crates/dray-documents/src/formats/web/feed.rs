@@ -8,7 +8,7 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown};
 
 /// Events between two checks of the time limit.
-const EVENTS_PER_LOOK: u32 = 1024;
+const EVENTS_PER_CHECK: u32 = 1024;
 
 /// A feed: its own fields, and its entries.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Lim
     let mut events = 0;
     loop {
         events += 1;
-        if events >= EVENTS_PER_LOOK {
+        if events >= EVENTS_PER_CHECK {
             events = 0;
             budget.clock()?;
         }

@@ -39,7 +39,7 @@ fn read_text(
     Ok(source::line_feeds(text))
 }
 
-/// Converts an HTML page. A page whose text only its scripts would draw gets another note than an empty file.
+/// Converts an HTML page. A page whose text only scripts would create has another note than an empty file.
 fn convert_page(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -75,7 +75,7 @@ fn feed_or_xml(
     }
 }
 
-/// A drawing, as it is but for payloads.
+/// A drawing without payloads, otherwise unchanged.
 fn convert_svg(
     input: &mut dyn Input,
     hint: &ConversionHint,

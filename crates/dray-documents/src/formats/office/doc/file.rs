@@ -1,4 +1,4 @@
-//! The file information block of a Word document, and the tables that it leads to (MS-DOC 2.5).
+//! The file information block of a Word document, and the tables to which it refers (MS-DOC 2.5).
 
 use crate::compound::{Compound, offset_at, u16_at, u32_at};
 use crate::limits::{Budget, Damage, Failure};
@@ -8,10 +8,10 @@ const WORD_97: u16 = 0xA5EC;
 const WORD_6: u16 = 0xA5DC;
 /// First `nFib` of Word 97.
 const FIRST_97: u16 = 0x00C1;
-/// Where the pairs of offset and length begin.
+/// Offset at which the pairs of offset and length begin.
 const PAIRS_OFFSET: usize = 154;
 
-/// Where the parts of the text begin and end, in characters.
+/// The positions at which the parts of the text begin and end, in characters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoryBounds {
     pub(super) body: usize,

@@ -69,7 +69,7 @@ pub(super) fn convert(
     write_comments(&texts, out)
 }
 
-/// Where notes are referred to in the body, and the mark of each.
+/// The positions of references to notes in the body, and the mark of each.
 fn note_references(file: &File) -> HashMap<usize, String> {
     // The last position is the end of the story.
     let positions = |table| {

@@ -7,9 +7,9 @@ use crate::markdown::Style;
 
 /// Size of a formatted page.
 const PAGE_BYTES: usize = 512;
-/// Runs of one document.
+/// Most runs of one document.
 const MAX_RUNS: usize = 4_000_000;
-/// Styles that are looked at.
+/// Most styles that are read.
 const MAX_STYLES: usize = 4096;
 /// `istd` of no style.
 const NO_STYLE: u16 = 0x0FFF;
@@ -37,7 +37,7 @@ pub(super) struct ParagraphFormat {
     pub(super) style: u16,
     pub(super) outline: Option<u8>,
     pub(super) in_table: bool,
-    /// It ends a row.
+    /// Whether it ends a row.
     pub(super) ends_row: bool,
     /// Depth of the list that it is an item of.
     pub(super) list_depth: Option<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Runs<L> {
 }
 
 impl<L: Copy + Default> Runs<L> {
-    /// Reads the pages that a table leads to; `look` reads one run of a page by its number.
+    /// Reads the pages to which a table refers; `look` reads one run of a page by its number.
     fn read(
         file: &File,
         table: Table,

@@ -12,10 +12,10 @@ use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
 /// Characters between two checks of the time limit.
-const CHARACTERS_PER_LOOK: usize = 4096;
-/// Fields within each other.
+const CHARACTERS_PER_CHECK: usize = 4096;
+/// Most fields within each other.
 const MAX_FIELDS: usize = 64;
-/// Cells of one row.
+/// Most cells of one row.
 const MAX_CELLS: usize = 1024;
 
 /// The walk over the text.
@@ -125,7 +125,7 @@ impl<'f> Walker<'f> {
         let width = if piece.narrow { 1 } else { 2 };
         let mut half = None;
         for at in piece.first.max(range.start)..piece.end.min(range.end) {
-            if at.is_multiple_of(CHARACTERS_PER_LOOK) {
+            if at.is_multiple_of(CHARACTERS_PER_CHECK) {
                 out.budget().clock()?;
             }
             let Some(offset) = (at - piece.first)

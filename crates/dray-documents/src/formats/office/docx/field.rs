@@ -1,6 +1,6 @@
 //! Fields: their instructions are never shown, their results are, and `HYPERLINK` makes a link.
 
-/// Where a complex field is.
+/// The position inside a complex field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::formats::office) enum Field {
     /// Between its begin and its separator: the instruction so far.
@@ -9,7 +9,7 @@ pub(in crate::formats::office) enum Field {
     Result(Option<String>),
 }
 
-/// Bytes of an instruction that are looked at.
+/// Most bytes of an instruction that are read.
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
 
 impl Field {

@@ -1,6 +1,6 @@
 //! The number of a heading as a person sees it, such as `3.1` or `Article II.`.
 
-/// How a level spells its numbers; unknown formats use digits.
+/// The spelling of the numbers of a level; unknown formats use digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NumberSpelling {
     #[default]

@@ -9,7 +9,7 @@ use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Marker;
 
-/// Bytes of a level's pattern that are kept.
+/// Most bytes of a level's pattern that are kept.
 const MAX_PATTERN_BYTES: usize = 256;
 /// Levels that a list has.
 const LIST_LEVELS: usize = 9;
@@ -91,7 +91,7 @@ impl Definition {
     }
 }
 
-/// All lists, and how far each was counted.
+/// All lists, and the current numbers of each.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     abstracts: HashMap<String, AbstractNumbering>,

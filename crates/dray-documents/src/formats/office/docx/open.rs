@@ -9,7 +9,7 @@ use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
-/// Fields within each other that are kept.
+/// Most fields within each other that are kept.
 const MAX_FIELD_DEPTH: usize = 64;
 
 impl Walker {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::formats::office::xml::{Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// Styles in one chain of `basedOn`; a longer one, or a circle, is cut.
+/// Most styles in one chain of `basedOn`; a longer one, or a circle, is cut.
 const MAX_STYLE_CHAIN: usize = 32;
 
 /// Membership of a list: definition and level.

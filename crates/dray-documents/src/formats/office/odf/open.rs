@@ -6,9 +6,9 @@ use crate::formats::office::deck::Slide;
 use crate::formats::office::xml::{Element, Ns};
 use crate::markdown::Markdown;
 
-/// Cells that one repeat may add.
+/// Most cells that one repeat may add.
 const MAX_REPEATED_CELLS: usize = 64;
-/// Rows that one repeat may add.
+/// Most rows that one repeat may add.
 const MAX_REPEATED_ROWS: u64 = 1024;
 
 impl Walker {

@@ -7,9 +7,9 @@ use crate::formats::office::xml::{Element, Event, Ns, Xml};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Style as Look;
 
-/// Styles in one chain of parents; a longer one, or a circle, is cut.
+/// Most styles in one chain of parents; a longer one, or a circle, is cut.
 const MAX_STYLE_CHAIN: usize = 32;
-/// Levels of a list.
+/// Most levels of a list.
 const MAX_LIST_LEVELS: usize = 10;
 
 #[derive(Clone, Debug, Default)]

@@ -22,7 +22,7 @@ use crate::markdown::Markdown;
 /// Kinds of lists of slides, by the instance of the record.
 const SLIDES_INSTANCE: u16 = 0;
 const NOTES_INSTANCE: u16 = 2;
-/// Slides, or pages of notes, that are looked at.
+/// Most slides, or pages of notes, that are read.
 const MAX_ENTRIES: usize = 100_000;
 
 /// One entry of a list of slides.

@@ -32,7 +32,7 @@ pub(super) mod kind {
 
 /// `headerToken` of an encrypted file.
 const ENCRYPTED_TOKEN: u32 = 0xF3D1_C4DF;
-/// Edits that are followed.
+/// Most edits that are followed.
 const MAX_EDITS: usize = 10_000;
 /// Most persistent objects that are recorded.
 const MAX_OBJECTS: usize = 1 << 20;

@@ -7,7 +7,7 @@ use crate::formats::office::deck::Shape;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Marker, Style};
 
-/// Groups within each other.
+/// Most groups within each other.
 const MAX_DEPTH: u32 = 32;
 /// Placeholders for the number, date or running text of each slide (MS-PPT 2.13.21).
 const RUNNING_PLACEHOLDERS: [u8; 4] = [7, 8, 9, 10];

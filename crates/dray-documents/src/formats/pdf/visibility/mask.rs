@@ -7,7 +7,7 @@ use super::resources::number;
 use super::{MIN_ALPHA, Paint, covers};
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// Components of a backdrop's colour.
+/// Most components of a backdrop's colour.
 const MAX_COMPONENTS: usize = 4;
 
 /// The mask of a graphics state.
@@ -26,7 +26,7 @@ pub(super) enum MaskState {
 pub(super) enum MaskKind {
     /// The opacity of its group.
     Alpha,
-    /// How light its group is, over a backdrop.
+    /// The lightness of its group, over a backdrop.
     Luminosity(Ink),
 }
 
@@ -53,7 +53,7 @@ impl MaskKind {
     }
 }
 
-/// The colour under the group: black unless the mask says otherwise.
+/// The colour under the group: black unless the mask names another one.
 fn backdrop(dict: &Dict, source: &MeteredDocument<'_>) -> Ink {
     let Some(color) = dict.get("BC").and_then(|it| source.fetch(it)) else {
         return Ink::BLACK;

@@ -1,9 +1,10 @@
 //! Finds the text of a page that a person cannot see (read-attachment 7.9).
 //!
 //! The engine returns each span of text with its position, but not the order in which text, shapes and pictures are
-//! painted. Therefore [`mod@walk`] reads the operators of the page first. It records all paints, and writes a mark before
-//! every operator that shows text: a fill colour that encodes the number of the state at that operator. The engine then
-//! reads the marked operators, and [`PaintedPage::judge`] finds the state of each span of text by its colour.
+//! painted. Therefore [`mod@walk`] reads the operators of the page first. It records all paints, and writes a mark
+//! before every operator that shows text: a fill colour that encodes the number of the state at that operator. The
+//! engine then reads the marked operators, and [`PaintedPage::judge`] finds the state of each span of text by its
+//! colour.
 
 mod color;
 mod mask;
@@ -44,7 +45,7 @@ const PAGE_TOLERANCE: f32 = 1.0;
 /// Horizontal bands in which paints are looked up.
 const BAND_COUNT: usize = 128;
 /// Text spans between two checks of the time limit.
-const SPANS_PER_LOOK: usize = 64;
+const SPANS_PER_CHECK: usize = 64;
 
 /// The state in which text is shown.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +69,7 @@ struct ShownText {
 struct Paint {
     region: Region,
     ink: Ink,
-    /// It is opaque.
+    /// Whether it is opaque.
     opaque: bool,
     /// Width and height in pixels, of a picture.
     picture: Option<(f32, f32)>,
@@ -108,7 +109,7 @@ impl PaintedPage {
         let bands = Bands::of(&self.paints, page.crop_box);
         let mut sights = Vec::with_capacity(spans.len());
         for (at, span) in spans.iter().enumerate() {
-            if at.is_multiple_of(SPANS_PER_LOOK) {
+            if at.is_multiple_of(SPANS_PER_CHECK) {
                 budget.clock()?;
             }
             sights.push(self.visibility_of(span, page.crop_box, &bands));
@@ -270,7 +271,7 @@ impl PaintedPage {
 
 /// The mark that a span of text carries.
 mod mark {
-    /// Marks that can be distinguished.
+    /// Most marks that can be distinguished.
     pub(super) const MAX_MARKS: usize = 1 << 24;
 
     /// The operator that sets the mark of this number. Its three components are exact in single precision.

@@ -4,9 +4,9 @@ use pdfboss_core::{Matrix, Point, Rect};
 
 /// Most shapes of one path that are distinguished; the others count as one shape that does not fill its box.
 const MAX_SHAPES: usize = 2_000;
-/// Corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
+/// Most corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
 const MAX_CORNERS: usize = 6;
-/// How far apart two coordinates may be to count as one.
+/// Largest distance at which two coordinates count as one.
 const COORDINATE_TOLERANCE: f32 = 0.5;
 /// The region of a page without a clip.
 const UNCLIPPED_AREA: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);

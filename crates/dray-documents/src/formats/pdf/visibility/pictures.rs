@@ -6,13 +6,13 @@ use pdfboss_text::TextSpan;
 use super::{PaintedPage, SCAN_SHARE, size_of};
 use crate::markdown::visible_characters;
 
-/// Characters that a page may have and still be a scan: a stamp, a page number.
+/// Most characters that a page may have and still be a scan: a stamp, a page number.
 const MAX_STAMP_CHARACTERS: u64 = 60;
 /// Share of the page that one picture must take to be a part of a scan.
 const MIN_PART_SHARE: f32 = 0.05;
-/// Parts that a scan may have.
+/// Most parts that a scan may have.
 const MAX_PARTS: usize = 8;
-/// Pictures of one page that are kept.
+/// Most pictures of one page that are kept.
 const MAX_PICTURES: usize = 1_000;
 
 impl PaintedPage {

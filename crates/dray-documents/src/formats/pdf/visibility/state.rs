@@ -255,7 +255,7 @@ impl State {
     }
 }
 
-/// Pixels of masks that are looked at.
+/// Most pixels of masks that are checked.
 const MAX_MASK_PIXELS: f32 = 16_000_000.0;
 /// Opacity of a mask's pixel (of 255) from which it counts as opaque, and the percentage of pixels that must have it.
 const MIN_SOLID: u8 = 243;

@@ -22,12 +22,12 @@ use crate::formats::pdf::metered::MeteredDocument;
 /// How deep forms are nested, and how many are drawn on one page: as many as the engine draws.
 const MAX_FORM_DEPTH: usize = 16;
 const MAX_FORMS: usize = 4096;
-/// Paints of one page that are recorded.
+/// Most paints of one page that are recorded.
 const MAX_PAINTS: usize = 50_000;
-/// Bytes of marked operators of one page.
+/// Most bytes of marked operators of one page.
 const MAX_MARKED_BYTES: usize = 64 << 20;
 /// Operators between two checks of the time limit.
-const OPERATORS_PER_LOOK: usize = 4096;
+const OPERATORS_PER_CHECK: usize = 4096;
 
 /// Content streams with their marks, for the engine to read.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl Walker<'_> {
         let mut ops = ContentOps::new(content);
         // Content after a damaged operator is copied without marks and counts as visible.
         while let Ok(Some((op, span))) = ops.next_op() {
-            if self.is_late() {
+            if self.is_out_of_time() {
                 break;
             }
             let shows = matches!(
@@ -178,9 +178,9 @@ impl Walker<'_> {
         marked
     }
 
-    fn is_late(&mut self) -> bool {
+    fn is_out_of_time(&mut self) -> bool {
         self.operators += 1;
-        self.operators.is_multiple_of(OPERATORS_PER_LOOK) && self.source.is_late()
+        self.operators.is_multiple_of(OPERATORS_PER_CHECK) && self.source.is_out_of_time()
     }
 
     /// Records the state of the text that is shown now. Returns the mark to write before its operator.

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// Bytes of a quoted field; a longer one is a quote that was never closed.
+/// Most bytes of a quoted field; in a longer one the quote was never closed.
 const MAX_QUOTED_BYTES: usize = 64 * 1024;
-/// Fields of a record that are kept.
+/// Most fields of a record that are kept.
 const MAX_FIELDS: usize = 4096;
 
-/// A quote that is not closed within reason.
+/// A quote that is not closed within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnclosedQuote;
 
@@ -29,12 +29,12 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// From here on quotes are text.
+    /// Treats quotes as text from the current position on.
     pub(super) fn unquote(&mut self) {
         self.quotes = false;
     }
 
-    /// The next record that is not blank; its fields only when they are wanted. After a [`UnclosedQuote`] it is at the
+    /// The next record that is not blank; its fields only if they are requested. After a [`UnclosedQuote`] it is at the
     /// record that has it.
     pub(super) fn next(
         &mut self,
@@ -95,7 +95,7 @@ impl<'a> Records<'a> {
         Ok((field, rest))
     }
 
-    /// Where a field without quotes ends.
+    /// The position at which a field without quotes ends.
     fn end(&self, text: &str) -> usize {
         text.bytes()
             .position(|byte| byte == self.delimiter || byte == b'\n')

@@ -2,7 +2,7 @@
 
 use html5gum::StartTag;
 
-/// Bytes of a language's name that are kept.
+/// Most bytes of a language's name that are kept.
 const MAX_LANGUAGE_BYTES: usize = 32;
 
 /// A start tag from the tokenizer.

@@ -117,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// Has no content and no end tag.
+    /// Whether it has no content and no end tag.
     pub(super) fn is_void(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Kind {
         )
     }
 
-    /// Only changes the format of its text; may overlap with others.
+    /// Whether it only changes the format of its text, so that it may overlap with others.
     pub(super) fn is_format(self) -> bool {
         matches!(
             self,
@@ -133,7 +133,7 @@ impl Kind {
         )
     }
 
-    /// Part of a line: does not begin a new one.
+    /// Whether it is part of a line and does not begin a new one.
     pub(super) fn is_inline(self) -> bool {
         self.is_format()
             || matches!(
@@ -142,12 +142,12 @@ impl Kind {
             )
     }
 
-    /// Belongs into a table only.
+    /// Whether it is valid only in a table.
     pub(super) fn is_of_table(self) -> bool {
         matches!(self, Self::Section | Self::Row | Self::Cell | Self::Caption)
     }
 
-    /// May stand in `head`.
+    /// Whether it is valid in `head`.
     pub(super) fn is_of_head(self) -> bool {
         matches!(
             self,

@@ -1,9 +1,9 @@
 //! HTML to Markdown, token by token.
 //!
-//! No tree is built: a list of the elements that are open, as deep as the limit allows, and the line, the code or the
-//! table that is being collected. The parser does not recurse, memory use is close to the size of the output, and content
-//! before a limit has already been written. Elements below the greatest depth are not opened; their text is kept
-//! without their structure.
+//! This module builds no tree: it keeps only a list of the elements that are open, as deep as the limit allows, and the
+//! line, the code or the table that is being collected. The parser does not recurse, memory use is close to the size of
+//! the output, and content before a limit has already been written. Elements below the greatest depth are not opened;
+//! their text is kept without their structure.
 
 mod attributes;
 mod elements;
@@ -24,7 +24,7 @@ use crate::markdown::Markdown;
 use walker::Walker;
 
 /// Tokens between two checks of the time limit.
-const TOKENS_PER_LOOK: u32 = 256;
+const TOKENS_PER_CHECK: u32 = 256;
 
 /// Writes a page, a chapter of a book or the body of a mail.
 ///
@@ -52,11 +52,11 @@ pub(crate) fn write_html(source: &str, out: &mut Markdown) -> Result<(), Failure
 /// Feeds all tokens to the walk, and checks the time limit between them.
 fn feed_tokens(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
     let mut tokens = Tokenizer::new(source);
-    let mut looked = 0;
+    let mut unchecked_tokens = 0;
     while let Some(Ok(token)) = tokens.next() {
-        looked += 1;
-        if looked >= TOKENS_PER_LOOK {
-            looked = 0;
+        unchecked_tokens += 1;
+        if unchecked_tokens >= TOKENS_PER_CHECK {
+            unchecked_tokens = 0;
             walker.clock()?;
         }
         match token {

@@ -2,7 +2,7 @@
 
 use crate::markdown::{Cell, Inline, Style, Table};
 
-/// Cells of one row that are kept.
+/// Most cells of one row that are kept.
 const MAX_ROW_CELLS: usize = 4096;
 
 /// A table that is open.
@@ -30,7 +30,7 @@ pub(super) struct OpenCell {
 }
 
 impl OpenCell {
-    /// An empty cell that spans so much.
+    /// An empty cell with these spans.
     pub(super) fn spanning(columns: usize, rows: usize) -> Self {
         Self {
             lines: Vec::new(),
@@ -59,7 +59,7 @@ impl OpenTable {
         }
     }
 
-    /// Begins a row. Returns whether its text is wanted.
+    /// Begins a row. Returns whether its text is used.
     pub(super) fn begin_row(&mut self) -> bool {
         self.rows += 1;
         self.layout || self.nested || self.table.wants(self.rows)

@@ -180,7 +180,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// How many of the open elements stay open when such an element starts; `None` if all do.
+    /// The number of open elements that stay open when such an element starts; `None` if all do.
     fn implied(&self, kind: Kind) -> Option<usize> {
         use Kind::{
             Caption, Cell, Definition, Item, List, Quote, Row, Section, Table, Term, Terms,

@@ -5,7 +5,7 @@ use super::table;
 use crate::limits::Limit;
 use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
-/// Bytes of a title that are kept.
+/// Most bytes of a title that are kept.
 const MAX_TITLE_BYTES: usize = 1000;
 
 /// An element that is open.
@@ -14,9 +14,9 @@ pub(super) struct OpenElement {
     pub(super) kind: Kind,
     /// Neither the element nor its content is shown.
     pub(super) hidden: bool,
-    /// Its author hid it, in contrast to elements that are never shown, such as scripts.
+    /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
-    /// Opened a container of the writer.
+    /// Whether it opened a container of the writer.
     pub(super) container: bool,
     /// For a list: the number of the next item; `None` for bullets.
     pub(super) number: Option<u64>,
@@ -26,7 +26,7 @@ pub(super) struct OpenElement {
     pub(super) formats: Formats,
 }
 
-/// How many elements of each format are open.
+/// The number of open elements of each format.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Formats {
     pub(super) bold: u32,
@@ -56,9 +56,9 @@ pub(super) struct Code {
 /// A link that is open.
 pub(super) struct Link {
     url: String,
-    /// Begun in the line that is being collected.
+    /// Whether it was begun in the line that is being collected.
     begun: bool,
-    /// It had text in this line or in an earlier one.
+    /// Whether it had text in this line or in an earlier one.
     shown: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Walker<'o> {
     pub(super) heading: Option<u8>,
     pub(super) code: Option<Code>,
     pub(super) tables: Vec<table::OpenTable>,
-    /// The row that is open is counted and not shown.
+    /// Whether the open row is counted and not shown.
     pub(super) muted: bool,
     /// Text that is collected and not yet written, in bytes.
     pending: u64,
@@ -137,7 +137,7 @@ impl<'o> Walker<'o> {
         Ok(())
     }
 
-    /// Text between tags, in the place where it is open.
+    /// Adds text between tags to the innermost open element.
     pub(super) fn text(&mut self, text: &str) -> Result<(), Limit> {
         match self.open.last().map(|open| open.kind) {
             // Text in the head means that the body has begun without its tag.
@@ -191,7 +191,7 @@ impl<'o> Walker<'o> {
         });
     }
 
-    /// Closes the open link. One without text shows its target, unless that is a place on this page.
+    /// Closes the open link. A link without text shows its target, unless the target is on the same page.
     pub(super) fn end_link(&mut self) {
         let Some(link) = self.link.take() else {
             return;
