@@ -53,28 +53,28 @@ struct PageReport {
 struct ConsoleProcess {
     child: Child,
     /// Kept open: a process that cannot write its messages would end.
-    messages: BufReader<ChildStderr>,
+    messages: Option<BufReader<ChildStderr>>,
     login: String,
 }
 
 impl ConsoleProcess {
     fn start(dray: &Path, nats: &str, home: &Path) -> anyhow::Result<Self> {
-        let mut child = Command::new(dray)
+        let mut command = Command::new(dray);
+        command
             .args(["up", "--nats", nats, "--console", "127.0.0.1:0"])
             .args(["--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"])
             .env("HOME", home)
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let stderr = child.stderr.take().context("no standard error")?;
+            .stderr(Stdio::piped());
         let mut process = Self {
-            child,
-            messages: BufReader::new(stderr),
+            child: command.spawn()?,
+            messages: None,
             login: String::new(),
         };
+        let stderr = process.child.stderr.take().context("no standard error")?;
+        let messages = process.messages.insert(BufReader::new(stderr));
         while process.login.is_empty() {
             let mut line = String::new();
-            let count = process.messages.read_line(&mut line)?;
-            anyhow::ensure!(count > 0, "dray up ended");
+            anyhow::ensure!(messages.read_line(&mut line)? > 0, "dray up ended");
             if let Some(rest) = line.strip_prefix("console: ") {
                 let login = rest.split_whitespace().next();
                 login.unwrap_or_default().clone_into(&mut process.login);

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::{node, python};
 
 use super::fixture::{ClientFixture, examples};
@@ -82,7 +83,63 @@ fn suite_story(fixture: &ClientFixture) -> (UpServer, String) {
     let (server, mut story) = fixture.start_secured();
     let interpreter = python::interpreter(PYTHON_MODULES);
     story["python"] = interpreter.parent().unwrap().to_str().unwrap().into();
+    story["root"] = story["box"].clone();
+    story["sandbox"] = format!("local:{}", story["box"].as_str().unwrap()).into();
     (server, story.to_string())
+}
+
+/// A container with the programs of this machine, among them Python in `/opt/python`.
+fn python_container(engine: &DockerEngine, fixture: &ClientFixture) -> Container {
+    let printed = support::stdout(Command::new(python::interpreter(PYTHON_MODULES)).args([
+        "-c",
+        "import sys; print(sys.base_prefix, sys._base_executable)",
+    ]));
+    let (prefix, program) = printed.trim().split_once(' ').unwrap();
+    let links = fixture.folder.path().join("python");
+    std::fs::create_dir(&links).unwrap();
+    for name in ["python", "python3"] {
+        symlink(program, links.join(name)).unwrap();
+    }
+    // Programs look for their loader and their libraries in the last two; not every machine has both.
+    let own = ["/usr", "/lib", "/lib64"].into_iter();
+    let own = own.filter(|directory| Path::new(directory).exists());
+    let mut volumes: Vec<String> = own
+        .map(|directory| format!("{directory}:{directory}:ro"))
+        .collect();
+    volumes.push(format!("{}:/opt/python:ro", links.display()));
+    if prefix != "/usr" {
+        volumes.push(format!("{prefix}:{prefix}:ro"));
+    }
+    engine.container(ContainerOptions {
+        volumes,
+        ..ContainerOptions::default()
+    })
+}
+
+/// The part of the suite in which sandboxes differ: files in and out, and output of programs. All 86 tests take minutes.
+const CONTAINER_TESTS: &str =
+    "TestStandardSuite and (upload or download_error or download_file or stdout)";
+
+#[test]
+fn the_deepagents_backend_passes_the_suite_of_langchain_in_a_container() {
+    let engine = DockerEngine::shared();
+    let fixture = ClientFixture::new();
+    let container = python_container(&engine, &fixture);
+    let endpoint = format!(
+        "sandbox-transfer.docker.endpoint=unix://{}",
+        engine.socket().display()
+    );
+    let (server, mut story) = fixture.start_secured_with(&[endpoint]);
+    story["python"] = "/opt/python".into();
+    story["root"] = "/tmp".into();
+    story["sandbox"] = format!("docker:{}", container.name()).into();
+    let printed = support::stdout(
+        pytest()
+            .args(["-k", CONTAINER_TESTS])
+            .env("DRAYAGE_STORY", story.to_string()),
+    );
+    assert!(printed.contains("\n14 passed, 77 deselected"), "{printed}");
+    server.end();
 }
 
 #[test]

@@ -30,7 +30,7 @@ struct ReaderMachine {
 struct ForegroundSystem {
     process: Child,
     /// Kept open: a process that cannot write its messages would end.
-    _messages: BufReader<ChildStderr>,
+    messages: Option<BufReader<ChildStderr>>,
 }
 
 impl ReaderMachine {
@@ -143,30 +143,29 @@ impl ReaderMachine {
         let commands = self.next_block("sh").text;
         // The system takes the place of the shell, so that the test ends it with its process id.
         let commands = commands.replace("target/release/dray up", "exec target/release/dray up");
-        let mut process = self
-            .shell(&commands)
+        let mut command = self.shell(&commands);
+        command
             .env("HOME", self.folder.path())
             .env("DRAY_HTTP__LISTEN", "127.0.0.1:0")
             .env("DRAY_ORCHESTRATOR__LISTEN", "127.0.0.1:0")
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut messages = BufReader::new(process.stderr.take().unwrap());
-        loop {
+            .stderr(Stdio::piped());
+        let mut system = ForegroundSystem {
+            process: command.spawn().unwrap(),
+            messages: None,
+        };
+        let stderr = system.process.stderr.take().unwrap();
+        let messages = system.messages.insert(BufReader::new(stderr));
+        self.address.clear();
+        while self.address.is_empty() {
             let mut line = String::new();
             assert!(messages.read_line(&mut line).unwrap() > 0, "dray up ended");
             if let Some(rest) = line.strip_prefix("gRPC: ") {
-                rest.split_whitespace()
-                    .next()
-                    .unwrap()
-                    .clone_into(&mut self.address);
-                return ForegroundSystem {
-                    process,
-                    _messages: messages,
-                };
+                let address = rest.split_whitespace().next();
+                address.unwrap().clone_into(&mut self.address);
             }
         }
+        system
     }
 }
 

@@ -34,7 +34,7 @@ impl ClientFixture {
     pub(crate) fn start(&self, extra: &[String]) -> UpServer {
         let mut settings = vec![
             format!("sandbox-transfer.local.roots={}", self.text("drayage-box")),
-            r#"sandbox-transfer.commands.allow=[{"tenants":["default"],"sandboxes":["local:*"]}]"#
+            r#"sandbox-transfer.commands.allow=[{"tenants":["default"],"sandboxes":["local:*","docker:*"]}]"#
                 .to_owned(),
             "platform-delivery.cli=true".to_owned(),
             "limits.free_disk_percent=0".to_owned(),
@@ -49,7 +49,13 @@ impl ClientFixture {
 
     /// Starts the system with TLS and callers; also returns what a program needs to call it, as JSON.
     pub(crate) fn start_secured(&self) -> (UpServer, Value) {
-        let server = self.start(&self.secure(&Authority::new().unwrap()));
+        self.start_secured_with(&[])
+    }
+
+    /// The same with more settings.
+    pub(crate) fn start_secured_with(&self, extra: &[String]) -> (UpServer, Value) {
+        let secured = self.secure(&Authority::new().unwrap());
+        let server = self.start(&[&secured, extra].concat());
         let story = json!({
             "target": server.url,
             "ca": self.text("ca.crt"),

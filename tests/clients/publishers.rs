@@ -272,7 +272,7 @@ fn call_of(kind: u32, operation: &str) -> (Value, Value) {
         ),
         1 => {
             let content =
-                base64::engine::general_purpose::STANDARD.encode([0xa5; LARGE_FILE_BYTES]);
+                base64::engine::general_purpose::STANDARD.encode(vec![0xa5; LARGE_FILE_BYTES]);
             let resolved = json!({"f": content}).to_string();
             (
                 json!({"f": format!("file:base64::files/{LARGE_FILE}")}),

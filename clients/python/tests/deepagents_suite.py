@@ -1,6 +1,7 @@
 """The backend for deepagents: LangChain's own suite, and what it does not ask. Run with pytest.
 
-DRAYAGE_STORY is as for end_to_end.py, with python: a directory that has `python` and `python3`.
+DRAYAGE_STORY is as for end_to_end.py, with python: a directory of the sandbox that has `python` and `python3`; sandbox:
+its address; and root: a directory in it that may be written. The tests below the suite need the sandbox `local:`.
 """
 
 import json
@@ -28,13 +29,13 @@ def connect(token: str = STORY["token"], target: str = STORY["target"]) -> Dray:
 
 
 def backend(dray: Dray) -> DrayageSandbox:
-    return DrayageSandbox(dray, f"local:{BOX}", environment=ENVIRONMENT)
+    return DrayageSandbox(dray, STORY["sandbox"], environment=ENVIRONMENT)
 
 
 class TestStandardSuite(SandboxIntegrationTests):
     @property
     def sandbox_root_dir(self) -> str:
-        return str(BOX / "suite")
+        return f"{STORY['root']}/suite"
 
     @pytest.fixture(scope="class")
     def sandbox(self) -> Iterator[SandboxBackendProtocol]:
