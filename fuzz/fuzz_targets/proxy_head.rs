@@ -2,7 +2,9 @@
 
 #![no_main]
 
-use dray_egress_fetcher::proxy::head::{RequestFraming, RequestTarget, head_length, parse_head};
+use dray_egress_fetcher::proxy::head::{
+    RequestFraming, RequestRecipient, RequestTarget, head_length, parse_head,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     // However it drips in, the head ends at the same byte.
     let found = (1..=bytes.len()).find_map(|end| head_length(&bytes[..end], end - 1));
     assert_eq!(found, Some(length));
-    let Ok(request) = parse_head(head) else {
+    let Ok(request) = parse_head(head, RequestRecipient::Proxy) else {
         return;
     };
     let lines = head.split(|byte| *byte == b'\n');

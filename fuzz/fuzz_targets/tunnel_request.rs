@@ -1,0 +1,50 @@
+//! Raw bytes as the head of a request inside an intercepted tunnel: what is accepted names the host of the tunnel and no
+//! other, however it is written, and a handshake of WebSocket has one reading.
+
+#![no_main]
+
+use dray_egress_fetcher::proxy::head::{
+    ProxyRequest, RequestFraming, RequestRecipient, RequestTarget, head_length, parse_head,
+};
+use dray_guard::CanonicalUrl;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some(length) = head_length(bytes, 0) else {
+        return;
+    };
+    let Ok(request) = parse_head(&bytes[..length], RequestRecipient::Server) else {
+        return;
+    };
+    // A tunnel inside a tunnel would lead elsewhere.
+    assert!(!matches!(request.target, RequestTarget::Authority(_)));
+    assert_ne!(request.method, "CONNECT");
+    for tunnel in [
+        "https://files.example.org/",
+        "https://files.example.org:8443/",
+        "http://files.example.org/",
+    ] {
+        check_target(&request, &CanonicalUrl::parse(tunnel).unwrap());
+    }
+    if request.is_websocket_handshake() {
+        assert!(request.wants_websocket());
+        assert_eq!(request.method, "GET");
+        assert_eq!(request.framing, RequestFraming::Empty);
+        assert_eq!(request.fields.get_all("upgrade").iter().count(), 1);
+    }
+});
+
+fn check_target(request: &ProxyRequest, tunnel: &CanonicalUrl) {
+    let Ok(url) = request.url_in_tunnel(tunnel) else {
+        return;
+    };
+    assert_eq!(url.host(), tunnel.host());
+    assert_eq!((url.port(), url.https()), (tunnel.port(), tunnel.https()));
+    // Written out and read again, it is the same request to the same host.
+    let again = CanonicalUrl::parse(&url.to_string()).unwrap();
+    assert_eq!(again, url);
+    if let RequestTarget::Origin(path) = &request.target {
+        assert!(path.starts_with('/'));
+    }
+    let _ = request.has_fitting_host(&url);
+}
