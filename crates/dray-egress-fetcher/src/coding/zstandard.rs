@@ -111,7 +111,7 @@ impl ZstandardDecoder {
         let Some(prefix) = self.unit.first_chunk() else {
             return Ok(read);
         };
-        let length = header_length(prefix)?;
+        let length = header_length(*prefix)?;
         let rest = input.get(read..).unwrap_or_default();
         read += collect_bytes(&mut self.unit, rest, length);
         if self.unit.len() == length {
@@ -131,8 +131,8 @@ fn collect_bytes(unit: &mut Vec<u8>, input: &[u8], length: usize) -> usize {
 }
 
 /// Length in bytes of a frame header with this prefix (RFC 8878, sections 3.1.1.1 and 3.1.2).
-fn header_length(prefix: &[u8; PREFIX_LENGTH]) -> Result<usize, DecodeError> {
-    let [m0, m1, m2, m3, descriptor] = *prefix;
+fn header_length(prefix: [u8; PREFIX_LENGTH]) -> Result<usize, DecodeError> {
+    let [m0, m1, m2, m3, descriptor] = prefix;
     let magic = u32::from_le_bytes([m0, m1, m2, m3]);
     if magic & !0xf == SKIPPABLE_MAGIC {
         return Ok(SKIPPABLE_HEADER_LENGTH);
@@ -232,7 +232,7 @@ impl OpenFrame {
         let Some(header) = unit.first_chunk() else {
             return Ok(read);
         };
-        let length = self.block_length(header)?;
+        let length = self.block_length(*header)?;
         let rest = input.get(read..).unwrap_or_default();
         read += collect_bytes(unit, rest, length);
         if unit.len() == length {
@@ -247,8 +247,8 @@ impl OpenFrame {
 
     /// Length in bytes of a block with its header, and with the checksum behind the last one (RFC 8878, section
     /// 3.1.1.2).
-    fn block_length(&self, header: &[u8; BLOCK_HEADER_LENGTH]) -> Result<usize, DecodeError> {
-        let [b0, b1, b2] = *header;
+    fn block_length(&self, header: [u8; BLOCK_HEADER_LENGTH]) -> Result<usize, DecodeError> {
+        let [b0, b1, b2] = header;
         let header = u32::from_le_bytes([b0, b1, b2, 0]);
         let size = usize::try_from(header >> 3).unwrap_or(usize::MAX);
         let content = match (header >> 1) & 0x03 {

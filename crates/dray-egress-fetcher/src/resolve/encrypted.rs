@@ -175,7 +175,7 @@ impl EncryptedServer {
             .tls
             .handshake(io, &self.host)
             .await
-            .map_err(io::Error::other)?;
+            .map_err(|error| io::Error::other(describe_chain(&error)))?;
         let mut tasks = JoinSet::new();
         let protocol = match &self.uri {
             None => ConnectionProtocol::Stream(StreamConnection::start(io, &mut tasks)),
@@ -198,6 +198,18 @@ impl Connection {
             ConnectionProtocol::Https(https) => https.exchange(packet).await,
         }
     }
+}
+
+/// An error with its sources: which part of a certificate is wrong is only in them.
+fn describe_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 fn parse_response(message: Vec<u8>) -> Result<DnsResponse, DnsError> {

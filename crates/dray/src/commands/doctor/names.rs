@@ -66,7 +66,8 @@ async fn check_server(server: &NameServer, bundle: Option<&str>, limit: Duration
         Err(DnsError::Failure(reason)) => Finding::warning(
             "name server",
             format!("{server} did not answer as a resolver does: {reason}"),
-            "Check that it resolves names for this machine (recursion allowed).",
+            "Check that it resolves names for this machine (recursion allowed), and that an encrypted server has a \
+             certificate for the name behind `#`, or for its address.",
         ),
     }
 }
