@@ -426,7 +426,7 @@ mod tests {
                 .header("sec-websocket-protocol", protocol)
                 .body(Body::empty())
                 .unwrap();
-            agreed(&response, &key).map_err(|error| error.kind())
+            check_upgrade(&response, &key).map_err(|error| error.kind())
         };
         let accept = derive_accept_key(key.as_bytes());
         assert_eq!(answer("v5.channel.k8s.io", &accept), Ok(true));

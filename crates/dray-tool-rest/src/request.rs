@@ -159,7 +159,7 @@ mod tests {
     fn a_value_adds_no_dots_to_a_path_that_has_some() {
         let slot = ArgumentSlot {
             argument: "name".to_owned(),
-            place: ParameterLocation::Url,
+            location: ParameterLocation::Url,
             key: "name".to_owned(),
             constant: None,
             default: None,

@@ -244,7 +244,7 @@ impl MailReceiver<'_> {
             None => return Ok(MailOutcome::Gone),
         };
         let words = self
-            .words(connection, location.uid, parts.as_deref())
+            .part_text(connection, location.uid, parts.as_deref())
             .await?;
         let message = head.message(
             self.inbox,

@@ -51,7 +51,7 @@ pub(super) fn secrets_layers(
         match read {
             Ok(text) => settings.push((name, text)),
             Err(message) => {
-                collector.add_finding(&name, &source_of(directory, &name), None, message)
+                collector.add_finding(&name, &source_of(directory, &name), None, message);
             }
         }
     }
