@@ -2,6 +2,7 @@
 
 mod approvals;
 mod chat;
+mod chat_buttons;
 mod crashes;
 mod dial;
 mod faults;

@@ -22,23 +22,29 @@ struct OpsFixture {
     endpoint: FakeEndpoint,
 }
 
+/// An agent of which `shop_order` needs the approval of this person in this chat, named `ops`.
+pub(super) fn ops_setup(endpoint: &FakeEndpoint, chat: &str, person: &str) -> AgentSetup {
+    let rules = json!([
+        {"when": {"last_user_contains": "weather"}, "reply": {"say": "It rains."}},
+        {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Got {result}."}},
+        {"reply": {"call": [{"name": "shop_order", "arguments": {"doc": "a *big*\u{202e} one"}}]}},
+    ]);
+    let ops = "platform-delivery.question_chats.ops";
+    AgentSetup::new(json!([endpoint.tools()]), rules)
+        .set(
+            "orchestrator.require_approval",
+            r#"[{"tools": ["shop_order"]}]"#,
+        )
+        .set("orchestrator.approval_chats", r#"[{"chat": "ops"}]"#)
+        .set(&format!("{ops}.chat"), chat)
+        .set(&format!("{ops}.people"), format!(r#"["{person}"]"#))
+}
+
 impl OpsFixture {
     async fn start(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Self {
         let endpoint = FakeEndpoint::start().await;
-        let rules = json!([
-            {"when": {"last_user_contains": "weather"}, "reply": {"say": "It rains."}},
-            {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Got {result}."}},
-            {"reply": {"call": [{"name": "shop_order", "arguments": {"doc": "a *big*\u{202e} one"}}]}},
-        ]);
-        let chat = "platform-delivery.question_chats.ops";
-        let setup = AgentSetup::new(json!([endpoint.tools()]), rules)
-            .set(
-                "orchestrator.require_approval",
-                r#"[{"tools": ["shop_order"]}]"#,
-            )
-            .set("orchestrator.approval_chats", r#"[{"chat": "ops"}]"#)
-            .set(&format!("{chat}.chat"), format!("telegram:{OPS_CHAT}"))
-            .set(&format!("{chat}.people"), format!(r#"["{APPROVER_ID}"]"#));
+        let chat = format!("telegram:{OPS_CHAT}");
+        let setup = ops_setup(&endpoint, &chat, &APPROVER_ID.to_string());
         let fixture = change(setup).start().await;
         assert_eq!(fixture.telegram.group(), OPS_CHAT);
         Self { fixture, endpoint }

@@ -253,7 +253,14 @@ impl AgentFixture {
         self.client.post(&format!("http://{address}{path}"))
     }
 
-    /// The same with GET.
+    /// A request to the listener for events of platforms.
+    pub(crate) fn post_event(&self, path: &str) -> RequestBuilder {
+        let addresses = &self.running.context().listen_addresses;
+        let address = addresses.find("platforms").unwrap();
+        self.client.post(&format!("http://{address}{path}"))
+    }
+
+    /// A client of the orchestrator, with GET.
     pub(crate) fn get(&self, path: &str) -> RequestBuilder {
         let addresses = &self.running.context().listen_addresses;
         let address = addresses.find("chat").unwrap();

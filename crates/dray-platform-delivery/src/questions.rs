@@ -10,7 +10,8 @@ use std::time::Duration;
 use dray_bus::{Bus, Meta};
 use dray_platform::question::MAX_BUTTON_DATA_BYTES;
 use dray_platform::{
-    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply, QuestionButton,
+    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply,
+    QuestionButton, QuestionChannel,
 };
 use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, ApprovalChoice};
@@ -33,6 +34,8 @@ const MAX_QUESTION_BYTES: usize = 64 << 10;
 const DECIDE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time for a request to the platform after a press.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time for the acknowledgement of a press: Discord takes it for this long.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest name of a person, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
@@ -171,7 +174,11 @@ impl QuestionService {
         let Some(channel) = account.platform.questions() else {
             return;
         };
-        let reply = self.decide(account, press, id, choice).await;
+        // Together: a decision may take longer than the platform waits for the acknowledgement.
+        let (reply, ()) = tokio::join!(
+            self.decide(account, press, id, choice),
+            acknowledge(channel, press, id)
+        );
         let replied = channel.reply(press, &reply);
         let failed = match tokio::time::timeout(REPLY_TIMEOUT, replied).await {
             Ok(Ok(())) => return,
@@ -254,6 +261,18 @@ impl QuestionService {
         let mut chats = self.config.question_chats.iter();
         let (name, chat) = chats.find(|(_, chat)| is_pressed(chat))?;
         Some((name.as_str(), chat))
+    }
+}
+
+/// Reports to the platform that the press arrived. A failure is logged: the press counts nevertheless.
+async fn acknowledge(channel: &dyn QuestionChannel, press: &ButtonPress, id: &str) {
+    let acknowledged = channel.acknowledge(press);
+    if let Ok(Err(error)) = tokio::time::timeout(ACKNOWLEDGE_TIMEOUT, acknowledged).await {
+        tracing::warn!(
+            question = id,
+            error = &error as &dyn std::error::Error,
+            "a press of a button was not acknowledged"
+        );
     }
 }
 

@@ -115,6 +115,9 @@ impl PlatformDelivery {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
             })?;
+            let bound = listener.local_addr();
+            let bound = bound.map_err(|error| StartError::with_source("no address", error))?;
+            cx.listen_addresses.open("platforms", bound);
             let served =
                 listener::serve_until(Arc::clone(&deliveries.inbound), listener, cx.stop.clone());
             cx.tasks.spawn(served);

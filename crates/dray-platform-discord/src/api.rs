@@ -146,6 +146,19 @@ impl DiscordApi {
         }
         Err(refusal_error(response).await)
     }
+
+    /// Sends a request whose address has a token of its own, as those about interactions have. The bot's token is not
+    /// sent, and the response has no body that counts.
+    pub(crate) async fn call_with_url_token(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<(), PlatformError> {
+        let response = request.send(&|_| {}).await?;
+        if response.is_success() {
+            return Ok(());
+        }
+        Err(refusal_error(response).await)
+    }
 }
 
 /// The error for a response that is not a success. Reads its body.

@@ -3,6 +3,7 @@
 //! It keeps what users see; the bodies of files are counted and digested while they arrive, and not kept. It is
 //! proved with discord.py.
 
+mod buttons;
 mod gateway;
 mod people;
 
@@ -19,6 +20,7 @@ use dray_types::Secret;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+pub use buttons::ShownButton;
 pub use gateway::{DisconnectAll, GatewayFault};
 pub use people::{FileFault, USER_ID};
 
@@ -86,6 +88,7 @@ struct FakeState {
     requests: Vec<String>,
     count: u64,
     link: gateway::FakeGateway,
+    interactions: buttons::FakeInteractions,
     connections: JoinSet<()>,
     files: BTreeMap<String, people::MessageFile>,
     file_faults: Vec<FileFault>,
@@ -211,6 +214,9 @@ async fn answer_request(
         .lock()
         .requests
         .push(format!("{} {path}", request.method));
+    if path.starts_with("interactions/") || path.starts_with("webhooks/") {
+        return buttons::answer_interaction(&shared, &path, request).await;
+    }
     if request.header("authorization") != Some(&format!("Bot {BOT_TOKEN}")) {
         // Read to its end first, or the client would see a broken connection instead of the status.
         request.into_reader().digest().await?;
@@ -244,6 +250,10 @@ async fn answer_request(
                 channel.archived = archived;
             }
             Ok(json_reply(200, &channel_json(id, channel)))
+        }
+        ("PATCH", ["channels", id, "messages", message]) => {
+            let body = request.json().await?;
+            Ok(shared.lock().edit_message(id, message, &body))
         }
         ("POST", ["channels", id, "messages"]) => {
             let id = (*id).to_owned();
@@ -379,6 +389,9 @@ fn message_refusal(
     if form.files.len() > 10 {
         return invalid(json!({ "attachments": {} }));
     }
+    if let Some(refusal) = buttons::component_refusal(payload) {
+        return Some(refusal);
+    }
     if content.is_empty() && form.files.is_empty() {
         return Some(error_reply(400, 50_006, "Cannot send an empty message"));
     }
@@ -451,6 +464,6 @@ fn described_message(
         "id": id, "channel_id": channel, "content": json_text(payload, "/content"), "attachments": attachments,
         "author": user_json(), "timestamp": "2026-01-01T00:00:00+00:00", "edited_timestamp": null, "tts": false,
         "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [], "pinned": false, "type": 0,
-        "nonce": json_text(payload, "/nonce"),
+        "nonce": json_text(payload, "/nonce"), "components": payload.get("components").unwrap_or(&json!([])),
     })
 }

@@ -27,6 +27,7 @@ mod fetch;
 mod gateway;
 mod message;
 mod options;
+mod question;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -35,10 +36,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_platform::{
-    AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
-    DuplicateProtection, ErrorKind, InboundAttachment, InboundSink, InboundSource,
-    OutgoingDelivery, Platform, PlatformError, RateLimits, SendOutcome, SendRequest, SendStep,
-    UploadProgress, WebhookReply, WebhookRequest, plan,
+    AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
+    DeliveryTarget, DuplicateProtection, ErrorKind, InboundAttachment, InboundSink, InboundSource,
+    OutgoingDelivery, Platform, PlatformError, PressReply, QuestionChannel, RateLimits,
+    SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, plan,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -188,6 +189,30 @@ impl Platform for DiscordPlatform {
             return None;
         }
         step.with_route(send::ATTACHMENT_ROUTE)
+    }
+
+    /// Without the gateway no press would arrive, so a question could not be answered.
+    fn questions(&self) -> Option<&dyn QuestionChannel> {
+        self.options.receive.then_some(self as _)
+    }
+}
+
+#[async_trait]
+impl QuestionChannel for DiscordPlatform {
+    async fn ask(
+        &self,
+        target: &DeliveryTarget,
+        question: &ChatQuestion,
+    ) -> Result<String, PlatformError> {
+        question::ask_question(&self.api, target, question).await
+    }
+
+    async fn acknowledge(&self, press: &ButtonPress) -> Result<(), PlatformError> {
+        question::acknowledge_press(&self.api, press).await
+    }
+
+    async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
+        question::reply_to_press(&self.api, press, reply).await
     }
 }
 

@@ -16,7 +16,7 @@ const LEVEL_3_FILE_BYTES: u64 = 100 << 20;
 /// Largest whole request, in bytes: Discord's 25 MiB, less room for what is not files.
 const MAX_REQUEST_BYTES: u64 = (25 << 20) - (64 << 10);
 /// Longest text, in characters.
-const MAX_TEXT_CHARACTERS: usize = 2000;
+pub(crate) const MAX_TEXT_CHARACTERS: usize = 2000;
 /// Most files in one message.
 const MAX_FILES: usize = 10;
 

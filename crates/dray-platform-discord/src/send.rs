@@ -21,7 +21,7 @@ pub(crate) const VOICE_ROUTE: Route = Route::Voice;
 /// Longest nonce, in characters.
 const MAX_NONCE_CHARACTERS: usize = 25;
 /// Flag: links get no preview, which a preview robot would fetch.
-const NO_EMBEDS: u64 = 4;
+pub(crate) const NO_EMBEDS: u64 = 4;
 /// Flag: a voice message.
 const IS_VOICE: u64 = 8192;
 /// Samples per second in Opus, for any input.

@@ -2,6 +2,7 @@
 
 mod files;
 mod inbox;
+mod question;
 
 use std::sync::Arc;
 

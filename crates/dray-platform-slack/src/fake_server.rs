@@ -17,7 +17,7 @@ use dray_http::fake_server::{
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-pub use buttons::ShownButton;
+pub use buttons::{ShownButton, signature_headers};
 use state::{FakeState, SlackFile};
 
 /// The only token that the server accepts.

@@ -16,10 +16,10 @@ use dray_platform::{
 };
 use dray_types::{Clock, Period, Secret};
 use futures_util::TryStreamExt as _;
-use hmac::{Hmac, Mac as _};
-use sha2::Sha256;
 
-use crate::fake_server::{DIRECT_CHANNEL, FakeSlack, InjectedFault, SIGNING_SECRET, USER_ID};
+use crate::fake_server::{
+    DIRECT_CHANNEL, FakeSlack, InjectedFault, SIGNING_SECRET, USER_ID, signature_headers,
+};
 use crate::{SlackOptions, SlackPlatform};
 
 const NOW_SECONDS: u64 = 1_700_000_000;
@@ -314,16 +314,13 @@ async fn refusals_are_final_and_show_nothing() {
 }
 
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
-    mac.update(format!("v0:{stamp}:{body}").as_bytes());
-    let signature = dray_types::hex::hex_digits(&mac.finalize().into_bytes());
+    let headers = signature_headers(body, stamp, secret).into_iter();
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),
-        headers: vec![
-            ("x-slack-request-timestamp".to_owned(), stamp.to_string()),
-            ("x-slack-signature".to_owned(), format!("v0={signature}")),
-        ],
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
         body: Bytes::from(body.to_owned()),
     }
 }

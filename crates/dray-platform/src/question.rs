@@ -85,6 +85,16 @@ pub trait QuestionChannel: Debug + Send + Sync {
         question: &ChatQuestion,
     ) -> Result<String, PlatformError>;
 
+    /// Reports to the platform that a press arrived, where it waits for that; a reply follows. The default is for
+    /// platforms that wait for the reply itself.
+    ///
+    /// # Errors
+    ///
+    /// When the platform did not take it, for example because it comes too late. The press counts nevertheless.
+    async fn acknowledge(&self, _press: &ButtonPress) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
     /// Shows the notice to the person who pressed, and the outcome in the message. Showing an outcome again is harmless.
     ///
     /// # Errors

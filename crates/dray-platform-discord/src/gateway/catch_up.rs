@@ -1,12 +1,12 @@
 //! Messages from events, and messages that were written without a session.
 
-use dray_platform::{ErrorKind, InboundSink, PlatformError};
+use dray_platform::{DeliveryTarget, ErrorKind, InboundSink, PlatformError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::GatewayReceiver;
 use super::memory::GatewayCache;
-use crate::message;
+use super::{GatewayReceiver, GatewaySink};
+use crate::{message, question};
 
 /// The platform's epoch, in Unix milliseconds: ids count from it.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
@@ -21,9 +21,10 @@ pub(super) async fn handle_event(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
     (name, event): (&str, &Value),
-    deliver: &dyn InboundSink,
+    sink: &GatewaySink<'_>,
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
+    let deliver = sink.deliver;
     // Not only with `READY`: a session whose catch-up failed is resumed after `READY`, which does not come again. It goes
     // before the event, because a later message of a conversation would hide the ones that were missed.
     if memory.needs_catch_up() {
@@ -34,6 +35,7 @@ pub(super) async fn handle_event(
         memory.caught_up();
     }
     match name {
+        "INTERACTION_CREATE" => take_press(gateway, memory, event, sink).await,
         "MESSAGE_CREATE" => store_message(gateway, memory, event, deliver).await,
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
             remember_channel(memory, event);
@@ -63,6 +65,25 @@ pub(super) async fn handle_event(
     }
 }
 
+/// Hands a press of a button on. Other interactions count as done.
+async fn take_press(
+    gateway: &GatewayReceiver<'_>,
+    memory: &mut GatewayCache,
+    event: &Value,
+    sink: &GatewaySink<'_>,
+) -> Result<(), PlatformError> {
+    let Some(mut press) = question::button_press(event) else {
+        return Ok(());
+    };
+    let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
+    resolve_thread(gateway, memory, &mut press.target, is_in_a_server).await?;
+    // Not awaited: a full queue must not hold the messages behind it.
+    if sink.presses.try_send(press).is_err() {
+        tracing::warn!("too many presses of buttons: one was dropped");
+    }
+    Ok(())
+}
+
 /// Remembers a channel or thread. A category does not count as the parent of a channel.
 fn remember_channel(memory: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
@@ -86,14 +107,7 @@ async fn store_message(
     let channel = message.target.chat.clone();
     // Messages from the HTTP API have no `guild_id`; their channel was announced, or is a conversation.
     let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
-    if is_in_a_server && !memory.knows(&channel) {
-        request_channel_type(gateway, memory, &channel).await?;
-    }
-    // The target is the channel, with the thread below it, as a delivery names it.
-    if let Some(parent) = memory.parent(&channel) {
-        parent.clone_into(&mut message.target.chat);
-        message.target.thread.clone_from(&channel);
-    }
+    resolve_thread(gateway, memory, &mut message.target, is_in_a_server).await?;
     let listed = &gateway.options.channels;
     let target = &message.target;
     let is_listed = |one: &String| *one == target.chat || *one == target.thread;
@@ -104,6 +118,22 @@ async fn store_message(
     // Noted only after it was stored: the next catch-up starts at this id.
     deliver.message(message).await?;
     memory.stored(&channel, &id);
+    Ok(())
+}
+
+/// Makes the target the channel with the thread below it, as a delivery names it.
+async fn resolve_thread(
+    gateway: &GatewayReceiver<'_>,
+    memory: &mut GatewayCache,
+    target: &mut DeliveryTarget,
+    is_in_a_server: bool,
+) -> Result<(), PlatformError> {
+    if is_in_a_server && !memory.knows(&target.chat) {
+        request_channel_type(gateway, memory, &target.chat).await?;
+    }
+    if let Some(parent) = memory.parent(&target.chat) {
+        target.thread = std::mem::replace(&mut target.chat, parent.to_owned());
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_platform::{InboundSink, PlatformError};
+use dray_platform::PlatformError;
 use rand::Rng as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::close::{self, CloseAction};
 use super::memory::GatewayCache;
 use super::socket::{GatewayPayload, GatewaySocket, SocketRead};
-use super::{GatewayReceiver, catch_up};
+use super::{GatewayReceiver, GatewaySink, catch_up};
 
 /// Intents: servers, messages in them, conversations with people, and the content of messages.
 const GATEWAY_INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
@@ -75,7 +75,7 @@ impl<'a> LiveConnection<'a> {
     /// Identifies or resumes, then handles events until the connection ends. Consumes the connection.
     pub(super) async fn run(
         mut self,
-        deliver: &dyn InboundSink,
+        sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<ConnectionEnd, PlatformError> {
         let begin = self.begin();
@@ -97,7 +97,7 @@ impl<'a> LiveConnection<'a> {
                 read = self.socket.next() => match read? {
                     SocketRead::Closed(code) => return self.closed(code),
                     SocketRead::Payload(payload) => {
-                        if let Some(end) = self.take(payload, deliver, stop).await? {
+                        if let Some(end) = self.take(payload, sink, stop).await? {
                             // The session is taken up again, so it must stay resumable.
                             self.socket.close(BACK_SOON).await;
                             return Ok(end);
@@ -146,11 +146,11 @@ impl<'a> LiveConnection<'a> {
     async fn take(
         &mut self,
         payload: GatewayPayload,
-        deliver: &dyn InboundSink,
+        sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<Option<ConnectionEnd>, PlatformError> {
         match payload.op {
-            0 => self.event(payload, deliver, stop).await?,
+            0 => self.event(payload, sink, stop).await?,
             // The gateway may ask for a heartbeat outside of the interval.
             1 => self.heart.beat(&mut self.socket, self.memory).await?,
             7 => {
@@ -176,7 +176,7 @@ impl<'a> LiveConnection<'a> {
     async fn event(
         &mut self,
         payload: GatewayPayload,
-        deliver: &dyn InboundSink,
+        sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
         let seq = payload.s.unwrap_or_default();
@@ -193,13 +193,8 @@ impl<'a> LiveConnection<'a> {
         // Taken before: the event must not be acknowledged until it is stored.
         let last = self.memory.session().map(|(_, seq)| seq);
         {
-            let handling = catch_up::handle_event(
-                self.gateway,
-                self.memory,
-                (name, &payload.d),
-                deliver,
-                stop,
-            );
+            let handling =
+                catch_up::handle_event(self.gateway, self.memory, (name, &payload.d), sink, stop);
             tokio::pin!(handling);
             loop {
                 tokio::select! {

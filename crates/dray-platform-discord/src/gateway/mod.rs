@@ -12,9 +12,12 @@ mod socket;
 
 use std::time::Duration;
 
-use dray_platform::{ErrorKind, InboundSink, PlatformError};
+use dray_platform::{ButtonPress, ErrorKind, InboundSink, PlatformError};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use rand::Rng as _;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +30,10 @@ use socket::GatewaySocket;
 
 /// How long a connection must live to count as stable, which resets the count of failures.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
+
+/// Most presses of buttons that are handled concurrently, and as many more that wait. Further ones are dropped: their people
+/// see a failure and press again.
+const MAX_CONCURRENT_PRESSES: usize = 32;
 
 /// Waits between two connections.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +55,13 @@ impl Default for ReconnectDelays {
             invalid: Duration::from_secs(1),
         }
     }
+}
+
+/// Where events go: messages are stored before the next event, presses are handled beside them.
+#[derive(Debug)]
+pub(crate) struct GatewaySink<'a> {
+    pub(crate) deliver: &'a dyn InboundSink,
+    pub(crate) presses: mpsc::Sender<ButtonPress>,
 }
 
 /// The receiver of one bot, with what all of its connections share.
@@ -81,12 +95,26 @@ impl<'a> GatewayReceiver<'a> {
         deliver: &dyn InboundSink,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
+        let (presses, waiting) = mpsc::channel::<ButtonPress>(MAX_CONCURRENT_PRESSES);
+        // Beside the events: a decision takes longer than a person may wait for the acknowledgement of the next press.
+        let handled = handle_presses(deliver, waiting);
+        let sink = GatewaySink { deliver, presses };
+        let (received, ()) = tokio::join!(self.receive(sink, stop), handled);
+        received
+    }
+
+    /// Receives from one connection after the other. Consumes the sink: its presses end with it.
+    async fn receive(
+        &self,
+        sink: GatewaySink<'_>,
+        stop: &CancellationToken,
+    ) -> Result<(), PlatformError> {
         // Kept over connections, lost with the process: a restart catches up from `since`.
         let mut memory = GatewayCache::default();
         let mut failures = 0;
         while !stop.is_cancelled() {
             let begun = Instant::now();
-            let ended = self.connection(&mut memory, deliver, stop).await;
+            let ended = self.connection(&mut memory, &sink, stop).await;
             if begun.elapsed() >= STABLE_AFTER {
                 failures = 0;
             }
@@ -139,7 +167,7 @@ impl<'a> GatewayReceiver<'a> {
     async fn connection(
         &self,
         memory: &mut GatewayCache,
-        deliver: &dyn InboundSink,
+        sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<ConnectionEnd, PlatformError> {
         let connecting = async {
@@ -158,7 +186,7 @@ impl<'a> GatewayReceiver<'a> {
             () = stop.cancelled() => return Ok(ConnectionEnd::Stopped),
         };
         LiveConnection::new(self, memory, socket, interval)
-            .run(deliver, stop)
+            .run(sink, stop)
             .await
     }
 
@@ -179,6 +207,22 @@ impl<'a> GatewayReceiver<'a> {
         url.map(str::to_owned).ok_or_else(|| {
             PlatformError::new(ErrorKind::Transient, "the response has no gateway URL")
         })
+    }
+}
+
+/// Handles presses concurrently until their sender is gone, and those that arrived to their end.
+async fn handle_presses(deliver: &dyn InboundSink, mut waiting: mpsc::Receiver<ButtonPress>) {
+    let mut running = FuturesUnordered::new();
+    let mut is_open = true;
+    loop {
+        tokio::select! {
+            press = waiting.recv(), if is_open && running.len() < MAX_CONCURRENT_PRESSES => match press {
+                Some(press) => running.push(deliver.press(press)),
+                None => is_open = false,
+            },
+            Some(()) = running.next() => {}
+            else => break,
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Blocks with buttons, and what users press.
 
 use dray_http::fake_server::FormData;
+use hmac::{Hmac, Mac as _};
 use serde_json::{Value, json};
+use sha2::Sha256;
 use url::form_urlencoded;
 
 use super::state::FakeState;
@@ -50,6 +52,20 @@ impl FakeSlack {
     pub fn notices(&self) -> Vec<(String, String)> {
         self.server.shared().lock().notices.clone()
     }
+}
+
+/// The headers with which Slack signs a body, sent at this Unix time in seconds.
+pub fn signature_headers(body: &str, stamp: u64, secret: &str) -> [(&'static str, String); 2] {
+    let signed = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).map(|mut mac| {
+        mac.update(format!("v0:{stamp}:{body}").as_bytes());
+        dray_types::hex::hex_digits(&mac.finalize().into_bytes())
+    });
+    // HMAC takes a key of any length, so there is always a signature.
+    let signature = signed.unwrap_or_default();
+    [
+        ("x-slack-request-timestamp", stamp.to_string()),
+        ("x-slack-signature", format!("v0={signature}")),
+    ]
 }
 
 fn text_at<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {

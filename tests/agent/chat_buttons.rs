@@ -1,0 +1,274 @@
+//! Approvals by buttons in Discord and Slack: the same rules as in Telegram, each over its own wire.
+
+use dray_platform_discord::fake_server::{DisconnectAll, FakeDiscord};
+use dray_platform_slack::fake_server::{FakeSlack, SIGNING_SECRET, signature_headers};
+use dray_testkit::eventually;
+use dray_types::Clock;
+use futures_util::future::join;
+use serde_json::json;
+
+use super::approvals::ops_setup;
+use super::fixture::{AgentFixture, user};
+use super::seen::AgentAnswer;
+use super::shop::FakeEndpoint;
+
+/// The people: one may answer, the other one may not.
+const DISCORD_APPROVER: &str = "77";
+const DISCORD_STRANGER: &str = "78";
+const SLACK_APPROVER: &str = "U77";
+const SLACK_STRANGER: &str = "U78";
+
+/// The body of a tool's result in the answer of the scripted model.
+const DONE: &str = r#"Got {"taken":true}."#;
+
+async fn ask(fixture: &AgentFixture) -> AgentAnswer {
+    let body = json!({"model": "agent", "messages": [user("order")], "stream": true});
+    let request = fixture.post("/v1/chat/completions");
+    AgentAnswer::of(request.json(&body)).await
+}
+
+/// An agent that asks in a channel of Discord.
+struct DiscordOps {
+    fixture: AgentFixture,
+    endpoint: FakeEndpoint,
+    discord: FakeDiscord,
+    channel: String,
+}
+
+impl DiscordOps {
+    async fn start(settings: &[(&str, &str)]) -> Self {
+        let (endpoint, discord) = (
+            FakeEndpoint::start().await,
+            FakeDiscord::start().await.unwrap(),
+        );
+        let channel = discord.channel(0);
+        let account = "platform-delivery.accounts.bot.discord";
+        let mut setup = ops_setup(&endpoint, &format!("discord:{channel}"), DISCORD_APPROVER)
+            .set(&format!("{account}.base_url"), discord.url())
+            .set(&format!("{account}.token"), discord.token().expose());
+        for (key, value) in settings {
+            setup = setup.set(key, *value);
+        }
+        Self {
+            fixture: setup.start().await,
+            endpoint,
+            discord,
+            channel,
+        }
+    }
+
+    /// Id and text of the question, and the data of its first button, once the channel shows it.
+    async fn question(&self) -> (String, String, String) {
+        eventually("a question with buttons", async || {
+            let message = self.discord.visible_messages(&self.channel).pop()?;
+            let button = message.buttons().into_iter().next()?;
+            Some((message.id, message.text, button.data))
+        })
+        .await
+    }
+
+    /// A person presses a button in a channel. Returns the notice to the person, without its escapes.
+    async fn press(&self, channel: &str, message: &str, person: &str, data: &str) -> String {
+        let before = self.discord.notices().len();
+        self.discord.user_presses(channel, message, person, data);
+        self.notice(before).await
+    }
+
+    async fn notice(&self, number: usize) -> String {
+        eventually("a notice after the press", async || {
+            let notices = self.discord.notices();
+            notices.get(number).map(|notice| notice.replace('\\', ""))
+        })
+        .await
+    }
+
+    /// The text of the question once it shows this outcome, and how many buttons it has then.
+    async fn shown_with(&self, outcome: &str) -> (String, usize) {
+        eventually(outcome, async || {
+            let message = self.discord.visible_messages(&self.channel).pop()?;
+            let text = message.text.replace('\\', "");
+            let buttons = message.buttons().len();
+            text.contains(outcome).then_some((text, buttons))
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_ones_change_nothing()
+{
+    let ops = DiscordOps::start(&[]).await;
+    let (discord, channel) = (&ops.discord, ops.channel.as_str());
+    let elsewhere = discord.channel(0);
+    let deciding = async {
+        let (id, text, approve) = ops.question().await;
+        assert!(
+            text.replace('\\', "").contains("shop_order of shop"),
+            "{text}"
+        );
+        assert!(
+            text.contains("```json\n{\"doc\":\"a *big*\\u202e one\"}\n```"),
+            "{text}"
+        );
+        let told = ops.press(channel, &id, DISCORD_STRANGER, &approve).await;
+        assert!(told.contains("not one of the people"), "{told}");
+        let told = ops
+            .press(channel, &id, DISCORD_APPROVER, "dray:apr_0:y")
+            .await;
+        assert!(told.contains("does not exist"), "{told}");
+        // The data of the button is right, and the place is not.
+        let told = ops.press(&elsewhere, &id, DISCORD_APPROVER, &approve).await;
+        assert!(told.contains("not answered in this chat"), "{told}");
+        assert!(ops.endpoint.bodies().is_empty());
+        // The press arrives while the bot is not connected, and twice.
+        discord.disconnect_all(DisconnectAll::Drop);
+        let before = discord.notices().len();
+        let event = discord.user_presses(channel, &id, DISCORD_APPROVER, &approve);
+        discord.repeat_event("INTERACTION_CREATE", &event);
+        let (first, second) = (ops.notice(before).await, ops.notice(before + 1).await);
+        // Both are handled concurrently, so either may be the one that decides.
+        let told = [first, second];
+        assert!(
+            told.iter().any(|one| one == "Your answer is recorded."),
+            "{told:?}"
+        );
+        assert!(
+            told.iter().any(|one| one.contains("decided before")),
+            "{told:?}"
+        );
+        (id, approve)
+    };
+    let (answer, (id, approve)) = join(ask(&ops.fixture), deciding).await;
+    assert_eq!(answer.text(), DONE, "{answer:?}");
+    let (_, buttons) = ops.shown_with("\n\nApproved by Ada L (77), 20").await;
+    assert_eq!(buttons, 0);
+    let refuse = approve.replace(":y", ":n");
+    let told = ops.press(channel, &id, DISCORD_APPROVER, &refuse).await;
+    assert!(told.contains("decided before"), "{told}");
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_in_discord_counts_after_the_end_of_the_interaction_and_not_after_the_expiry() {
+    let ops = DiscordOps::start(&[("orchestrator.approval_timeout", "500ms")]).await;
+    let answer = ask(&ops.fixture).await;
+    assert!(answer.text().contains("Nobody approved"), "{answer:?}");
+    let (id, _, approve) = ops.question().await;
+    let told = ops
+        .press(&ops.channel, &id, DISCORD_APPROVER, &approve)
+        .await;
+    assert!(told.contains("has expired"), "{told}");
+    ops.shown_with("Expired, 20").await;
+    assert!(ops.endpoint.bodies().is_empty());
+    ops.fixture.stop().await;
+    // Discord no longer takes a response to this press; the answer of the person holds.
+    let ops = DiscordOps::start(&[]).await;
+    ops.discord.end_interactions();
+    let deciding = async {
+        let (id, _, approve) = ops.question().await;
+        let channel = &ops.channel;
+        ops.discord
+            .user_presses(channel, &id, DISCORD_APPROVER, &approve);
+        ops.shown_with("Approved by Ada L (77), 20").await
+    };
+    let (answer, (_, buttons)) = join(ask(&ops.fixture), deciding).await;
+    assert_eq!((answer.text().as_str(), buttons), (DONE, 0));
+    ops.fixture.stop().await;
+}
+
+/// An agent that asks in a channel of Slack.
+struct SlackOps {
+    fixture: AgentFixture,
+    endpoint: FakeEndpoint,
+    slack: FakeSlack,
+    channel: String,
+}
+
+impl SlackOps {
+    async fn start() -> Self {
+        let (endpoint, slack) = (
+            FakeEndpoint::start().await,
+            FakeSlack::start().await.unwrap(),
+        );
+        let channel = slack.channel();
+        let account = "platform-delivery.accounts.app.slack";
+        let setup = ops_setup(&endpoint, &format!("slack:{channel}"), SLACK_APPROVER)
+            .set("platform-delivery.listen", "127.0.0.1:0")
+            .set(&format!("{account}.base_url"), slack.url())
+            .set(&format!("{account}.token"), slack.token().expose())
+            .set(&format!("{account}.signing_secret"), SIGNING_SECRET);
+        Self {
+            fixture: setup.start().await,
+            endpoint,
+            slack,
+            channel,
+        }
+    }
+
+    /// Time stamp and text of the question, and the value of its first button, once the channel shows it.
+    async fn question(&self) -> (String, String, String) {
+        eventually("a question with buttons", async || {
+            let message = self.slack.visible_messages(&self.channel).pop()?;
+            let button = message.buttons.into_iter().next()?;
+            Some((message.ts, message.code, button.value))
+        })
+        .await
+    }
+
+    /// Posts what Slack posts when a person presses a button, signed with this secret. Returns the status.
+    async fn post_press(&self, body: &str, secret: &str) -> u16 {
+        let now = Clock::system().now_ms() / 1000;
+        let mut request = self.fixture.post_event("/platforms/app/webhook");
+        for (name, value) in signature_headers(body, now, secret) {
+            request = request.header(name, &value);
+        }
+        let body = body.to_owned().into();
+        let request = request.bytes("application/x-www-form-urlencoded", body);
+        request.send(&|_| ()).await.unwrap().status()
+    }
+
+    /// A person presses a button. Returns the notice that this person got.
+    async fn press(&self, message: &str, person: &str, value: &str) -> String {
+        let before = self.slack.notices().len();
+        let body = self.slack.press(&self.channel, message, person, value);
+        assert_eq!(self.post_press(&body, SIGNING_SECRET).await, 200);
+        let notices = self.slack.notices();
+        let (noticed, text) = &notices[before];
+        assert_eq!(noticed, person);
+        text.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_in_slack_approves_one_call_and_presses_of_others_and_forged_ones_change_nothing() {
+    let ops = SlackOps::start().await;
+    let deciding = async {
+        let (ts, code, approve) = ops.question().await;
+        assert_eq!(code, r#"{"doc":"a *big*\u202e one"}"#);
+        let told = ops.press(&ts, SLACK_STRANGER, &approve).await;
+        assert!(told.contains("not one of the people"), "{told}");
+        let told = ops.press(&ts, SLACK_APPROVER, "dray:apr_0:y").await;
+        assert!(told.contains("does not exist"), "{told}");
+        // Without the secret of the app it is not Slack that names the person.
+        let forged = ops.slack.press(&ops.channel, &ts, SLACK_APPROVER, &approve);
+        assert_eq!(ops.post_press(&forged, "another").await, 401);
+        assert!(ops.endpoint.bodies().is_empty());
+        let told = ops.press(&ts, SLACK_APPROVER, &approve).await;
+        assert_eq!(told, "Your answer is recorded.");
+        (ts, approve)
+    };
+    let (answer, (ts, approve)) = join(ask(&ops.fixture), deciding).await;
+    assert_eq!(answer.text(), DONE, "{answer:?}");
+    let ended = ops.slack.visible_messages(&ops.channel).pop().unwrap();
+    assert!(
+        ended.text.contains("Approved by ada (U77), 20"),
+        "{ended:?}"
+    );
+    assert!(ended.buttons.is_empty());
+    let refuse = approve.replace(":y", ":n");
+    let told = ops.press(&ts, SLACK_APPROVER, &refuse).await;
+    assert!(told.contains("decided before"), "{told}");
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    ops.fixture.stop().await;
+}
