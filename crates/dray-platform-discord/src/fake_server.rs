@@ -195,6 +195,18 @@ fn error_reply(status: u16, code: u64, message: &str) -> Reply {
     json_reply(status, &json!({ "code": code, "message": message }))
 }
 
+/// Archives a thread, or takes it back out of the archive.
+fn change_channel(shared: &SharedState<FakeState>, id: &str, body: &Value) -> Reply {
+    let mut state = shared.lock();
+    let Some(channel) = state.channels.get_mut(id) else {
+        return error_reply(404, 10_003, "Unknown Channel");
+    };
+    if let Some(archived) = body.get("archived").and_then(Value::as_bool) {
+        channel.archived = archived;
+    }
+    json_reply(200, &channel_json(id, channel))
+}
+
 async fn answer_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
@@ -242,14 +254,7 @@ async fn answer_request(
         )),
         ("PATCH", ["channels", id]) => {
             let body = request.json().await?;
-            let mut state = shared.lock();
-            let Some(channel) = state.channels.get_mut(*id) else {
-                return Ok(error_reply(404, 10_003, "Unknown Channel"));
-            };
-            if let Some(archived) = body.get("archived").and_then(Value::as_bool) {
-                channel.archived = archived;
-            }
-            Ok(json_reply(200, &channel_json(id, channel)))
+            Ok(change_channel(&shared, id, &body))
         }
         ("PATCH", ["channels", id, "messages", message]) => {
             let body = request.json().await?;
