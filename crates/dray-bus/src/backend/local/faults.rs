@@ -109,7 +109,7 @@ mod plan {
                     Err(TransportError::TimedOut)
                 }
                 Some(InjectedFault::Pause(pause)) => {
-                    // The test runs on a paused clock: leases expire during the pause, and no real time passes.
+                    // paused clock: leases expire during the pause, and no real time passes.
                     tokio::time::sleep(pause).await;
                     take()
                 }
