@@ -30,10 +30,12 @@ class Bot(discord.Client):
     async def on_ready(self):
         view = discord.ui.View(timeout=None)
         for label, data in [("Approve", "dray:1:y"), ("Refuse", "dray:1:n")]:
-            view.add_item(discord.ui.Button(label=label, custom_id=data))
+            button = discord.ui.Button(label=label, custom_id=data)
+            button.callback = self.take_press
+            view.add_item(button)
         await self.get_channel(int(self.channel)).send("May I?", view=view)
 
-    async def on_interaction(self, press):
+    async def take_press(self, press):
         self.presses.append(
             [
                 press.data["custom_id"],

@@ -64,10 +64,12 @@ impl FakeDiscord {
             return Value::Null;
         };
         let shown = known.messages.iter().find(|shown| shown.id == message);
-        let shown = shown.map(|shown| {
-            let files = shown.files.as_slice();
-            super::described_message(channel, message, &shown.payload, files)
-        });
+        // A press always has a message; one that was deleted meanwhile is empty here.
+        let (payload, files) = match shown {
+            Some(shown) => (shown.payload.clone(), shown.files.clone()),
+            None => (json!({}), Vec::new()),
+        };
+        let shown = super::described_message(channel, message, &payload, &files);
         let user = json!({
             "id": person, "username": "ada", "global_name": "Ada L", "discriminator": "0", "avatar": null,
         });
@@ -156,8 +158,7 @@ pub(super) async fn answer_interaction(
 ) -> Result<Reply, ConnectionClosed> {
     // The bot's token has no business where a token of the path counts.
     let has_token = request.header("authorization").is_some();
-    let wants_body = request.parameter("with_response").is_some()
-        || request.parameter("wait").as_deref() == Some("true");
+    let wants_body = request.parameter("with_response").is_some();
     let body = request.json().await?;
     if has_token {
         return Ok(error_reply(401, 0, "401: Unauthorized"));
@@ -168,7 +169,7 @@ pub(super) async fn answer_interaction(
         ["interactions", id, token, "callback"] => {
             Ok(state.acknowledge(id, token, &body, wants_body))
         }
-        ["webhooks", APPLICATION_ID, token] => Ok(state.follow_up(token, &body, wants_body)),
+        ["webhooks", APPLICATION_ID, token] => Ok(state.follow_up(token, &body)),
         _ => Ok(error_reply(404, 10_015, "Unknown Webhook")),
     }
 }
@@ -187,12 +188,12 @@ impl FakeState {
             return error_reply(400, 50_035, "Invalid Form Body");
         }
         if !wants_body {
-            return bytes_reply(204, "application/json", bytes::Bytes::new());
+            return bytes_reply(204, "text/plain", bytes::Bytes::new());
         }
         json_reply(200, &json!({ "interaction": { "id": id, "type": 3 } }))
     }
 
-    fn follow_up(&mut self, token: &str, body: &Value, wants_body: bool) -> Reply {
+    fn follow_up(&mut self, token: &str, body: &Value) -> Reply {
         // Before the acknowledgement there is no message to follow.
         if self.interactions.acknowledged.get(token) != Some(&true) {
             return error_reply(404, 10_015, "Unknown Webhook");
@@ -205,9 +206,7 @@ impl FakeState {
         if flags.unwrap_or_default() & IS_EPHEMERAL != 0 {
             self.interactions.notices.push(text);
         }
-        if !wants_body {
-            return bytes_reply(204, "application/json", bytes::Bytes::new());
-        }
+        // For follow-ups `wait` always counts as true, so there is always a message.
         let id = self.next();
         json_reply(200, &super::described_message("1", &id, body, &[]))
     }
