@@ -184,8 +184,8 @@ async fn a_press_that_waits_does_not_hold_the_next_one_and_is_taken_to_its_end_w
     let (polled, ()) = tokio::join!(polling, async {
         begun(&fake, 1).await;
         fake.user_presses(&channel, "5", "77", "a");
-        fake.user_presses(&thread, "6", "78", "b");
         assert_eq!(next(&mut presses).await.data, "a");
+        fake.user_presses(&thread, "6", "78", "b");
         let second = next(&mut presses).await;
         // A thread is below its channel, as in the target of a question.
         let place = (second.target.chat.as_str(), second.target.thread.as_str());
