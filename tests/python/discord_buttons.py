@@ -33,6 +33,8 @@ class Bot(discord.Client):
             button = discord.ui.Button(label=label, custom_id=data)
             button.callback = self.take_press
             view.add_item(button)
+        # Before the message, since a press can arrive before the response to it.
+        self.add_view(view)
         await self.get_channel(int(self.channel)).send("May I?", view=view)
 
     async def take_press(self, press):
