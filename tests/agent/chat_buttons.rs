@@ -19,7 +19,7 @@ const SLACK_APPROVER: &str = "U77";
 const SLACK_STRANGER: &str = "U78";
 
 /// The body of a tool's result in the answer of the scripted model.
-const DONE: &str = r#"Got {"taken":true}."#;
+const TOOL_RESULT_ANSWER: &str = r#"Got {"taken":true}."#;
 
 async fn ask(fixture: &AgentFixture) -> AgentAnswer {
     let body = json!({"model": "agent", "messages": [user("order")], "stream": true});
@@ -139,7 +139,7 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
         (id, approve)
     };
     let (answer, (id, approve)) = join(ask(&ops.fixture), deciding).await;
-    assert_eq!(answer.text(), DONE, "{answer:?}");
+    assert_eq!(answer.text(), TOOL_RESULT_ANSWER, "{answer:?}");
     let (_, buttons) = ops.shown_with("\n\nApproved by Ada L (77), 20").await;
     assert_eq!(buttons, 0);
     let refuse = approve.replace(":y", ":n");
@@ -173,7 +173,7 @@ async fn a_press_in_discord_counts_after_the_end_of_the_interaction_and_not_afte
         ops.shown_with("Approved by Ada L (77), 20").await
     };
     let (answer, (_, buttons)) = join(ask(&ops.fixture), deciding).await;
-    assert_eq!((answer.text().as_str(), buttons), (DONE, 0));
+    assert_eq!((answer.text().as_str(), buttons), (TOOL_RESULT_ANSWER, 0));
     ops.fixture.stop().await;
 }
 
@@ -259,7 +259,7 @@ async fn a_press_in_slack_approves_one_call_and_presses_of_others_and_forged_one
         (ts, approve)
     };
     let (answer, (ts, approve)) = join(ask(&ops.fixture), deciding).await;
-    assert_eq!(answer.text(), DONE, "{answer:?}");
+    assert_eq!(answer.text(), TOOL_RESULT_ANSWER, "{answer:?}");
     let ended = ops.slack.visible_messages(&ops.channel).pop().unwrap();
     assert!(
         ended.text.contains("Approved by ada (U77), 20"),

@@ -98,14 +98,14 @@ pub(crate) fn judge_origin(
         .iter()
         .filter(|rule| rule.is_about(recipient) && rule.covers(origin));
     for rule in matching {
-        let place = match rule.outcome {
+        let decided_by = match rule.outcome {
             WebFileOutcome::Allow => return,
             WebFileOutcome::Report => &mut verdict.reported_by,
             WebFileOutcome::Deny => &mut verdict.refused_by,
         };
         // The first one stays: it is what an operator has to change.
-        if place.is_empty() {
-            place.clone_from(&rule.name);
+        if decided_by.is_empty() {
+            decided_by.clone_from(&rule.name);
         }
         if rule.outcome == WebFileOutcome::Deny {
             return;

@@ -25,7 +25,7 @@ const OUTCOME_SEPARATOR: &str = "\n\n";
 const MESSAGE_COMPONENT: u64 = 3;
 /// Types of components: a row, and a button in it.
 const ACTION_ROW: u64 = 1;
-const BUTTON: u64 = 2;
+const BUTTON_COMPONENT: u64 = 2;
 /// Style of a button that stands for no particular answer.
 const SECONDARY_STYLE: u64 = 2;
 /// Response to a press: it arrived, and the message stays as it is for now.
@@ -55,7 +55,7 @@ pub(crate) async fn ask_question(
         .iter()
         .map(|button| {
             json!({
-                "type": BUTTON,
+                "type": BUTTON_COMPONENT,
                 "style": SECONDARY_STYLE,
                 "label": button.label,
                 "custom_id": button.data,
@@ -215,7 +215,7 @@ pub(crate) fn button_press(event: &Value) -> Option<ButtonPress> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
     let number = |pointer: &str| event.pointer(pointer).and_then(Value::as_u64);
     let is_press = number("/type") == Some(MESSAGE_COMPONENT)
-        && number("/data/component_type") == Some(BUTTON);
+        && number("/data/component_type") == Some(BUTTON_COMPONENT);
     if !is_press {
         return None;
     }

@@ -114,17 +114,17 @@ const PLATFORM_STEPS: [&str; 6] = [
 
 const BACKEND_STEPS: [&str; 5] = [
     "Run `cargo xtask generate`: the name is new in the contracts and the configuration.",
-    "Replace the command line in `crates/dray-sandbox-@name@/src/lib.rs` with the way into the sandboxes. The suite in \
+    "Replace the command line in `crates/dray-sandbox-@name@/src/lib.rs` with the connection to the sandboxes. The suite in \
      `tests.rs` stays and passes.",
-    "Put a fake server in the place of the fake program where the way is a network, and prove it with the vendor's own \
-     client, as `tests/python/e2b_client.py` does.",
+    "Replace the fake program by a fake server if the backend uses a network, and prove it with the vendor's own client, \
+     as `tests/python/e2b_client.py` does.",
     "Add the kind to `BackendKind::is_default` only when it can be used without a key or a cluster.",
     "Finish `docs/backends/@name@.md`, and add a line to CHANGELOG.md.",
 ];
 
 const TOOL_STEPS: [&str; 4] = [
     "Replace the echo in `crates/dray-tool-@name@/src/tool.rs` with the tool. What it needs of DIAL is in \
-     `dray_dial::DialPort`, and `dray_dial::fake::FakeDial` stands for it in tests.",
+     `dray_dial::DialPort`, and `dray_dial::fake::FakeDial` replaces it in tests.",
     "Give the tool set its fields in `dray_agent::manifest::toolset`, and the tools what they need of a turn in \
      `crates/dray-orchestrator/src/turn/setup.rs`.",
     "Check the addresses of the tool set in `crates/dray-orchestrator/src/permissions/manifest.rs` when it has any.",
@@ -136,7 +136,8 @@ const FORMAT_STEPS: [&str; 5] = [
     "Give the media type a signature of bytes in `crates/dray-media-type/src/kind/signature.rs`; or \
      give the extension of a text a row in `crates/dray-media-type/src/table.rs`.",
     "Replace the converter in `crates/dray-documents/src/formats/@snake@.rs`. Every loop counts into the budget.",
-    "Raise `VERSION` in `crates/dray-documents/src/formats/mod.rs` when files were converted otherwise before.",
+    "Raise `VERSION` in `crates/dray-documents/src/formats/mod.rs` when the converter gives other text for files that \
+     were converted before.",
     "Add a fuzz target in `fuzz/`, and honest and hostile files to `tests/documents`.",
     "Finish `docs/documents/@name@.md`, and add a line to CHANGELOG.md.",
 ];

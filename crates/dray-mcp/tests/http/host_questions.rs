@@ -166,7 +166,7 @@ impl AskingFixture {
     }
 }
 
-const MINUTES: Option<Duration> = Some(Duration::from_mins(15));
+const APPROVAL_PERIOD: Option<Duration> = Some(Duration::from_mins(15));
 
 fn answered(asked: &Value, is_allowed: bool) -> Value {
     json!({
@@ -178,7 +178,7 @@ fn answered(asked: &Value, is_allowed: bool) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answers() {
     let chain = ["a.example", "b.example"];
-    let fixture = AskingFixture::new(MINUTES, "read fetch approve", &chain).await;
+    let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &chain).await;
     let asked = fixture.call(json!({})).await;
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
     let text = asked["result"]["inputRequests"]["allow_host"]["params"]["message"].clone();
@@ -213,7 +213,7 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_counts_for_its_caller_and_call_alone() {
-    let fixture = AskingFixture::new(MINUTES, "read fetch approve", &["a.example"]).await;
+    let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
     let asked = fixture.call(json!({})).await;
     let own = answered(&asked, true);
     let with = |name: &str, value: Value| {
@@ -264,8 +264,8 @@ async fn without_the_setting_the_scope_or_elicitation_the_caller_learns_that_an_
     let asking = json!({"elicitation": {"form": {}}});
     for (setting, scope, capabilities) in [
         (None, "read fetch approve", asking.clone()),
-        (MINUTES, "read fetch", asking),
-        (MINUTES, "read fetch approve", json!({})),
+        (APPROVAL_PERIOD, "read fetch", asking),
+        (APPROVAL_PERIOD, "read fetch approve", json!({})),
     ] {
         let fixture = AskingFixture::new(setting, scope, &["a.example"]).await;
         let reply = fixture
@@ -280,7 +280,7 @@ async fn without_the_setting_the_scope_or_elicitation_the_caller_learns_that_an_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_of_another_session_is_not_put_to_this_person() {
-    let fixture = AskingFixture::new(MINUTES, "read fetch approve", &["a.example"]).await;
+    let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
     let claims = json!({"scope": "read fetch approve", "tenant": "own", "session": "s8"});
     let other = fixture.http.issuer.token(&claims);
     let asking = json!({"elicitation": {"form": {}}});

@@ -13,8 +13,8 @@ use crate::link::LinkPolicy;
 use crate::record::{FileRecord, FileState};
 
 /// Bytes that a fetch brought, and bytes of which none is known.
-const FETCHED: &[u8] = b"1;2";
-const OWN: &[u8] = b"3;4";
+const FETCHED_CONTENT: &[u8] = b"1;2";
+const OWN_CONTENT: &[u8] = b"3;4";
 
 /// Keeps files from the web out of every chat but `7`.
 fn rules() -> Vec<WebFileRule> {
@@ -39,7 +39,7 @@ async fn fixture_with(rules: Vec<WebFileRule>) -> DeliveryFixture {
     .await;
     record_fetch(
         &fixture,
-        FETCHED,
+        FETCHED_CONTENT,
         &["moved.example.org", "files.example.org"],
     )
     .await;
@@ -77,7 +77,7 @@ async fn audit_lines(fixture: &DeliveryFixture) -> Vec<v1::DeliveryAudit> {
 async fn a_file_from_the_web_is_kept_from_the_chat_and_the_rest_is_sent() {
     let fixture = fixture_with(rules()).await;
     // Name and type are labels of the caller, so they decide nothing.
-    let files = [("holiday.jpg", FETCHED), ("own.csv", OWN)];
+    let files = [("holiday.jpg", FETCHED_CONTENT), ("own.csv", OWN_CONTENT)];
     let report = fixture.delivered(&fixture.files("d", &files).await).await;
     assert_eq!(states(&report), [FileState::Rejected, FileState::Delivered]);
     let file = &report.files[0];
@@ -90,8 +90,12 @@ async fn a_file_from_the_web_is_kept_from_the_chat_and_the_rest_is_sent() {
     assert!(report.result_json.contains("rule `outside`"));
     assert!(!report.result_json.contains("example.org"));
     let messages = fixture.fake.visible_messages();
-    assert!(messages.iter().all(|message| message.bytes != FETCHED));
-    assert!(messages[0].bytes == OWN, "{messages:?}");
+    assert!(
+        messages
+            .iter()
+            .all(|message| message.bytes != FETCHED_CONTENT)
+    );
+    assert!(messages[0].bytes == OWN_CONTENT, "{messages:?}");
 
     let lines = audit_lines(&fixture).await;
     assert_eq!(lines[0].refused_by, "outside");
@@ -108,14 +112,14 @@ async fn a_file_from_the_web_is_kept_from_the_chat_and_the_rest_is_sent() {
 #[tokio::test]
 async fn the_same_file_goes_to_a_chat_that_a_rule_allows() {
     let fixture = fixture_with(rules()).await;
-    let mut work = fixture.files("d", &[("a.csv", FETCHED)]).await;
+    let mut work = fixture.files("d", &[("a.csv", FETCHED_CONTENT)]).await;
     work.target = Some(chat("7"));
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].web.hosts.len(), 2);
     // Without rules about the chat nothing is looked up.
     let fixture = fixture_with(Vec::new()).await;
-    let work = fixture.files("d", &[("a.csv", FETCHED)]).await;
+    let work = fixture.files("d", &[("a.csv", FETCHED_CONTENT)]).await;
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(report.files[0].web.hosts.is_empty());
@@ -124,12 +128,12 @@ async fn the_same_file_goes_to_a_chat_that_a_rule_allows() {
 #[tokio::test]
 async fn neither_an_upload_nor_the_cache_nor_a_link_is_a_way_around() {
     let fixture = fixture_with(rules()).await;
-    // A person stored the same bytes, before and after the fetch: whoever stored them last does not change where they were
+    // A person stored the same bytes, before and after the fetch. The last upload does not change where they were
     // fetched from, since most ways to store a file are open to the agent too.
-    let uploaded = fixture.claim("mine.csv", FETCHED).await;
+    let uploaded = fixture.claim("mine.csv", FETCHED_CONTENT).await;
     let mut writer = fixture.store.writer(&tenant(), &OperationId::mint(), 1);
     writer = writer.cached();
-    writer.write(FETCHED.into()).await.unwrap();
+    writer.write(FETCHED_CONTENT.into()).await.unwrap();
     let cached = writer.finish(ArtifactLabel::default()).await.unwrap();
     // Too large for the chat, so it would go as a link.
     fixture.fake.limit(2);
@@ -150,10 +154,10 @@ async fn a_file_of_a_sandbox_is_known_while_its_bytes_are_the_same() {
         ..rules().remove(1)
     };
     for (rule, bytes, expected) in [
-        (rules().remove(1), FETCHED, FileState::Rejected),
+        (rules().remove(1), FETCHED_CONTENT, FileState::Rejected),
         // What a program changed is no longer known, unless the rule counts all files of sandboxes.
-        (rules().remove(1), OWN, FileState::Delivered),
-        (strict, OWN, FileState::Rejected),
+        (rules().remove(1), OWN_CONTENT, FileState::Delivered),
+        (strict, OWN_CONTENT, FileState::Rejected),
     ] {
         let fixture = fixture_with(vec![rule]).await;
         fixture.sandbox.bind(chat("42"));
@@ -201,7 +205,7 @@ async fn a_rule_that_is_only_tried_is_reported_and_the_file_is_sent() {
     let mut rules = rules();
     rules[1].outcome = WebFileOutcome::Report;
     let fixture = fixture_with(rules).await;
-    let work = fixture.files("d", &[("a.csv", FETCHED)]).await;
+    let work = fixture.files("d", &[("a.csv", FETCHED_CONTENT)]).await;
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     let lines = audit_lines(&fixture).await;
@@ -212,7 +216,7 @@ async fn a_rule_that_is_only_tried_is_reported_and_the_file_is_sent() {
 #[tokio::test]
 async fn without_the_store_nothing_is_sent_and_the_work_is_tried_again() {
     let fixture = fixture_with(rules()).await;
-    let work = fixture.files("d", &[("a.csv", OWN)]).await;
+    let work = fixture.files("d", &[("a.csv", OWN_CONTENT)]).await;
     let origins = fixture.folder().join("s3");
     let moved = fixture.folder().join("away");
     std::fs::rename(&origins, &moved).unwrap();
@@ -228,12 +232,12 @@ async fn without_the_store_nothing_is_sent_and_the_work_is_tried_again() {
 async fn a_fetch_after_the_first_delivery_counts_when_it_is_sent_again() {
     let fixture = fixture_with(rules()).await;
     let report = fixture
-        .delivered(&fixture.files("d1", &[("a.csv", OWN)]).await)
+        .delivered(&fixture.files("d1", &[("a.csv", OWN_CONTENT)]).await)
         .await;
     assert_eq!(states(&report), [FileState::Delivered]);
-    record_fetch(&fixture, OWN, &["files.example.org"]).await;
+    record_fetch(&fixture, OWN_CONTENT, &["files.example.org"]).await;
     let report = fixture
-        .delivered(&fixture.files("d2", &[("a.csv", OWN)]).await)
+        .delivered(&fixture.files("d2", &[("a.csv", OWN_CONTENT)]).await)
         .await;
     assert_eq!(states(&report), [FileState::Rejected]);
 }
@@ -249,16 +253,16 @@ async fn a_file_from_many_hosts_is_judged_by_all_of_them_and_its_receipt_stays_s
     let fixture = fixture_with(vec![partner, rules().remove(1)]).await;
     for number in 0..20 {
         let host = format!("h{number}.many.example");
-        record_fetch(&fixture, OWN, &[&host]).await;
+        record_fetch(&fixture, OWN_CONTENT, &[&host]).await;
     }
     let report = fixture
-        .delivered(&fixture.files("d1", &[("a.csv", OWN)]).await)
+        .delivered(&fixture.files("d1", &[("a.csv", OWN_CONTENT)]).await)
         .await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].web.hosts.len(), 8);
-    record_fetch(&fixture, OWN, &["other.example"]).await;
+    record_fetch(&fixture, OWN_CONTENT, &["other.example"]).await;
     let report = fixture
-        .delivered(&fixture.files("d2", &[("a.csv", OWN)]).await)
+        .delivered(&fixture.files("d2", &[("a.csv", OWN_CONTENT)]).await)
         .await;
     assert_eq!(states(&report), [FileState::Rejected]);
 }

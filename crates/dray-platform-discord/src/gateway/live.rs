@@ -16,7 +16,7 @@ use super::{GatewayReceiver, GatewaySink, catch_up};
 /// Intents: servers, messages in them, conversations with people, and the content of messages.
 const GATEWAY_INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
 /// Close code after which the session can be resumed: with 1000 or 1001, Discord would end it.
-const BACK_SOON: u16 = 4000;
+const RESUMABLE_CLOSE_CODE: u16 = 4000;
 /// Close code that ends the session.
 const CLOSE_CODE: u16 = 1000;
 
@@ -89,7 +89,7 @@ impl<'a> LiveConnection<'a> {
                 _ = self.heart.beats.tick() => {
                     // A zombie connection: still open, but the other side is gone.
                     if !self.heart.answered {
-                        self.socket.close(BACK_SOON).await;
+                        self.socket.close(RESUMABLE_CLOSE_CODE).await;
                         return Ok(ConnectionEnd::Again("a heartbeat was not answered"));
                     }
                     self.heart.beat(&mut self.socket, self.memory).await?;
@@ -99,7 +99,7 @@ impl<'a> LiveConnection<'a> {
                     SocketRead::Payload(payload) => {
                         if let Some(end) = self.take(payload, sink, stop).await? {
                             // The session is taken up again, so it must stay resumable.
-                            self.socket.close(BACK_SOON).await;
+                            self.socket.close(RESUMABLE_CLOSE_CODE).await;
                             return Ok(end);
                         }
                     }

@@ -8,7 +8,7 @@ use dray_types::Sha256Digest;
 use super::{TestStore, tenant};
 use crate::{MAX_ORIGINS, WebOrigin};
 
-const DAY: Duration = Duration::from_hours(24);
+const ONE_DAY: Duration = Duration::from_hours(24);
 
 fn origin(hosts: &[&str], fetched_at_ms: u64) -> WebOrigin {
     WebOrigin {
@@ -85,9 +85,9 @@ async fn a_record_outlives_the_content_and_a_new_fetch_renews_it() {
     let record = origin(&["a.example"], 1);
     let recorded = store.record_origin(&acme, digest, &record, None);
     recorded.await.unwrap();
-    clock.advance(89 * DAY);
+    clock.advance(89 * ONE_DAY);
     assert_eq!(store.sweep().await.unwrap().origins, 0);
-    clock.advance(2 * DAY);
+    clock.advance(2 * ONE_DAY);
     assert_eq!(store.sweep().await.unwrap().origins, 1);
     let found = store.origins(&acme, digest, None).await.unwrap();
     assert!(found.fetches.is_empty() && !found.is_cut);

@@ -5,28 +5,28 @@ use super::*;
 /// `the quick brown fox ` forty times.
 const TEXT: &str = "1b1f03f88d946ee6a20631a3c353686f39c824a5e508db74541648d7c63c00";
 /// The empty file.
-const EMPTY: &str = "3b";
+const EMPTY_STREAM: &str = "3b";
 /// `content`.
-const CONTENT: &str = "1b0600f82500a290a800";
+const CONTENT_STREAM: &str = "1b0600f82500a290a800";
 /// `content` with the "large window" extension and a window of 1 GiB.
 const LARGE_WINDOW: &str = "115e1800e097008842a202";
 /// 1 MiB of zeros.
 const ONE_MEBIBYTE: &str = "5bffff8f7f02201e0b0472ef1f00";
 /// 64 MiB of zeros.
-const BOMB: &str = "cfffff7ff82700e2b14020f7fe9ffffffff04f00c4610180eefd3fffffffe19f0088c32200ddfbfffcffffc73f\
+const BOMB_STREAM: &str = "cfffff7ff82700e2b14020f7fe9ffffffff04f00c4610180eefd3fffffffe19f0088c32200ddfbfffcffffc73f\
                     0110870500baf7ff";
 
 #[test]
 fn b_4_brotli_is_decoded_for_every_split_of_the_input() {
     let content = b"the quick brown fox ".repeat(40);
     check(ContentCoding::Brotli, &hex(TEXT), Ok(&content));
-    check(ContentCoding::Brotli, &hex(CONTENT), Ok(b"content"));
-    check(ContentCoding::Brotli, &hex(EMPTY), Ok(b""));
+    check(ContentCoding::Brotli, &hex(CONTENT_STREAM), Ok(b"content"));
+    check(ContentCoding::Brotli, &hex(EMPTY_STREAM), Ok(b""));
 }
 
 #[test]
 fn b_5_a_brotli_stream_without_its_end_is_truncated() {
-    for stream in [TEXT, CONTENT] {
+    for stream in [TEXT, CONTENT_STREAM] {
         let whole = hex(stream);
         for length in 1..whole.len() {
             check(
@@ -40,8 +40,8 @@ fn b_5_a_brotli_stream_without_its_end_is_truncated() {
 
 #[test]
 fn b_5_bytes_after_a_brotli_stream_are_an_error() {
-    for more in [b"\0".to_vec(), hex(CONTENT), hex(EMPTY)] {
-        let padded = [hex(CONTENT), more].concat();
+    for more in [b"\0".to_vec(), hex(CONTENT_STREAM), hex(EMPTY_STREAM)] {
+        let padded = [hex(CONTENT_STREAM), more].concat();
         check(
             ContentCoding::Brotli,
             &padded,
@@ -57,7 +57,7 @@ fn b_5_a_brotli_stream_that_expands_too_much_is_a_bomb() {
         decode_all(ONE_MEBIBYTE).map(|decoded| decoded.len()),
         Ok(1 << 20)
     );
-    assert_eq!(decode_all(BOMB), Err(DecodeError::Bomb));
+    assert_eq!(decode_all(BOMB_STREAM), Err(DecodeError::Bomb));
 }
 
 #[test]

@@ -12,11 +12,11 @@ const TEXT_WITHOUT_CHECKSUM: &str =
 const LONG_WINDOW: &str =
     "28b52ffd0488dd0000a074686520717569636b2062726f776e20666f78200100125e35996c7193c6";
 /// The empty file, with a content size and a checksum.
-const EMPTY: &str = "28b52ffd240001000099e9d851";
+const EMPTY_FRAME: &str = "28b52ffd240001000099e9d851";
 /// `content`, with a checksum.
-const CONTENT: &str = "28b52ffd0458390000636f6e74656e74fca9c531";
+const CONTENT_FRAME: &str = "28b52ffd0458390000636f6e74656e74fca9c531";
 /// Frame header without content size and checksum, with a window of 8 MiB.
-const HEADER: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
+const FRAME_HEADER: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
 const MAX_BLOCK: u32 = 128 << 10;
 
 /// A block header (RFC 8878, section 3.1.1.2), with type 0 for raw bytes, 1 for a repeated byte.
@@ -56,19 +56,19 @@ fn b_4_zstd_is_decoded_for_every_split_of_the_input() {
     let content = b"the quick brown fox ".repeat(40);
     check_zstandard(&hex(TEXT), Ok(&content));
     check_zstandard(&hex(TEXT_WITHOUT_CHECKSUM), Ok(&content));
-    check_zstandard(&hex(CONTENT), Ok(b"content"));
-    check_zstandard(&hex(EMPTY), Ok(b""));
-    check_zstandard(&raw_frame(&HEADER, b"raw"), Ok(b"raw"));
+    check_zstandard(&hex(CONTENT_FRAME), Ok(b"content"));
+    check_zstandard(&hex(EMPTY_FRAME), Ok(b""));
+    check_zstandard(&raw_frame(&FRAME_HEADER, b"raw"), Ok(b"raw"));
 }
 
 #[test]
 fn b_5_all_zstd_frames_are_read_and_skippable_ones_are_left_out() {
     let frames = [
         skippable(b""),
-        hex(CONTENT),
+        hex(CONTENT_FRAME),
         skippable(b"28b52ffd"),
-        hex(EMPTY),
-        raw_frame(&HEADER, b", more"),
+        hex(EMPTY_FRAME),
+        raw_frame(&FRAME_HEADER, b", more"),
         skippable(b"end"),
     ];
     check_zstandard(&frames.concat(), Ok(b"content, more"));
@@ -77,7 +77,7 @@ fn b_5_all_zstd_frames_are_read_and_skippable_ones_are_left_out() {
 #[test]
 fn b_5_the_number_of_zstd_frames_is_bounded() {
     let limit = MAX_MEMBERS as usize;
-    for frame in [skippable(b""), raw_frame(&HEADER, b"")] {
+    for frame in [skippable(b""), raw_frame(&FRAME_HEADER, b"")] {
         let decode_frames =
             |count| decode(ContentCoding::Zstandard, &frame.repeat(count), 1 << 16, 64);
         assert_eq!(decode_frames(limit), Ok(Vec::new()));
@@ -87,8 +87,8 @@ fn b_5_the_number_of_zstd_frames_is_bounded() {
 
 #[test]
 fn b_5_a_zstd_stream_without_its_end_is_truncated() {
-    let whole = [hex(TEXT), skippable(b"skipped"), hex(CONTENT)].concat();
-    let frame_ends = [hex(TEXT).len(), whole.len() - hex(CONTENT).len()];
+    let whole = [hex(TEXT), skippable(b"skipped"), hex(CONTENT_FRAME)].concat();
+    let frame_ends = [hex(TEXT).len(), whole.len() - hex(CONTENT_FRAME).len()];
     for length in (1..whole.len()).filter(|length| !frame_ends.contains(length)) {
         check_zstandard(&whole[..length], Err(DecodeError::Truncated));
     }
@@ -101,7 +101,7 @@ fn b_5_bytes_after_a_zstd_frame_must_be_a_frame() {
         (b"\0\0\0\0\0", DecodeError::Corrupt),
         (b"trailing text", DecodeError::Corrupt),
     ] {
-        check_zstandard(&[&hex(CONTENT), more].concat(), Err(expected));
+        check_zstandard(&[&hex(CONTENT_FRAME), more].concat(), Err(expected));
     }
 }
 
@@ -113,7 +113,7 @@ fn b_5_checksum_and_content_size_of_a_zstd_frame_are_checked() {
         wrong[index] ^= 1;
         check_zstandard(&wrong, Err(DecodeError::Mismatch));
     }
-    let mut wrong = hex(CONTENT);
+    let mut wrong = hex(CONTENT_FRAME);
     wrong[9] ^= 1;
     check_zstandard(&wrong, Err(DecodeError::Mismatch));
     // A single segment of six bytes with five and with seven bytes of content.
@@ -127,7 +127,7 @@ fn b_5_checksum_and_content_size_of_a_zstd_frame_are_checked() {
 
 #[test]
 fn b_4_a_window_of_8_mib_is_accepted_and_a_larger_one_is_not() {
-    let whole = raw_frame(&HEADER, b"x");
+    let whole = raw_frame(&FRAME_HEADER, b"x");
     check_zstandard(&whole, Ok(b"x"));
     // Each of these headers claims more: 9 MiB, 128 MiB, 3.75 TiB, and single segments of 8 MiB + 1 and 2^64 - 1 bytes.
     let too_large: [&[u8]; 4] = [
@@ -150,19 +150,22 @@ fn b_5_a_zstd_stream_that_expands_too_much_is_a_bomb() {
         let decoded = decode(ContentCoding::Zstandard, stream, 4096, 1 << 16);
         decoded.map(|decoded| decoded.len())
     };
-    assert_eq!(decode_all(&zeros(&HEADER, 8)), Ok(1 << 20));
-    assert_eq!(decode_all(&zeros(&HEADER, 512)), Err(DecodeError::Bomb));
+    assert_eq!(decode_all(&zeros(&FRAME_HEADER, 8)), Ok(1 << 20));
+    assert_eq!(
+        decode_all(&zeros(&FRAME_HEADER, 512)),
+        Err(DecodeError::Bomb)
+    );
     // Without last block: the bomb is found before the stream turns out to be truncated.
-    let endless = &zeros(&HEADER, 512)[..511 * 4];
+    let endless = &zeros(&FRAME_HEADER, 512)[..511 * 4];
     assert_eq!(decode_all(endless), Err(DecodeError::Bomb));
     // Many small frames together expand too much as well.
-    let frames = zeros(&HEADER, 1).repeat(64);
+    let frames = zeros(&FRAME_HEADER, 1).repeat(64);
     assert_eq!(decode_all(&frames), Err(DecodeError::Bomb));
 }
 
 #[test]
 fn b_5_blocks_and_headers_against_the_format_are_corrupt() {
-    let after_header = |bytes: &[u8]| [HEADER.as_slice(), bytes, &[0; 16]].concat();
+    let after_header = |bytes: &[u8]| [FRAME_HEADER.as_slice(), bytes, &[0; 16]].concat();
     for wrong in [
         // A reserved block type.
         after_header(&block(true, 3, 1)),

@@ -10,7 +10,7 @@ use super::*;
 const KEY_FIELDS: &str =
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const UPGRADE_FIELDS: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n";
-const AGREEMENT: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+const UPGRADE_RESPONSE: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                          Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 fn handshake(path: &str) -> String {
@@ -67,7 +67,7 @@ async fn messages_pass_in_both_directions_after_the_handshake_was_judged_and_rec
         Some("sandboxes/sockets")
     );
     server
-        .write_all(format!("{AGREEMENT}hello").as_bytes())
+        .write_all(format!("{UPGRADE_RESPONSE}hello").as_bytes())
         .await
         .unwrap();
     let agreed = read_head_text(&mut client).await;
@@ -180,7 +180,7 @@ async fn nothing_passes_unless_the_target_agrees_to_exactly_what_was_asked() {
             format!("{switching}Upgrade: websocket\r\nContent-Length: 5\r\n\r\nhello"),
             502,
         ),
-        (&plain, AGREEMENT.to_owned(), 502),
+        (&plain, UPGRADE_RESPONSE.to_owned(), 502),
     ] {
         let fixture = InterceptingProxy::start(&[]).await;
         let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
@@ -208,7 +208,7 @@ async fn the_limit_of_the_rule_ends_the_messages_of_a_target() {
         .await
         .unwrap();
     let (mut server, _) = accept_request(&fixture, ends.recv().await.unwrap()).await;
-    server.write_all(AGREEMENT.as_bytes()).await.unwrap();
+    server.write_all(UPGRADE_RESPONSE.as_bytes()).await.unwrap();
     read_head_text(&mut client).await;
     let _ = server.write_all(&[0; 4096]).await;
     let mut received = Vec::new();

@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 use super::*;
 
 const SERVER_NAME: &str = "dns.example.net";
-const SCHEMES: [&str; 2] = ["tls", "https"];
+const SERVER_SCHEMES: [&str; 2] = ["tls", "https"];
 
 /// An authority, and what a server of this scheme shows.
 fn acceptor(authority: &Authority, scheme: &str, name: &str, expired: bool) -> TlsAcceptor {
@@ -85,7 +85,7 @@ async fn addresses(resolver: &HickoryResolver) -> Result<usize, &'static str> {
 
 #[tokio::test]
 async fn d_10_all_queries_share_one_encrypted_connection() {
-    for scheme in SCHEMES {
+    for scheme in SERVER_SCHEMES {
         let fixture = start(scheme, SERVER_NAME, "#dns.example.net").await;
         for _ in 0..4 {
             assert_eq!(fixture.addresses().await, Ok(2), "{scheme}");
@@ -98,7 +98,7 @@ async fn d_10_all_queries_share_one_encrypted_connection() {
 
 #[tokio::test]
 async fn d_10_the_certificate_must_have_the_name_or_without_one_the_address() {
-    for scheme in SCHEMES {
+    for scheme in SERVER_SCHEMES {
         for (certified, named, expected) in [
             (SERVER_NAME, "#dns.example.net", Ok(2)),
             ("127.0.0.1", "", Ok(2)),
@@ -122,7 +122,7 @@ async fn d_10_the_certificate_must_have_the_name_or_without_one_the_address() {
 #[tokio::test]
 async fn d_10_an_unknown_authority_and_an_expired_certificate_are_refused() {
     let (trusted, other) = (Authority::new().unwrap(), Authority::new().unwrap());
-    for scheme in SCHEMES {
+    for scheme in SERVER_SCHEMES {
         for acceptor in [
             acceptor(&other, scheme, SERVER_NAME, false),
             acceptor(&trusted, scheme, SERVER_NAME, true),
@@ -139,7 +139,7 @@ async fn d_10_an_unknown_authority_and_an_expired_certificate_are_refused() {
 
 #[tokio::test]
 async fn d_10_a_query_is_repeated_once_when_its_connection_was_closed() {
-    for scheme in SCHEMES {
+    for scheme in SERVER_SCHEMES {
         let fixture = start(scheme, SERVER_NAME, "#dns.example.net").await;
         for connections in 1..4 {
             assert_eq!(fixture.addresses().await, Ok(2), "{scheme}");
@@ -151,7 +151,7 @@ async fn d_10_a_query_is_repeated_once_when_its_connection_was_closed() {
 
 #[tokio::test]
 async fn d_10_a_stalled_connection_is_replaced_within_the_dns_phase() {
-    for scheme in SCHEMES {
+    for scheme in SERVER_SCHEMES {
         let fixture = start(scheme, SERVER_NAME, "#dns.example.net").await;
         assert_eq!(fixture.addresses().await, Ok(2), "{scheme}");
         for kind in [RecordType::A, RecordType::AAAA] {
@@ -190,7 +190,7 @@ async fn d_2_the_next_encrypted_server_is_asked_when_one_is_silent() {
 #[tokio::test]
 async fn d_10_responses_over_encrypted_connections_are_checked_as_over_udp() {
     let evil = || vec![address_record(HOST_NAME, ip("10.0.0.1"))];
-    for scheme in SCHEMES {
+    for scheme in SERVER_SCHEMES {
         let fixture = start(scheme, SERVER_NAME, "#dns.example.net").await;
         for (reply, expected) in [
             (DnsReply::WrongQuestion(evil()), Err("failure")),
