@@ -59,6 +59,10 @@ impl TicketService {
             .parse()
             .map_err(|_| TicketProblem::Unavailable)?;
         let etag = format!("\"{sha256}\"");
+        let tenant = ticket.record.tenant().ok_or(TicketProblem::Unavailable)?;
+        // Judged again: a fetch may have brought the same bytes since the ticket was made.
+        self.check_origin(&tenant, &content, ticket.record.pinned.is_some())
+            .await?;
         let condition = |name| text_field(headers, name);
         if condition("if-match").is_some_and(|list| !has_etag(list, &etag, false)) {
             return Err(TicketProblem::PreconditionFailed);

@@ -61,6 +61,7 @@ mod service;
 mod sweep;
 mod upload;
 mod usage;
+mod web_files;
 
 #[cfg(test)]
 mod tests;
@@ -77,3 +78,4 @@ pub use records::TICKET_BUCKET;
 pub use records::{RecordError, TicketRecords};
 pub use server::{TicketConfig, TicketServer};
 pub use service::{TicketLimits, TicketService};
+pub use web_files::{WebFileOutcome, WebFilePolicy};

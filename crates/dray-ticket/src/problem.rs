@@ -119,6 +119,12 @@ pub enum TicketProblem {
     /// The content is stored, but its destination refused it.
     #[error("the file is stored, but the {} did not take it: {}", .0.kind, .0.message.trim_end_matches('.'))]
     DestinationFailed(Box<DestinationFailure>),
+    /// The rule `tickets.web_files` keeps this file from downloads.
+    #[error("policy keeps files from the web out of downloads, and this one came from {origin}")]
+    FileFromWeb {
+        /// The host, or what is not known of it.
+        origin: String,
+    },
     /// The file in the sandbox changed after the ticket was made.
     #[error("the file in the sandbox changed after the ticket was made")]
     SourceChanged,
@@ -176,6 +182,7 @@ impl TicketProblem {
             | Self::AlreadyStored
             | Self::WrongParts
             | Self::OffsetMismatch { .. } => StatusCode::CONFLICT,
+            Self::FileFromWeb { .. } => StatusCode::FORBIDDEN,
             Self::NoDirectUpload => StatusCode::NOT_IMPLEMENTED,
             Self::DestinationFailed(failure) if failure.is_retryable => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -226,6 +233,7 @@ impl TicketProblem {
             Self::ContentGone => "content-gone",
             Self::AlreadyStored => "content-stored",
             Self::DestinationFailed(_) => "destination-failed",
+            Self::FileFromWeb { .. } => "file-from-web",
             Self::SourceChanged => "source-changed",
             Self::SourceFailed(_) => "source-failed",
             Self::SourceUnavailable => "source-unavailable",
@@ -273,6 +281,9 @@ impl TicketProblem {
             Self::RangeNotSatisfiable { .. } => "Ask for a range inside the content.",
             Self::PreconditionFailed => "Start from the beginning.",
             Self::StorageFull => "Ask the operator for more storage, then continue the upload.",
+            Self::FileFromWeb { .. } => {
+                "Ask the operator to add the host to `tickets.web_files.allowed_hosts`."
+            }
             Self::SourceFailed(_) => "Check the path and the sandbox of the session.",
             Self::Unavailable | Self::SourceUnavailable => "Try again in a moment.",
         }

@@ -1,7 +1,7 @@
 //! The storage of records: values with revisions, changed by compare-and-set.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -106,8 +106,7 @@ impl TicketRecords {
             RecordBackend::KeyValue(keys) => Ok(keys.update(key, value, revision).await?),
             RecordBackend::Directory(directory) => {
                 let replaced = directory.run(key, move |path, file| {
-                    let current = read_record(file)?.map_or(0, |(_, revision)| revision);
-                    if current != revision {
+                    if read_revision(file)? != revision {
                         return Ok(None);
                     }
                     write_record(path, file, &value, revision + 1)?;
@@ -124,8 +123,7 @@ impl TicketRecords {
             RecordBackend::KeyValue(keys) => Ok(keys.delete(key, revision).await?),
             RecordBackend::Directory(directory) => {
                 let deleted = directory.run(key, move |_, file| {
-                    let current = read_record(file)?.map_or(0, |(_, revision)| revision);
-                    if current != revision {
+                    if read_revision(file)? != revision {
                         return Ok(false);
                     }
                     std::fs::remove_file(file)?;
@@ -209,6 +207,19 @@ fn read_record(file: &Path) -> io::Result<Option<(Bytes, u64)>> {
     let mut revision = [0; REVISION_BYTES];
     revision.copy_from_slice(&content.split_to(REVISION_BYTES));
     Ok(Some((content, u64::from_be_bytes(revision))))
+}
+
+/// The revision of a file; 0 where there is none. A record of a large upload has 200 KB, and each of its segments changes
+/// it, so the value is not read.
+fn read_revision(file: &Path) -> io::Result<u64> {
+    let mut file = match File::open(file) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut revision = [0; REVISION_BYTES];
+    file.read_exact(&mut revision)?;
+    Ok(u64::from_be_bytes(revision))
 }
 
 /// Replaces a file with one rename, so that a reader and a crash see the old or the new value.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::destination::{self, TicketDestination};
 use crate::record::TicketDirection;
-use crate::{Principal, TicketLimits, TicketOrder, TicketRecords, TicketService};
+use crate::{Principal, TicketLimits, TicketOrder, TicketRecords, TicketService, WebFilePolicy};
 
 /// Section `tickets`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +27,8 @@ pub struct TicketConfig {
     /// Directory with the records of tickets. Default empty: the bucket `dray_tickets` of the bus, which all replicas
     /// share. `dray up` without NATS sets a directory of the state directory, since its bus ends with the process.
     pub records: PathBuf,
+    /// Which files from the web a download ticket hands out. Default: all.
+    pub web_files: WebFilePolicy,
 }
 
 impl Section for TicketConfig {
@@ -34,13 +36,14 @@ impl Section for TicketConfig {
         let is_base = ["http://", "https://"]
             .iter()
             .any(|scheme| self.url.starts_with(scheme));
-        if self.url.is_empty() || is_base {
-            return Vec::new();
+        let mut problems = self.web_files.problems();
+        if !self.url.is_empty() && !is_base {
+            problems.push(ConfigProblem::new(
+                "url",
+                "must begin with `http://` or `https://`",
+            ));
         }
-        vec![ConfigProblem::new(
-            "url",
-            "must begin with `http://` or `https://`",
-        )]
+        problems
     }
 }
 
@@ -72,7 +75,9 @@ impl Service for TicketServer {
         let limits = TicketLimits::default();
         let tickets = TicketService::new(records, cx.store.clone(), cx.clock.clone(), limits);
         Ok(Self {
-            tickets: tickets.with_bus(cx.bus.clone()),
+            tickets: tickets
+                .with_bus(cx.bus.clone())
+                .with_web_files(config.web_files),
             url: config.url,
         })
     }

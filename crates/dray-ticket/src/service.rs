@@ -19,6 +19,7 @@ use crate::problem::TicketProblem;
 use crate::record::{SegmentRecord, TicketDirection, TicketRecord, TicketState};
 use crate::records::{RecordError, TicketRecords};
 use crate::usage::PrincipalUsage;
+use crate::web_files::WebFilePolicy;
 
 /// Random bytes of a URL.
 const SECRET_BYTES: usize = 32;
@@ -64,6 +65,8 @@ pub(crate) struct ServiceState {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) limits: TicketLimits,
+    /// Which files from the web a download hands out.
+    pub(crate) web_files: WebFilePolicy,
     /// Access to sandboxes and chats; without it tickets begin and end in the store.
     pub(crate) bus: Option<Bus>,
     /// Uploads at work in this process.
@@ -89,6 +92,7 @@ impl TicketService {
                 store,
                 clock,
                 limits,
+                web_files: WebFilePolicy::default(),
                 bus: None,
                 active: ActiveUploads::default(),
                 tasks: TaskTracker::new(),
@@ -106,11 +110,22 @@ impl TicketService {
         }
     }
 
+    /// Keeps files from the web out of downloads by this rule, both when a ticket is made and when it is used.
+    #[must_use]
+    pub fn with_web_files(self, policy: WebFilePolicy) -> Self {
+        let mut state = ServiceState::clone(&self.inner);
+        state.web_files = policy;
+        Self {
+            inner: Arc::new(state),
+        }
+    }
+
     /// Makes a ticket.
     ///
     /// # Errors
     ///
-    /// The request is not valid, a limit of the principal is reached, or the records are not available.
+    /// The request is not valid, the rule about files from the web keeps the content, a limit of the principal is reached,
+    /// or the records are not available.
     pub async fn issue(
         &self,
         principal: &Principal,
@@ -122,6 +137,11 @@ impl TicketService {
             return Err(TicketProblem::Invalid(
                 "this endpoint reaches no destinations",
             ));
+        }
+        if let Some(content) = &request.content {
+            let is_sandbox_file = request.pinned.is_some();
+            self.check_origin(&principal.tenant, content, is_sandbox_file)
+                .await?;
         }
         let now_ms = inner.clock.now_ms();
         let expires_at_ms = request.expiry(now_ms);

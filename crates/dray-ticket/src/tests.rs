@@ -14,6 +14,7 @@ mod refusals;
 mod resumable;
 mod server;
 mod tus;
+mod web_files;
 
 use std::net::SocketAddr;
 use std::time::Duration;

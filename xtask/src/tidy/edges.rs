@@ -179,6 +179,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "dray-ticket",
         &[
             "dray-types",
+            "dray-guard",
             "dray-media-type",
             "dray-presentation",
             "dray-proto",

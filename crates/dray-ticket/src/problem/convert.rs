@@ -51,7 +51,7 @@ impl From<TicketProblem> for Fault {
             StatusCode::NOT_FOUND | StatusCode::GONE => FaultCode::NotFound,
             StatusCode::PAYLOAD_TOO_LARGE => FaultCode::TooLarge,
             StatusCode::TOO_MANY_REQUESTS => FaultCode::RateLimited,
-            StatusCode::UNAUTHORIZED => FaultCode::Denied,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FaultCode::Denied,
             StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::INSUFFICIENT_STORAGE
             | StatusCode::BAD_GATEWAY => FaultCode::Unavailable,

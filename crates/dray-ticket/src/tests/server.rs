@@ -27,6 +27,7 @@ impl ServerFixture {
         let config = TicketConfig {
             url: url.to_owned(),
             records: fixture.folder.path().join("tickets"),
+            ..TicketConfig::default()
         };
         let server = TicketServer::start(config, &context).await.unwrap();
         Self {

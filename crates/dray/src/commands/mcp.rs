@@ -83,7 +83,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         None => file_limits(&context::load_config(&context::config_sources(&global)?)?),
     };
     let outcome = if let Some(tickets) = tickets {
-        let (access, serving) = ticket_serve::attach_endpoint(tickets, &system)?;
+        let (access, serving) = ticket_serve::attach_endpoint(tickets, &system, &global)?;
         let options = server_options(mcp, chats, limits, Some(access));
         let outcome = serve_tools(mcp, &system, root, options, endpoint).await;
         serving.close().await;

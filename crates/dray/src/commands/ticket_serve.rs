@@ -32,7 +32,7 @@ pub(super) async fn run(global: &GlobalOptions, serve: &TicketServe) -> Result<(
     let endpoint = bind_endpoint(serve.listen, serve.url.clone()).await?;
     print_note(&format!("tickets: {}", endpoint.base_url()));
     let system = SystemConnection::open(global, &TICKET_SERVICES).await?;
-    let (_, serving) = attach_endpoint(endpoint, &system)?;
+    let (_, serving) = attach_endpoint(endpoint, &system, global)?;
     let ended = termination().await;
     serving.close().await;
     system.close().await;
@@ -93,12 +93,14 @@ pub(crate) fn serve_endpoint(
     running: &RunningHost,
 ) -> Option<TicketAccess> {
     let context = running.context();
-    let service = ticket_service(
-        &context.bus,
-        &context.store,
-        &context.clock,
-        Some(running.config()),
-    );
+    let config = running.config();
+    let service = config
+        .section::<TicketConfig>("tickets")
+        .map_err(std::io::Error::other)
+        .and_then(|tickets| {
+            let (bus, store) = (&context.bus, &context.store);
+            ticket_service(bus, store, &context.clock, Some(config), tickets)
+        });
     let service = match service {
         Ok(service) => service,
         Err(error) => {
@@ -134,9 +136,14 @@ impl ServingTickets {
 pub(crate) fn attach_endpoint(
     endpoint: TicketEndpoint,
     system: &SystemConnection,
+    global: &GlobalOptions,
 ) -> Result<(TicketAccess, ServingTickets), CommandFailure> {
     let store = system.store()?;
-    let service = ticket_service(&system.bus, store, &system.clock, system.config());
+    // Read here and not from the services: with a running system none of them is in this process, and the rules of the
+    // endpoint hold all the same.
+    let loaded = context::load_config(&context::config_sources(global)?)?;
+    let tickets = context::config_section(&loaded, "tickets")?;
+    let service = ticket_service(&system.bus, store, &system.clock, system.config(), tickets);
     let service = service.map_err(CommandFailure::local("cannot open the records of tickets"))?;
     let access = TicketAccess {
         service: service.clone(),
@@ -155,25 +162,27 @@ fn ticket_service(
     store: &Store,
     clock: &Clock,
     config: Option<&LoadedConfig>,
+    tickets: TicketConfig,
 ) -> Result<TicketService, std::io::Error> {
-    let records = ticket_records(bus, config)?;
+    let records = ticket_records(bus, config, &tickets)?;
     let limits = TicketLimits::default();
     let service = TicketService::new(records, store.clone(), clock.clone(), limits);
-    Ok(service.with_bus(bus.clone()))
+    Ok(service
+        .with_bus(bus.clone())
+        .with_web_files(tickets.web_files))
 }
 
 /// The bucket that all replicas share; a directory where the bus ends with this process, or one is configured.
 fn ticket_records(
     bus: &Bus,
     config: Option<&LoadedConfig>,
+    tickets: &TicketConfig,
 ) -> Result<TicketRecords, std::io::Error> {
     let Some(config) = config else {
         return Ok(TicketRecords::key_value(
             bus.key_value(dray_ticket::TICKET_BUCKET),
         ));
     };
-    let tickets = config.section::<TicketConfig>("tickets");
-    let tickets = tickets.map_err(std::io::Error::other)?;
     let directory =
         record_directory(config).map_err(|error| std::io::Error::other(error.to_string()))?;
     match directory {

@@ -1,0 +1,128 @@
+//! The rule about files from the web: whether a download ticket may hand them out.
+//!
+//! A ticket is a way out of the system beside the chats, whose rules are `platform-delivery.web_files`. Where a file came
+//! from is read in the records that egress-fetcher keeps in the store under the digest of the bytes.
+
+use std::time::Duration;
+
+use dray_guard::HostPattern;
+use dray_service::config::ConfigProblem;
+use dray_store::{ContentOrigins, RequestError};
+use dray_types::{Deadline, Sha256Digest, TenantId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::TicketService;
+use crate::problem::TicketProblem;
+use crate::record::StoredContent;
+
+/// Longest time for reading the origins of one file.
+const ORIGIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Which files from the web a download ticket hands out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebFilePolicy {
+    /// `allow`, `report` (the log says what `deny` would refuse) or `deny`. Default `allow`.
+    pub outcome: WebFileOutcome,
+    /// Hosts whose files are handed out nevertheless, as `example.org` or `*.example.org`. A file that was fetched over
+    /// redirects has several hosts, and each must be in the list. Default none.
+    pub allowed_hosts: Vec<String>,
+    /// Whether the rule is also about files of sandboxes of which no fetch is known: a program may have fetched or changed
+    /// them. Default false.
+    pub sandbox_files: bool,
+}
+
+/// What happens to a ticket for a file from the web.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WebFileOutcome {
+    /// It is made and used like any other.
+    #[default]
+    Allow,
+    /// As `Allow`; a line of the log names the host.
+    Report,
+    /// It is neither made nor used.
+    Deny,
+}
+
+impl WebFilePolicy {
+    /// What is wrong with the rule.
+    pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
+        let is_pattern = |host: &&String| HostPattern::parse(host).is_ok();
+        if self.allowed_hosts.iter().all(|host| is_pattern(&host)) {
+            return Vec::new();
+        }
+        vec![ConfigProblem::new(
+            "web_files.allowed_hosts",
+            "must be written like example.org or *.example.org",
+        )]
+    }
+
+    /// Why the rule is about content of these origins: a host, or what is not known. `None` if it is not about them.
+    fn objection(&self, origins: &ContentOrigins, is_sandbox_file: bool) -> Option<String> {
+        for fetch in &origins.fetches {
+            match fetch.hosts.iter().find(|host| !self.allows(host)) {
+                Some(host) => return Some(format!("`{host}`")),
+                None if fetch.hosts.is_empty() => return Some("an unknown host".to_owned()),
+                None => {}
+            }
+        }
+        // Records that were not read may name any host.
+        if origins.is_cut {
+            return Some("more hosts than are recorded".to_owned());
+        }
+        let is_unknown = origins.fetches.is_empty() && is_sandbox_file && self.sandbox_files;
+        is_unknown.then(|| "a sandbox, and no fetch of it is known".to_owned())
+    }
+
+    fn allows(&self, host: &str) -> bool {
+        self.allowed_hosts
+            .iter()
+            .any(|text| HostPattern::parse(text).is_ok_and(|pattern| pattern.matches(host)))
+    }
+}
+
+impl TicketService {
+    /// Refuses content that the rule keeps from download tickets.
+    ///
+    /// # Errors
+    ///
+    /// The rule is about the content, or the store cannot say where it came from.
+    pub(crate) async fn check_origin(
+        &self,
+        tenant: &TenantId,
+        content: &StoredContent,
+        is_sandbox_file: bool,
+    ) -> Result<(), TicketProblem> {
+        let policy = &self.inner.web_files;
+        // Nothing is looked up for a rule that decides nothing.
+        if policy.outcome == WebFileOutcome::Allow {
+            return Ok(());
+        }
+        let sha256: Sha256Digest = content
+            .sha256
+            .parse()
+            .map_err(|_| TicketProblem::Unavailable)?;
+        let deadline = Deadline::after(self.inner.clock.now_ms(), ORIGIN_TIMEOUT);
+        let reading = self.inner.store.origins(tenant, sha256, Some(deadline));
+        let origins = reading.await.map_err(|error| unknown_origin(&error))?;
+        let Some(origin) = policy.objection(&origins, is_sandbox_file) else {
+            return Ok(());
+        };
+        tracing::info!(%sha256, origin, outcome = ?policy.outcome, "the rule about files from the web is about a ticket");
+        match policy.outcome {
+            WebFileOutcome::Deny => Err(TicketProblem::FileFromWeb { origin }),
+            WebFileOutcome::Allow | WebFileOutcome::Report => Ok(()),
+        }
+    }
+}
+
+/// A file whose origin cannot be read is not handed out: an operator can repair the store, and the holder can try again.
+fn unknown_origin(error: &RequestError) -> TicketProblem {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "the origin of a file of a ticket cannot be read"
+    );
+    TicketProblem::Unavailable
+}
