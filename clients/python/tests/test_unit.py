@@ -31,7 +31,7 @@ from drayage import (
 )
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage._http import Transfers
-from drayage.bus import AsyncPublishedWork
+from drayage.bus import AsyncPublishedWork, EndingEvents
 from drayage.models import ToolCallOutcome
 
 FAST = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
@@ -367,11 +367,40 @@ class Ids(unittest.TestCase):
         self.assertEqual(fake.seen[2][2].arguments.claim.store, "s")
 
 
+class FakeConnection:
+    """Subscriptions of a connection, and messages to them."""
+
+    def __init__(self, failing_flushes=0):
+        self.subjects = []
+        self.flushes = 0
+        self._failing_flushes = failing_flushes
+        self._callback = None
+
+    async def subscribe(self, subject, cb):
+        self.subjects.append(subject)
+        self._callback = cb
+        return object()
+
+    async def flush(self):
+        self.flushes += 1
+        if self.flushes <= self._failing_flushes:
+            raise ConnectionError
+
+    async def deliver(self, operation_id):
+        class Message:
+            headers = {"Dray-Operation": operation_id}
+
+        await self._callback(Message())
+
+
 class Outcomes(unittest.TestCase):
     def wait_for(self, *answers):
         """Waits for the outcome of a call whose questions have these answers, and whose event never comes."""
 
         class FakePublisher:
+            def __init__(self):
+                self._events = EndingEvents(FakeConnection(), "acme")
+
             async def ask_outcome(self, operation_id):
                 answer = remaining.pop(0)
                 if isinstance(answer, Exception):
@@ -381,21 +410,52 @@ class Outcomes(unittest.TestCase):
             async def _event_of(self, message):
                 raise AssertionError("no event came")
 
-        class SilentEvents:
-            async def next_msg(self, timeout):
-                raise asyncio.TimeoutError
+        async def outcome():
+            class SilentMessages(asyncio.Queue):
+                async def get(self):
+                    raise asyncio.TimeoutError
 
-            async def unsubscribe(self):
-                pass
+            return await AsyncPublishedWork(FakePublisher(), "o", False, time.time() + 60, SilentMessages()).outcome()
 
         remaining = list(answers)
-        work = AsyncPublishedWork(FakePublisher(), "o", False, time.time() + 60, SilentEvents())
-        return asyncio.run(work.outcome())
+        return asyncio.run(outcome())
 
     def test_a_service_that_fails_for_a_while_does_not_end_the_wait_for_an_outcome(self):
         stopping = UnavailableError(Fault(FaultCode.UNAVAILABLE, "Stopping.", retryable=True))
         ended = ToolCallOutcome("o", "call-o", "t", None, v1.ToolCallRejected())
         self.assertIs(self.wait_for(stopping, None, ended), ended)
+
+    def test_calls_share_a_subscription_and_each_gets_its_own_events_alone(self):
+        async def story():
+            connection = FakeConnection()
+            events = EndingEvents(connection, "acme")
+            first, second, again = await asyncio.gather(*map(events.open, ("a", "b", "a")))
+            self.assertEqual(connection.subjects, ["dray.event.toolcall.v1.*.acme"])
+            self.assertEqual(connection.flushes, 1)
+            await connection.deliver("a")
+            await connection.deliver("unknown")
+            self.assertEqual([queue.qsize() for queue in (first, second, again)], [1, 0, 1])
+            events.close("a", first)
+            events.close("a", first)
+            await connection.deliver("a")
+            self.assertEqual([queue.qsize() for queue in (first, second, again)], [1, 0, 2])
+            events.close("a", again)
+            events.close("b", second)
+            self.assertEqual(events._waiting, {})
+
+        asyncio.run(story())
+
+    def test_a_server_that_did_not_confirm_the_subscription_is_asked_again(self):
+        async def story():
+            connection = FakeConnection(failing_flushes=1)
+            events = EndingEvents(connection, "acme")
+            with self.assertRaises(ConnectionError):
+                await events.open("a")
+            self.assertEqual(events._waiting, {})
+            await events.open("a")
+            self.assertEqual((len(connection.subjects), connection.flushes), (1, 2))
+
+        asyncio.run(story())
 
     def test_a_refusal_ends_the_wait_for_an_outcome(self):
         with self.assertRaises(DeniedError):

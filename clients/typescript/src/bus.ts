@@ -47,6 +47,9 @@ const ASK_INTERVAL_MS = 5_000;
 const REPORT_GRACE_MS = 5_000;
 /** Most outcomes that the durable consumer gives at a time. */
 const BATCH_MESSAGES = 64;
+const RESOLVED_KIND = "dray.v1.ToolCallResolved";
+const REJECTED_KIND = "dray.v1.ToolCallRejected";
+const ENDING_KINDS = new Set([RESOLVED_KIND, REJECTED_KIND]);
 const TENANT_PATTERN = /^[a-z0-9_-]{1,64}$/;
 
 /** Who publishes, and how. */
@@ -72,14 +75,81 @@ export interface PublishSettings extends ResolveSettings {
   readonly timeoutMs?: number;
 }
 
+/** An event that a call waits for. */
+export interface AwaitedEvent {
+  /** The message that ends the call. It never comes after `forget`, or when the connection was closed. */
+  readonly message: Promise<Msg>;
+  forget(): void;
+}
+
+/** The events that end calls of a tenant: one subscription, whose messages go to the calls that wait for them. One for each
+ * call would bring every event to every waiting call. */
+export class EndingEvents {
+  readonly #connection: NatsConnection;
+  readonly #subject: string;
+  readonly #waiting = new Map<string, Set<(message: Msg) => void>>();
+  #subscription: Subscription | undefined;
+  #confirmed: Promise<void> | undefined;
+
+  constructor(connection: NatsConnection, tenant: string) {
+    this.#connection = connection;
+    this.#subject = `dray.event.toolcall.v1.*.${tenant}`;
+  }
+
+  /** Waits for the event that ends an operation, from now on. */
+  async open(operationId: string): Promise<AwaitedEvent> {
+    await this.#subscribe();
+    const takers = this.#waiting.get(operationId) ?? new Set();
+    this.#waiting.set(operationId, takers);
+    let take = (_message: Msg): void => undefined;
+    const message = new Promise<Msg>((resolve) => (take = resolve));
+    takers.add(take);
+    const forget = (): void => {
+      takers.delete(take);
+      if (takers.size === 0 && this.#waiting.get(operationId) === takers) this.#waiting.delete(operationId);
+    };
+    return { message, forget };
+  }
+
+  /** How many operations are waited for. */
+  get size(): number {
+    return this.#waiting.size;
+  }
+
+  async #subscribe(): Promise<void> {
+    // Without a message, the connection has a problem of its own; a question still finds the outcome.
+    const callback = (error: Error | null, message: Msg): void => {
+      if (error === null) this.#handOver(message);
+    };
+    this.#subscription ??= this.#connection.subscribe(this.#subject, { callback });
+    // The server has the subscription before a call can end.
+    this.#confirmed ??= this.#connection.flush();
+    try {
+      await this.#confirmed;
+    } catch (error) {
+      this.#confirmed = undefined;
+      throw error;
+    }
+  }
+
+  #handOver(message: Msg): void {
+    const [kind = ""] = (message.headers?.get("Dray-Schema") ?? "").split("/");
+    if (!ENDING_KINDS.has(kind)) return;
+    const operationId = message.headers?.get("Dray-Operation") ?? "";
+    for (const take of this.#waiting.get(operationId) ?? []) take(message);
+  }
+}
+
 /** Publishes the tool calls of one tenant. Made by `connect`. */
 export class Publisher {
   readonly #connection: NatsConnection;
   readonly #settings: PublisherOptions;
   readonly #options: CallOptions;
+  readonly #events: EndingEvents;
 
   private constructor(connection: NatsConnection, settings: PublisherOptions) {
     this.#connection = connection;
+    this.#events = new EndingEvents(connection, settings.tenant);
     this.#settings = settings;
     this.#options = settings.options ?? {};
   }
@@ -119,16 +189,15 @@ export class Publisher {
     const deadlineMs = Date.now() + timeoutMs;
     const deadline = new Deadline(timeoutMs, this.#options.signal);
     // First, so that no event is missed between the acknowledgement and the subscription.
-    const events = this.#connection.subscribe(`dray.event.toolcall.v1.*.${this.#settings.tenant}`);
+    const event = await this.#events.open(operationId);
     try {
-      await this.#connection.flush();
       const headers = await this.#headers("ToolCallRequested", operationId, deadlineMs);
       // The same for every repetition, so the stream takes it once.
       headers.set("Nats-Msg-Id", `${operationId}:toolcall.resolve:0`);
       const duplicate = await this.#publish(toBinary(ToolCallRequestedSchema, call), headers, deadline);
-      return new PublishedWork(this, operationId, duplicate, deadlineMs + REPORT_GRACE_MS, events);
+      return new PublishedWork(this, operationId, duplicate, deadlineMs + REPORT_GRACE_MS, event);
     } catch (error) {
-      events.unsubscribe();
+      event.forget();
       throw error;
     } finally {
       deadline.end();
@@ -187,10 +256,10 @@ export class Publisher {
   async eventOf(message: Msg): Promise<ToolCallOutcome | undefined> {
     const [kind] = (message.headers?.get("Dray-Schema") ?? "").split("/");
     const operationId = message.headers?.get("Dray-Operation") ?? "";
-    if (kind === "dray.v1.ToolCallResolved") {
+    if (kind === RESOLVED_KIND) {
       return this.outcomeOf(operationId, fromBinary(ToolCallResolvedSchema, message.data));
     }
-    if (kind === "dray.v1.ToolCallRejected") {
+    if (kind === REJECTED_KIND) {
       return this.outcomeOf(operationId, fromBinary(ToolCallRejectedSchema, message.data));
     }
     return undefined;
@@ -245,7 +314,7 @@ export class Publisher {
 export class PublishedWork {
   readonly #publisher: Publisher;
   readonly #endsAtMs: number;
-  readonly #events: Subscription;
+  readonly #event: AwaitedEvent;
 
   /** Made by `Publisher.publishToolCall`. */
   constructor(
@@ -255,11 +324,11 @@ export class PublishedWork {
     /** Whether the stream had it already. */
     readonly duplicate: boolean,
     endsAtMs: number,
-    events: Subscription,
+    event: AwaitedEvent,
   ) {
     this.#publisher = publisher;
     this.#endsAtMs = endsAtMs;
-    this.#events = events;
+    this.#event = event;
   }
 
   /** Waits for its end: for the event, and now and then asks, since the event may have come before. */
@@ -294,18 +363,11 @@ export class PublishedWork {
 
   /** Stops listening for the outcome, which can still be asked for. */
   forget(): void {
-    this.#events.unsubscribe();
+    this.#event.forget();
   }
 
   async #firstEvent(): Promise<ToolCallOutcome | undefined> {
-    for await (const message of this.#events) {
-      const operationId = message.headers?.get("Dray-Operation");
-      if (operationId !== this.operationId) continue;
-      const outcome = await this.#publisher.eventOf(message);
-      if (outcome !== undefined) return outcome;
-    }
-    // Ended by `forget` or by a closed connection; only a question can find the outcome now.
-    return new Promise(() => undefined);
+    return this.#publisher.eventOf(await this.#event.message);
   }
 }
 

@@ -5,10 +5,10 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { type TestContext, test } from "node:test";
 
 import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
-import { headers, type Msg, type Subscription } from "@nats-io/transport-node";
+import { headers, type Msg, type NatsConnection } from "@nats-io/transport-node";
 import { type Context, context, type ContextManager, ROOT_CONTEXT, trace } from "@opentelemetry/api";
 
-import { PublishedWork, type Publisher } from "../src/bus.js";
+import { EndingEvents, PublishedWork, type Publisher } from "../src/bus.js";
 import { makeFault } from "../src/faults.js";
 import {
   DeadlineError,
@@ -216,17 +216,8 @@ function failingWork(error: Error): PublishedWork {
     },
     eventOf: () => Promise.resolve(new ToolCallOutcome("o", "call-o", "t", undefined, undefined)),
   };
-  const event = { headers: headers() };
-  event.headers.set("Dray-Operation", "o");
-  const events = {
-    async *[Symbol.asyncIterator]() {
-      await asked;
-      yield event as Msg;
-    },
-    unsubscribe: () => undefined,
-  };
-  const endsAtMs = Date.now() + 60_000;
-  return new PublishedWork(publisher as unknown as Publisher, "o", false, endsAtMs, events as unknown as Subscription);
+  const event = { message: asked.then(() => ({}) as Msg), forget: () => undefined };
+  return new PublishedWork(publisher as unknown as Publisher, "o", false, Date.now() + 60_000, event);
 }
 
 test("a service that fails for a while does not end the wait for an outcome", async () => {
@@ -236,4 +227,39 @@ test("a service that fails for a while does not end the wait for an outcome", as
 
 test("a refusal ends the wait for an outcome", async () => {
   await assert.rejects(failingWork(new DeniedError(makeFault("denied", "No."))).outcome(), DeniedError);
+});
+
+test("calls share a subscription and each gets its own events alone", async () => {
+  const subjects: string[] = [];
+  let deliver = (_error: Error | null, _message: Msg): void => undefined;
+  let flushes = 0;
+  const connection = {
+    subscribe: (subject: string, options: { callback: typeof deliver }) => {
+      subjects.push(subject);
+      deliver = options.callback;
+      return {};
+    },
+    flush: async () => {
+      if (++flushes === 1) throw new Error("no connection");
+    },
+  };
+  const events = new EndingEvents(connection as unknown as NatsConnection, "acme");
+  await assert.rejects(events.open("a"));
+  const [first, second, again] = await Promise.all([events.open("a"), events.open("b"), events.open("a")]);
+  assert.deepEqual([subjects, flushes, events.size], [["dray.event.toolcall.v1.*.acme"], 2, 2]);
+  const send = (operationId: string, kind: string): void => {
+    const message = { headers: headers() };
+    message.headers.set("Dray-Operation", operationId);
+    message.headers.set("Dray-Schema", `dray.v1.${kind}/1`);
+    deliver(null, message as Msg);
+  };
+  send("a", "ToolCallProgress");
+  send("unknown", "ToolCallResolved");
+  send("a", "ToolCallRejected");
+  const ended = await Promise.all([first.message, again.message]);
+  assert.deepEqual(ended.map((message) => message.headers?.get("Dray-Schema")), Array(2).fill("dray.v1.ToolCallRejected/1"));
+  const silent = Symbol();
+  assert.equal(await Promise.race([second.message, Promise.resolve(silent)]), silent);
+  for (const event of [first, first, second, again]) event.forget();
+  assert.equal(events.size, 0);
 });

@@ -51,6 +51,44 @@ _OUTCOMES: dict[str, type[v1.ToolCallResolved] | type[v1.ToolCallRejected]] = {
 _LOST = (asyncio.TimeoutError, nats.errors.NoRespondersError, nats.errors.ConnectionClosedError)
 
 
+class EndingEvents:
+    """The events that end calls of a tenant: one subscription, whose messages go to the calls that wait for them. One for
+    each call would bring every event to every waiting call."""
+
+    def __init__(self, connection: Any, tenant: str) -> None:
+        self._connection = connection
+        self._subject = f"dray.event.toolcall.v1.*.{tenant}"
+        self._subscribing = asyncio.Lock()
+        self._subscription: Any = None
+        self._is_confirmed = False
+        self._waiting: dict[str, set[asyncio.Queue[Any]]] = {}
+
+    async def open(self, operation_id: str) -> asyncio.Queue[Any]:
+        """The messages about an operation from now on, until `close`."""
+        async with self._subscribing:
+            if self._subscription is None:
+                self._subscription = await self._connection.subscribe(self._subject, cb=self._hand_over)
+            if not self._is_confirmed:
+                # The server has the subscription before a call can end.
+                await self._connection.flush()
+                self._is_confirmed = True
+        messages: asyncio.Queue[Any] = asyncio.Queue()
+        self._waiting.setdefault(operation_id, set()).add(messages)
+        return messages
+
+    def close(self, operation_id: str, messages: asyncio.Queue[Any]) -> None:
+        """Ends what `open` began. Closing twice does nothing."""
+        queues = self._waiting.get(operation_id, set())
+        queues.discard(messages)
+        if not queues:
+            self._waiting.pop(operation_id, None)
+
+    async def _hand_over(self, message: Any) -> None:
+        operation_id = (message.headers or {}).get("Dray-Operation", "")
+        for messages in self._waiting.get(operation_id, ()):
+            messages.put_nowait(message)
+
+
 class AsyncPublisher:
     """Publishes the tool calls of one tenant, for asyncio. Made by `connect`."""
 
@@ -64,6 +102,7 @@ class AsyncPublisher:
         self._tenant = tenant
         self._options = options
         self._dray = dray
+        self._events = EndingEvents(connection, tenant)
 
     @classmethod
     async def connect(
@@ -133,14 +172,13 @@ class AsyncPublisher:
         )
         deadline = time.time() + (self._options.timeout if timeout is None else timeout)
         # First, so that no event is missed between the acknowledgement and the subscription.
-        events = await self._connection.subscribe(f"dray.event.toolcall.v1.*.{self._tenant}")
+        messages = await self._events.open(operation)
         try:
-            await self._connection.flush()
             duplicate = await self._publish(call, operation, deadline)
         except BaseException:
-            await events.unsubscribe()
+            self._events.close(operation, messages)
             raise
-        return AsyncPublishedWork(self, operation, duplicate, deadline, events)
+        return AsyncPublishedWork(self, operation, duplicate, deadline, messages)
 
     async def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
         """The outcome as the ledger has it, for three days; `None` while there is none, or no service answers."""
@@ -247,11 +285,16 @@ class AsyncPublishedWork:
     """A tool call that the stream has."""
 
     def __init__(
-        self, publisher: AsyncPublisher, operation_id: str, duplicate: bool, deadline: float, events: Any
+        self,
+        publisher: AsyncPublisher,
+        operation_id: str,
+        duplicate: bool,
+        deadline: float,
+        messages: asyncio.Queue[Any],
     ) -> None:
         self._publisher = publisher
         self._deadline = deadline
-        self._events: Any = events
+        self._messages = messages
         self.operation_id = operation_id
         """Id to ask for the outcome, for three days after its end."""
         self.duplicate = duplicate
@@ -268,10 +311,11 @@ class AsyncPublishedWork:
                 next_question = time.time() + ASK_SECONDS
                 while (left := min(next_question, end) - time.time()) > 0:
                     try:
-                        event = await self._publisher._event_of(await self._events.next_msg(timeout=left))
+                        message = await asyncio.wait_for(self._messages.get(), left)
                     except asyncio.TimeoutError:
                         break
-                    if event is not None and event.operation_id == self.operation_id:
+                    event = await self._publisher._event_of(message)
+                    if event is not None:
                         return event
                 if time.time() >= end:
                     raise deadline_error()
@@ -289,9 +333,7 @@ class AsyncPublishedWork:
 
     async def forget(self) -> None:
         """Stops listening for the outcome, which can still be asked for."""
-        events, self._events = self._events, None
-        if events is not None:
-            await events.unsubscribe()
+        self._publisher._events.close(self.operation_id, self._messages)
 
 
 class Publisher:
