@@ -1,5 +1,6 @@
 //! The reasons why a system does not start or cannot be reached, with advice.
 
+use std::error::Error;
 use std::io::ErrorKind;
 
 use dray_bus::ConnectError;
@@ -11,6 +12,12 @@ use crate::outcome::CommandFailure;
 pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
     let text = format!("{}", ErrorChain(error));
     match error {
+        HostError::Service { service, source } if is_address_in_use(source) => {
+            CommandFailure::Unreachable {
+                what: text,
+                advice: listener_advice(service),
+            }
+        }
         HostError::Config(_) | HostError::Service { .. } => CommandFailure::Configuration(text),
         HostError::UnknownService { .. } | HostError::Twice(_) => CommandFailure::Usage(text),
         HostError::Bus(cause) => CommandFailure::Unreachable {
@@ -54,6 +61,36 @@ pub(crate) fn bus_advice(error: &ConnectError, address: &str) -> String {
     }
 }
 
+/// Whether an error, or one behind it, says that another program listens on the address.
+fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.downcast_ref::<std::io::Error>();
+        if cause.is_some_and(|cause| cause.kind() == ErrorKind::AddrInUse) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Advice for a service whose listener has no address: the setting, and the variable that changes it for one start.
+fn listener_advice(service: &str) -> String {
+    let setting = match service {
+        "sandbox-transfer" => "preview.listen",
+        "egress-fetcher" => "proxy.listen",
+        _ => "listen",
+    };
+    let variable = format!("DRAY_{service}.{setting}")
+        .replace('-', "_")
+        .replace('.', "__")
+        .to_uppercase();
+    format!(
+        "End the program that uses the address, or set another one: `{service}.{setting}`, for example \
+         {variable}=127.0.0.1:5001."
+    )
+}
+
 /// Advice for a state directory that cannot be used.
 fn state_advice(kind: ErrorKind) -> &'static str {
     match kind {
@@ -65,5 +102,45 @@ fn state_advice(kind: ErrorKind) -> &'static str {
         }
         ErrorKind::StorageFull => "Free space on the volume, or name another folder with --state.",
         _ => "Check the folder, or name another one with --state.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_service::StartError;
+
+    use super::*;
+
+    fn start_error(service: &'static str, kind: ErrorKind) -> HostError {
+        let cause = std::io::Error::from(kind);
+        HostError::Service {
+            service,
+            source: StartError::with_source("cannot listen on 127.0.0.1:5000", cause),
+        }
+    }
+
+    #[test]
+    fn a_taken_address_names_the_setting_of_the_service_that_wants_it() {
+        for (service, variable) in [
+            ("orchestrator", "DRAY_ORCHESTRATOR__LISTEN="),
+            ("platform-delivery", "DRAY_PLATFORM_DELIVERY__LISTEN="),
+            ("egress-fetcher", "DRAY_EGRESS_FETCHER__PROXY__LISTEN="),
+            (
+                "sandbox-transfer",
+                "DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN=",
+            ),
+        ] {
+            let failure = start_failure(&start_error(service, ErrorKind::AddrInUse));
+            let CommandFailure::Unreachable { what, advice } = failure else {
+                panic!("{failure:?}");
+            };
+            assert!(what.contains("127.0.0.1:5000"), "{what}");
+            assert!(advice.contains(variable), "{advice}");
+        }
+        let other = start_failure(&start_error("orchestrator", ErrorKind::InvalidInput));
+        assert!(
+            matches!(other, CommandFailure::Configuration(_)),
+            "{other:?}"
+        );
     }
 }
