@@ -1,5 +1,5 @@
-//! Permissions of callers: agents for each client, and the tools and addresses that a manifest may name which did not
-//! come from the operator. Contains values only; `crate::permissions` enforces them.
+//! Permissions of callers: which agents each client may use, and which tools and addresses a manifest may name that did
+//! not come from the operator. This module contains only the values; `crate::permissions` enforces them.
 
 use std::collections::BTreeMap;
 
@@ -205,7 +205,7 @@ impl Permissions {
     }
 }
 
-/// Whether a header can name users: requests of clients are read for `X-*` headers alone, without those of DIAL.
+/// Whether a header can name users: only `X-*` headers of a request are read, and DIAL reserves `X-DIAL-*`.
 fn is_user_header(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.starts_with("x-")

@@ -32,7 +32,7 @@ pub struct ToolAccess {
     pub claims: BTreeMap<String, Vec<String>>,
 }
 
-/// What is known of a caller.
+/// The facts about a caller that the patterns of entries are compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerFacts {
     /// `client:` and a name, `local` or `dial`.
@@ -71,7 +71,7 @@ impl ToolAccess {
         !(self.users.is_empty() && self.groups.is_empty() && self.claims.is_empty())
     }
 
-    /// Whether the entry names a caller. What is not known matches nothing.
+    /// Whether a caller may use the tools of the entry. A fact that is not known matches no pattern.
     pub fn permits(&self, facts: &CallerFacts) -> bool {
         let is_for_someone = !self.callers.is_empty() || self.needs_user();
         is_for_someone
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_matches_no_pattern() {
+    fn unknown_facts_match_no_pattern() {
         let any = json!({"users": ["*"], "groups": ["*"]});
         let any: ToolAccess = serde_json::from_value(any).unwrap();
         let facts = CallerFacts {

@@ -121,7 +121,7 @@ fn tool_name(tool: &Value) -> Option<&str> {
 /// # Errors
 ///
 /// 400 with the parameter.
-pub(super) fn check_wishes(
+pub(super) fn check_parameters(
     orchestrator: &Orchestrator,
     client_parameters: &ClientParameters,
 ) -> Result<(), RequestFailure> {
@@ -163,8 +163,8 @@ pub(super) fn merge_parameters(fixed: &mut Map<String, Value>, client: Map<Strin
     }
     for (name, value) in client {
         let value = match (limit, value.as_u64()) {
-            (Some(limit), Some(wanted)) if TOKEN_LIMITS.contains(&name.as_str()) => {
-                json!(wanted.min(limit))
+            (Some(limit), Some(requested)) if TOKEN_LIMITS.contains(&name.as_str()) => {
+                json!(requested.min(limit))
             }
             _ => value,
         };

@@ -1,4 +1,5 @@
-//! What a turn needs of other services before it begins: tools, metadata of the model, skills, files.
+//! Requests everything that a turn needs from other services before it begins: tools, metadata of the model, skills,
+//! files.
 
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ pub(super) fn tool_audience<'a>(
     }
 }
 
-/// Attaches the files that the messages name, takes the sign-ins that they confirm, and gathers the rest.
+/// Attaches the files that the messages name, takes the sign-ins that they confirm, and requests all other inputs.
 pub(super) async fn turn_inputs(
     parts: &Arc<SharedParts>,
     audience: ToolAudience<'_>,
@@ -133,7 +134,7 @@ async fn gather_inputs(
     let (caller, manifest) = (audience.caller, &loaded.manifest);
     let access = CallerAccess::of(parts, caller, audience.identity).await;
     let mut plan = SetupPlan::new(&parts.additions.layers, &parts.loader.reader, loaded);
-    // Before anything is connected or started.
+    // Before any tool set is connected or started.
     access.retain_sets(&mut plan.sets);
     // Before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_goes_on_in_its_session() {
+    fn a_conversation_continues_in_its_session() {
         let (first, is_new) = session_of(&caller(None), None, &[]);
         assert!(is_new);
         let mut state = json!({});
