@@ -37,7 +37,7 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     };
     let kept = attachments
         .iter()
-        .filter(|one| policies.iter().any(|keep| keep(message, one)));
+        .filter(|attachment| policies.iter().any(|keep| keep(message, attachment)));
     // Possibly `[]`; the message itself keeps its attachments (quickapps 14).
     custom.attachments = Some(kept.cloned().collect());
     let content = copy
@@ -64,18 +64,18 @@ fn append_text(content: &mut Content, text: &str) {
 
 fn attachments_listing(attachments: &[Attachment]) -> String {
     let mut lines = vec!["<attachments>".to_owned()];
-    for one in attachments {
+    for attachment in attachments {
         lines.push("  <attachment>".to_owned());
         for (name, value) in [
-            ("title", &one.title),
-            ("type", &one.kind),
+            ("title", &attachment.title),
+            ("type", &attachment.kind),
             // Missing values give empty elements; only `reference_url` is left out (quickapps 14).
-            ("url", &one.url),
+            ("url", &attachment.url),
         ] {
             let value = escape_markup(value.as_deref().unwrap_or_default());
             lines.push(format!("    <{name}>{value}</{name}>"));
         }
-        if let Some(url) = &one.reference_url {
+        if let Some(url) = &attachment.reference_url {
             lines.push(format!(
                 "    <reference_url>{}</reference_url>",
                 escape_markup(url)
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn assistants_are_not_shown_what_they_would_imitate() {
+    fn messages_of_assistants_get_no_list_of_attachments() {
         let seen = for_model(&[message("assistant", &Value::Null)], &[]);
         assert_eq!(seen[0].content, Some(Content::Text(String::new())));
         assert_eq!(kept(&seen[0]), 0);

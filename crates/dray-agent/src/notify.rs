@@ -63,11 +63,11 @@ impl FileNotice {
                 entries.push(file_entry(url, description.clone(), &seen));
             }
         }
-        let gone = seen
+        let removed = seen
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
         // Removed files come last, each once: the next notice no longer counts them as known.
-        entries.extend(gone.map(|old| FileEntry {
+        entries.extend(removed.map(|old| FileEntry {
             status: Some(FileStatus::Removed),
             ..old
         }));
@@ -187,13 +187,13 @@ mod tests {
         );
         let now = [file("a/y.txt", Some("more")), file("a/z", None)];
         let notice = FileNotice::of(&now, &talk);
-        let says: Vec<_> = notice
+        let statuses: Vec<_> = notice
             .entries
             .iter()
             .map(|entry| (entry.url.as_str(), entry.status))
             .collect();
         assert_eq!(
-            says,
+            statuses,
             [
                 ("a/y.txt", Some(FileStatus::Updated)),
                 ("a/z", Some(FileStatus::New)),
@@ -219,15 +219,15 @@ mod tests {
     }
 
     #[test]
-    fn r_16_a_file_that_comes_goes_and_comes_again_is_reported_under_ids_of_their_own() {
-        let told = || {
+    fn r_16_each_notice_about_a_file_that_is_removed_and_added_again_has_its_own_id() {
+        let conversation = || {
             let (with, without) = ([file("a/x", None)], []);
             let mut talk = vec![Message::new(Role::User, "x")];
             for contexts in [&with[..], &without[..], &with[..], &without[..]] {
-                let news = notice_pair(contexts, &talk).unwrap();
+                let notice = notice_pair(contexts, &talk).unwrap();
                 pair::insert_pair(
                     &mut talk,
-                    &news,
+                    &notice,
                     pair::PairPosition::End,
                     pair::PairFrequency::Always,
                 );
@@ -235,10 +235,10 @@ mod tests {
             }
             talk
         };
-        let talk = told();
+        let talk = conversation();
         let calls = talk.iter().flat_map(Message::calls);
         let ids: HashSet<_> = calls.map(|call| call.id.clone()).collect();
         assert_eq!(ids.len(), 4);
-        assert_eq!(told(), talk);
+        assert_eq!(conversation(), talk);
     }
 }

@@ -38,7 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It does not start a client and does not look whether one is installed.
+//! It neither starts a client nor checks whether one is installed.
 
 pub mod bundle;
 mod client;
@@ -150,7 +150,7 @@ struct InstallAttempt<'a> {
 }
 
 impl InstallAttempt<'_> {
-    /// Edits the file. None when another program changed it in the meantime.
+    /// Edits the file. `None` when another program changed the file in the meantime.
     fn run(&self) -> Result<Option<InstallReport>, InstallError> {
         let client = self.options.client;
         let format = client.format();

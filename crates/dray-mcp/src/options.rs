@@ -36,7 +36,7 @@ pub enum ToolName {
     DownloadTicket,
 }
 
-/// The text names no tool.
+/// The text is not the name of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown tool `{name}`; the tools are {}", ToolName::ALL_TOOLS.map(ToolName::as_str).join(", "))]
 pub struct UnknownTool {
@@ -129,7 +129,7 @@ impl Default for FileLimits {
     }
 }
 
-/// The ticket endpoint of a server: files go past the model through its URLs.
+/// The ticket endpoint of a server, through whose URLs files bypass the model.
 #[derive(Clone, Debug)]
 pub struct TicketAccess {
     /// Creates the tickets.

@@ -14,7 +14,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct ProgressReporter {
     link: Arc<ProgressLink>,
-    /// Number of notifications: the protocol wants a value that grows.
+    /// Number of notifications, sent as the progress, which the protocol requires to increase.
     count: u32,
     sent_at: Option<Instant>,
 }
@@ -52,7 +52,7 @@ impl ProgressLink {
         self.state().step.clone()
     }
 
-    /// Ends the notifications: the request that wanted them is answered.
+    /// Ends the notifications, because the request that asked for them has its response.
     pub(crate) fn detach(&self) {
         self.state().client = None;
     }

@@ -172,8 +172,8 @@ mod tests {
 
     fn refused(letters: &str, lines: &[&str]) {
         let error = check_roles(&roles(letters)).unwrap_err();
-        let said: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
-        assert_eq!(said, lines, "{letters}");
+        let messages: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, lines, "{letters}");
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expectation_follows_who_really_spoke() {
+    fn the_expected_role_follows_from_the_actual_role() {
         refused(
             "uuau",
             &["Message at index 1: expected role 'assistant', got 'user'."],
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_the_users() {
+    fn the_last_message_must_be_of_the_user() {
         refused(
             "suaa",
             &[

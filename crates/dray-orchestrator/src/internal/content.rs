@@ -158,10 +158,10 @@ impl Tool for GetContent {
             return Ok(self.refusal_output(lazy::MISSING_URL_MESSAGE));
         };
         let Some(file) = self.file(strip_leading_slash(url), turn).await? else {
-            return Ok(self.refusal_output(lazy::NO_PATH));
+            return Ok(self.refusal_output(lazy::INVALID_PATH_MESSAGE));
         };
         if !lazy::accepts_type(&self.types, file.kind.as_deref()) {
-            return Ok(self.refusal_output(lazy::NOT_ACCEPTED));
+            return Ok(self.refusal_output(lazy::UNACCEPTED_TYPE_MESSAGE));
         }
         Ok(ToolOutput {
             attachments: vec![file.clone()],

@@ -109,7 +109,7 @@ impl ManifestCheck<'_> {
                     let path = format!("{path}.tools.{number}");
                     match tool {
                         DeploymentTool::PredefinedTool(template) => {
-                            self.check_template(&path, template)
+                            self.check_template(&path, template);
                         }
                         _ => self.check_kind(&path, ToolKind::DialDeployment),
                     }
@@ -120,7 +120,7 @@ impl ManifestCheck<'_> {
                     let path = format!("{path}.tools.{number}");
                     match tool {
                         InternalTool::PredefinedTool(template) => {
-                            self.check_template(&path, template)
+                            self.check_template(&path, template);
                         }
                         InternalTool::PythonInterpreter(_) => {
                             self.check_kind(&path, ToolKind::PythonInterpreter);
