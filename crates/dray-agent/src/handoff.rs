@@ -18,7 +18,8 @@ pub const MAX_PATH_AGENTS: usize = 16;
 pub struct AgentPath {
     /// The agent that the requests name; empty for one without a name.
     pub from: String,
-    /// The agents to which the conversation was handed over, in order; the last one answers. Empty while `from` answers.
+    /// The agents to which the conversation was handed over, in order; the last one answers. Empty while `from`
+    /// answers.
     pub path: Vec<String>,
 }
 

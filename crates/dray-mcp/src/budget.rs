@@ -1,8 +1,8 @@
 //! Limits the size of results, which a model has to read.
 //!
 //! Tokens are estimated as one for every three bytes of UTF-8. Tokenizers of current models take about four bytes of
-//! English and three of code, so the estimate is too high rather than too low. A result carries its text twice, as text for people
-//! and models and as structured content for programs; clients show one of them, and both count.
+//! English and three of code, so the estimate is too high rather than too low. A result carries its text twice, as text
+//! for people and models and as structured content for programs; clients show one of them, and both count.
 
 use dray_types::Fault;
 

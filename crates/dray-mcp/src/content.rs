@@ -190,8 +190,8 @@ impl ContentAccess {
         Ok(StoredFile { claim, media_type })
     }
 
-    /// Copies an object of the cache into the permanent content of the store. A handle names only the digest, but an object
-    /// of the cache is found only by its claim.
+    /// Copies an object of the cache into the permanent content of the store. A handle names only the digest, but an
+    /// object of the cache is found only by its claim.
     async fn copy_from_cache(&self, claim: Claim) -> Result<Claim, Fault> {
         if dray_store::cache_key(&claim).is_none() {
             return Ok(claim);

@@ -1,8 +1,9 @@
 //! Questions of the egress-fetcher about hosts, put to the person at the client.
 //!
-//! A rule with the outcome `ask` refuses a host until a person has answered. Where the operator allows it and the caller has
-//! the scope `approve`, the person at the client is asked during the call. Otherwise the call fails with the id of the
-//! question, which another approver answers. The text comes from the record of the question, never from the arguments.
+//! A rule with the outcome `ask` refuses a host until a person has answered. Where the operator allows it and the
+//! caller has the scope `approve`, the person at the client is asked during the call. Otherwise the call fails with the
+//! id of the question, which another approver answers. The text comes from the record of the question, never from the
+//! arguments.
 
 use std::time::Duration;
 

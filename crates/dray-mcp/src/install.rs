@@ -102,8 +102,8 @@ pub struct InstallOptions {
     pub action: InstallAction,
     /// Reports what would happen, and writes nothing.
     pub print_only: bool,
-    /// The file, where it is not the client's default: other profiles, `CODEX_HOME`, `CLAUDE_CONFIG_DIR`. A relative path
-    /// begins at the current directory.
+    /// The file, where it is not the client's default: other profiles, `CODEX_HOME`, `CLAUDE_CONFIG_DIR`. A relative
+    /// path begins at the current directory.
     pub file: Option<PathBuf>,
     /// The directories from which the default is found.
     pub directories: ClientDirectories,

@@ -1,7 +1,8 @@
-//! Skills (`io.modelcontextprotocol/skills`, SEP-2640): instructions for agents, as resources `skill://drayage/NAME/SKILL.md`.
+//! Skills (`io.modelcontextprotocol/skills`, SEP-2640): instructions for agents, as resources
+//! `skill://drayage/NAME/SKILL.md`.
 //!
-//! One skill explains references to files in arguments; the others each explain a group of tools. A skill is served if all
-//! of its tools are offered.
+//! One skill explains references to files in arguments; the others each explain a group of tools. A skill is served if
+//! all of its tools are offered.
 
 use dray_types::Fault;
 use rmcp::model::{

@@ -1,10 +1,10 @@
 //! Transfers as tasks: calls of `fetch`, `get` and `put` that take longer than a client should wait.
 //!
-//! The id of a task is the operation id of its transfer. Its state is a record in a bucket of the bus, so every server of
-//! the same system answers for it. The server that runs a transfer renews the lease of its record; if that server dies,
-//! the next server that gets a request for the task runs the call again. This has no second effect: the sandbox recognises a file
-//! that is there already, and content in the store has one name. A cancelled task ends in its record first; its server
-//! then drops the work, which asks the services to stop.
+//! The id of a task is the operation id of its transfer. Its state is a record in a bucket of the bus, so every server
+//! of the same system answers for it. The server that runs a transfer renews the lease of its record; if that server
+//! dies, the next server that gets a request for the task runs the call again. This has no second effect: the sandbox
+//! recognises a file that is there already, and content in the store has one name. A cancelled task ends in its record
+//! first; its server then drops the work, which asks the services to stop.
 
 mod record;
 

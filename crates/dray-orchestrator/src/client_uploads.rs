@@ -1,8 +1,8 @@
-//! Uploads of `/v1/uploads`: files that come in parts. Each part is content in the store, and one record of the upload names
-//! its parts; a completed upload is a file of [`crate::client_files`].
+//! Uploads of `/v1/uploads`: files that come in parts. Each part is content in the store, and one record of the upload
+//! names its parts; a completed upload is a file of [`crate::client_files`].
 //!
-//! A record is changed by compare-and-set, so parts may come concurrently and at any replica. An upload is completed once: the
-//! same request again finds the same file.
+//! A record is changed by compare-and-set, so parts may come concurrently and at any replica. An upload is completed
+//! once: the same request again finds the same file.
 
 use dray_agent::failure::RequestFailure;
 use dray_media_type::kind;
@@ -160,8 +160,8 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// 404 for an upload that does not exist or belongs to another caller, 400 for one that takes no more parts, 503 while
-    /// the bus fails.
+    /// 404 for an upload that does not exist or belongs to another caller, 400 for one that takes no more parts, 503
+    /// while the bus fails.
     pub(crate) async fn part_limit(
         &self,
         principal: &str,
@@ -217,9 +217,9 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// 404 and 503 as elsewhere; 400 for an upload that is not pending, for parts that are unknown or named twice, and for
-    /// parts that together have another size than announced or another MD5 digest. After an error the upload is still
-    /// pending.
+    /// 404 and 503 as elsewhere; 400 for an upload that is not pending, for parts that are unknown or named twice, and
+    /// for parts that together have another size than announced or another MD5 digest. After an error the upload is
+    /// still pending.
     pub(crate) async fn complete(
         &self,
         principal: &str,

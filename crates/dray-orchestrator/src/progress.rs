@@ -42,8 +42,8 @@ impl ProgressStore {
     ///
     /// # Errors
     ///
-    /// 409 when another replica has taken the response over, 503 while the bus fails. After an error the earlier checkpoint
-    /// stays.
+    /// 409 when another replica has taken the response over, 503 while the bus fails. After an error the earlier
+    /// checkpoint stays.
     pub(crate) async fn set(
         &self,
         principal: &str,
@@ -60,7 +60,8 @@ impl ProgressStore {
             let is_taken_over =
                 |found: &RevisedRecord<ProgressRecord>| found.value.takeovers > run.takeovers;
             if found.as_ref().is_some_and(is_taken_over) {
-                // Another replica took over because it considers this process dead. Its newer checkpoint must not be replaced.
+                // Another replica took over because it considers this process dead. Its newer checkpoint must not be
+                // replaced.
                 return Err(RequestFailure::new(
                     409,
                     "Another replica makes the response.",

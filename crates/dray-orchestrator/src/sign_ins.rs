@@ -1,8 +1,8 @@
 //! Sign-ins of users at MCP servers, kept between requests: pages that are open, and tokens.
 //!
 //! A browser that comes back from an authorization server sends no key of this service, so its request proves only that
-//! some user signed in. That user sees a code, and the sign-in takes effect when the principal that asked for it sends the
-//! code in the same conversation. So a sign-in page that is passed on to another person has no effect: that person
+//! some user signed in. That user sees a code, and the sign-in takes effect when the principal that asked for it sends
+//! the code in the same conversation. So a sign-in page that is passed on to another person has no effect: that person
 //! cannot write in the conversation. Records are encrypted, because operators of the bus can read its buckets.
 
 mod codes;

@@ -8,7 +8,8 @@
 //! - `compactor`: old messages of long conversations.
 //! - `additions`: system prompt, skills and notices, which a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that continue a turn.
-//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about which
+//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about
+//! which
 //!   the people of a chat decide.
 //! - `tool_access`: tools that only some callers may use; `tool_search`: large sets of tools.
 //! - `waiting`, `question_forms`: calls whose tools ask the user.

@@ -118,8 +118,8 @@ impl ToolCall<'_> {
         Ok(linked_result(&stored, value))
     }
 
-    /// Writes a new local file. In a repeated transfer, an existing file with the same content counts as written: another
-    /// server wrote it before it died.
+    /// Writes a new local file. In a repeated transfer, an existing file with the same content counts as written:
+    /// another server wrote it before it died.
     async fn save(&mut self, stored: &StoredFile, path: &str) -> Result<(), Fault> {
         let saved = self.access.save(stored, path, &mut self.progress).await;
         match saved {

@@ -91,8 +91,8 @@ pub enum ManifestSource {
     Default,
 }
 
-/// The fields of a body that are used (quickapps 3.1). Sampling parameters are checked; those of DIAL's requests have no
-/// effect, because the manifest decides about sampling.
+/// The fields of a body that are used (quickapps 3.1). Sampling parameters are checked; those of DIAL's requests have
+/// no effect, because the manifest decides about sampling.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,

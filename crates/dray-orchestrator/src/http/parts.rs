@@ -1,7 +1,7 @@
 //! Parts of messages of `OpenAI`'s API that are files: they become attachments, which the conversation's tools can use.
 //!
-//! Pictures and sound stay parts of the message as well, in their place, for models that see and hear. Documents do not:
-//! few models take them, and the agent has tools that read them.
+//! Pictures and sound stay parts of the message as well, in their place, for models that see and hear. Documents do
+//! not: few models take them, and the agent has tools that read them.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Content, Message, Role};

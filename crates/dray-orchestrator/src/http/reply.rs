@@ -180,7 +180,8 @@ impl ChunkStream {
             }
             Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
-                // The HTTP status is already sent, so the end chunk, the error and `[DONE]` report the failure (quickapps 4).
+                // The HTTP status is already sent, so the end chunk, the error and `[DONE]` report the failure
+                // (quickapps 4).
                 write_event_line(out, &self.writer.end_of_failed());
                 write_event_line(out, &failure.body());
             }

@@ -22,7 +22,8 @@ impl RecordSeal {
         }
     }
 
-    /// Encrypts a value; it opens only with the same `associated_data`. `None` if the system provides no random numbers.
+    /// Encrypts a value; it opens only with the same `associated_data`. `None` if the system provides no random
+    /// numbers.
     pub(super) fn seal(&self, associated_data: &str, mut value: Vec<u8>) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;

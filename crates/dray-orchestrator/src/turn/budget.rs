@@ -36,7 +36,8 @@ struct ScopedBudget {
     used: BudgetUse,
     /// Record that other turns update as well.
     record: Option<String>,
-    /// Whether the limits are those of the manifest. They do not apply to another agent that answers the rest of the turn.
+    /// Whether the limits are those of the manifest. They do not apply to another agent that answers the rest of the
+    /// turn.
     is_manifest: bool,
 }
 
@@ -142,8 +143,8 @@ impl TurnBudget {
         budget.with_manifest(parts, manifest)
     }
 
-    /// The budgets of another agent that answers the rest of the turn. It has the limits of its own manifest, and continues
-    /// all other budgets.
+    /// The budgets of another agent that answers the rest of the turn. It has the limits of its own manifest, and
+    /// continues all other budgets.
     ///
     /// # Errors
     ///
@@ -245,7 +246,8 @@ impl TurnBudget {
         CallCharge { estimate, charged }
     }
 
-    /// Settles a call that ended: with the tokens that its service reported, else with an estimate from the received bytes.
+    /// Settles a call that ended: with the tokens that its service reported, else with an estimate from the received
+    /// bytes.
     pub(super) async fn end_call(
         &self,
         charge: CallCharge,

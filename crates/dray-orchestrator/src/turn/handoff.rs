@@ -32,7 +32,8 @@ const TOOL_PREFIX: &str = "transfer_to";
 /// Code of a request that continues a turn whose agent is gone.
 const AGENT_GONE_CODE: &str = "agent_unavailable";
 
-/// Result of a handoff in a round whose other calls wait for the client or the user: they belong to the agent that made them.
+/// Result of a handoff in a round whose other calls wait for the client or the user: they belong to the agent that made
+/// them.
 pub(super) const WAITS_FOR_OTHERS: &str = "The conversation was not handed over, because other calls of this round wait for the user. Hand it over when \
      they have their results, in a round of its own.";
 
@@ -58,7 +59,8 @@ struct AgentsState {
     path: AgentPath,
     /// Whether the conversation was ever handed over, so that its state has to say who answers.
     is_noted: bool,
-    /// Agents that cannot get the turn: those that had it, those that failed to take it, and the callers of a called agent.
+    /// Agents that cannot get the turn: those that had it, those that failed to take it, and the callers of a called
+    /// agent.
     excluded: BTreeSet<String>,
     handoffs: usize,
     requested: Option<HandoffRequest>,
@@ -153,7 +155,8 @@ impl TurnAgents {
         self.state().path.current().to_owned()
     }
 
-    /// Writes the answering agent into a state. A requested handoff counts already, because the state contains its result.
+    /// Writes the answering agent into a state. A requested handoff counts already, because the state contains its
+    /// result.
     pub(super) fn note(&self, value: &mut Value) {
         let state = self.state();
         match &state.requested {
@@ -200,8 +203,9 @@ pub(super) fn requested_agent(parts: &SharedParts, source: &ManifestSource) -> S
     }
 }
 
-/// The agent that answers a request: the one that it names, or the one to which the conversation was handed over. A step
-/// that the manifests or the caller's permissions do not allow any more ends with the agent that the request names.
+/// The agent that answers a request: the one that it names, or the one to which the conversation was handed over. A
+/// step that the manifests or the caller's permissions do not allow any more ends with the agent that the request
+/// names.
 ///
 /// # Errors
 ///
@@ -263,9 +267,9 @@ struct HandoffTool {
     agents: Arc<TurnAgents>,
 }
 
-/// Adds the tools by which an agent hands the turn over. Returns the handoffs without a tool, with the reasons. The tools
-/// are the same in all turns of the agent, so that the prompt stays the same; a call decides whether the handoff is
-/// possible.
+/// Adds the tools by which an agent hands the turn over. Returns the handoffs without a tool, with the reasons. The
+/// tools are the same in all turns of the agent, so that the prompt stays the same; a call decides whether the handoff
+/// is possible.
 pub(super) fn add_handoffs<'a>(
     handoffs: impl Iterator<Item = &'a AgentRef>,
     calls: &AgentCalls,

@@ -84,7 +84,8 @@ pub(super) async fn turn_inputs(
     gather_inputs(parts, audience, loaded, files, calls, messages).await
 }
 
-/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the hooks.
+/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the
+/// hooks.
 pub(super) async fn offer_tools(
     parts: &SharedParts,
     manifest: &Manifest,

@@ -1,5 +1,5 @@
-//! Reports calls of tools of MCP servers to clients of `/v1/responses`, which get them as items. A call is reported where
-//! its stage would be shown.
+//! Reports calls of tools of MCP servers to clients of `/v1/responses`, which get them as items. A call is reported
+//! where its stage would be shown.
 
 use dray_agent::event::{Event, McpCallEnd, McpCallStart, McpListedTool, McpToolList};
 use dray_agent::manifest::feature::StageLevel;

@@ -27,8 +27,9 @@ use crate::approvals::NewApproval;
 use crate::http::ApprovalForm;
 
 impl OpenTurn {
-    /// Stores the results of the server's own calls until the client continues the turn, and gives the calls ids that name
-    /// the stored record. Returns the questions for the client. If there is nothing to store, the calls stay unchanged.
+    /// Stores the results of the server's own calls until the client continues the turn, and gives the calls ids that
+    /// name the stored record. Returns the questions for the client. If there is nothing to store, the calls stay
+    /// unchanged.
     pub(super) async fn keep_paused(
         &self,
         state: &Value,

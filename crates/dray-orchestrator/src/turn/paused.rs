@@ -1,10 +1,11 @@
-//! Turns that wait for tools of the client. The results of the server's own calls are stored under the ids of the client's
-//! calls: every client has to send these back, even one that drops `custom_content`.
+//! Turns that wait for tools of the client. The results of the server's own calls are stored under the ids of the
+//! client's calls: every client has to send these back, even one that drops `custom_content`.
 //!
-//! An id is `dray_<token>_<number>`. The token names a record by digest and size, and a MAC binds it to the tenant and the
-//! principal: no other caller's request restores the record, and no caller can name content that it did not get. Records
-//! are immutable and in the store that all replicas share, so any replica handles the next request, and a repeated request
-//! finds the same record. A turn without calls of the server itself has no record, and its ids are the model's.
+//! An id is `dray_<token>_<number>`. The token names a record by digest and size, and a MAC binds it to the tenant and
+//! the principal: no other caller's request restores the record, and no caller can name content that it did not get.
+//! Records are immutable and in the store that all replicas share, so any replica handles the next request, and a
+//! repeated request finds the same record. A turn without calls of the server itself has no record, and its ids are the
+//! model's.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -141,13 +142,14 @@ impl PausedTurns {
         Ok(self.token(principal, &claim.artifact.sha256, size))
     }
 
-    /// Inserts the stored rounds of the server into the conversation, in place of the calls that name them. The calls of the
-    /// client get the model's ids again. Returns the calls that the request decides about; their results are still empty.
+    /// Inserts the stored rounds of the server into the conversation, in place of the calls that name them. The calls
+    /// of the client get the model's ids again. Returns the calls that the request decides about; their results are
+    /// still empty.
     ///
     /// # Errors
     ///
-    /// 400 when the record of the turn that the request continues has expired, or an approval is not valid; 503 while the
-    /// store fails. Expired records of earlier turns are left out.
+    /// 400 when the record of the turn that the request continues has expired, or an approval is not valid; 503 while
+    /// the store fails. Expired records of earlier turns are left out.
     pub(super) async fn restore(
         &self,
         principal: &str,

@@ -41,8 +41,9 @@ struct DueCall {
 }
 
 impl Settlement<'_> {
-    /// Records all decisions, then makes and continues calls concurrently, and puts the results into their places. Returns the
-    /// calls that still wait: those about which the client was not asked yet, and those whose tools ask again.
+    /// Records all decisions, then makes and continues calls concurrently, and puts the results into their places.
+    /// Returns the calls that still wait: those about which the client was not asked yet, and those whose tools ask
+    /// again.
     ///
     /// # Errors
     ///

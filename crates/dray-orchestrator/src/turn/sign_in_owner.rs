@@ -10,8 +10,8 @@ use crate::permissions::CallerIdentity;
 /// Most bytes of the name of a user in a header.
 const MAX_USER_BYTES: usize = 256;
 
-/// The owner of the sign-ins of a turn, as a text that no other owner has. `None` where the user cannot be distinguished
-/// from other users of the same client; the turn then uses no sign-in.
+/// The owner of the sign-ins of a turn, as a text that no other owner has. `None` where the user cannot be
+/// distinguished from other users of the same client; the turn then uses no sign-in.
 pub(super) async fn of_turn(
     parts: &SharedParts,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! Which tools the caller of a turn may use, by the operator's `tool_access`. Other tools are neither shown to the model
-//! nor called, whether by the model, a hook, a called agent, or a turn that continues.
+//! Which tools the caller of a turn may use, by the operator's `tool_access`. Other tools are neither shown to the
+//! model nor called, whether by the model, a hook, a called agent, or a turn that continues.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Large sets of tools: the model gets two tools instead of all declarations. It searches by words, gets the declarations
-//! of matching tools as a result, and calls them by name. So the beginning of the prompt stays the same.
+//! Large sets of tools: the model gets two tools instead of all declarations. It searches by words, gets the
+//! declarations of matching tools as a result, and calls them by name. So the beginning of the prompt stays the same.
 //!
 //! A call through [`CALL_TOOL`] is replaced by a call of the named tool before any other code handles it: rules on
 //! approval, stages, budgets and records see the tool that is called. Only the model sees the call as it made it.
@@ -56,8 +56,8 @@ impl DeferredTools {
         self.names.contains(name)
     }
 
-    /// Puts the calls themselves in place of calls through [`CALL_TOOL`]. A call of something else stays and is answered
-    /// by that tool.
+    /// Puts the calls themselves in place of calls through [`CALL_TOOL`]. A call of something else stays and is
+    /// answered by that tool.
     pub(super) fn resolve(&self, calls: &mut [ModelCall]) {
         if self.names.is_empty() {
             return;
@@ -128,8 +128,8 @@ fn threshold(parts: &SharedParts, manifest: &Manifest) -> Option<usize> {
     usize::try_from(tools).ok().filter(|tools| *tools > 0)
 }
 
-/// Defers the tools of the tool sets if there are too many, and adds the two tools that find and call them. The service's
-/// own tools stay, and those that the manifest or the client's choice names.
+/// Defers the tools of the tool sets if there are too many, and adds the two tools that find and call them. The
+/// service's own tools stay, and those that the manifest or the client's choice names.
 pub(super) fn defer_tools(
     parts: &SharedParts,
     manifest: &Manifest,

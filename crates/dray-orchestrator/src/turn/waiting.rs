@@ -88,8 +88,9 @@ pub(super) struct AskPlan {
 }
 
 impl AskPlan {
-    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or the questions of one
-    /// tool. It is not sent together with calls and items, because the next request answers either those or the text.
+    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or the questions of
+    /// one tool. It is not sent together with calls and items, because the next request answers either those or the
+    /// text.
     pub(super) fn new(
         waiting: Vec<WaitingCall>,
         policy: &ApprovalPolicy,

@@ -41,8 +41,8 @@ impl<'a> AnsweredQuestions<'a> {
     ///
     /// # Errors
     ///
-    /// 400 for a malformed answer, for a question that the client sent back changed, and for approvals that are not valid; 503
-    /// while the bus fails.
+    /// 400 for a malformed answer, for a question that the client sent back changed, and for approvals that are not
+    /// valid; 503 while the bus fails.
     pub(super) async fn decisions(
         &self,
         principal: &str,
@@ -110,8 +110,8 @@ pub(super) struct RoundAnswers {
 }
 
 impl RoundAnswers {
-    /// Handles a call that a chat decides about. The caller cannot approve it: the decision of the chat applies. Without one
-    /// the caller either continues to wait (`turn_continues`) or withdraws the question.
+    /// Handles a call that a chat decides about. The caller cannot approve it: the decision of the chat applies.
+    /// Without one the caller either continues to wait (`turn_continues`) or withdraws the question.
     async fn take_chat(
         &mut self,
         principal: &str,
