@@ -62,7 +62,7 @@ async fn a_failed_call_is_told_once_and_the_next_one_works() {
         ),
         (
             FakeAction::NoMessage,
-            "the server does not answer as an MCP server: no message of JSON-RPC",
+            "the server does not answer as an MCP server: its answer is not a message of JSON-RPC",
         ),
         (
             FakeAction::OtherId,
@@ -225,7 +225,7 @@ async fn servers_that_are_none_are_told() {
         ),
         (
             "ftp://x.example/",
-            "MCP error for s: the address of the server is none of http or https",
+            "MCP error for s: the address of the server is neither http nor https",
         ),
         (
             "stdio:rm",
