@@ -34,8 +34,8 @@ pub fn unescape_xml(text: &str) -> String {
 pub fn disarm_wrapper_tags(question: &str) -> String {
     let mut disarmed = String::with_capacity(question.len());
     let mut rest = question;
-    while let Some(at) = rest.find('<') {
-        let (before, tag) = rest.split_at(at);
+    while let Some(index) = rest.find('<') {
+        let (before, tag) = rest.split_at(index);
         disarmed.push_str(before);
         let after = tag.strip_prefix('<').unwrap_or(tag);
         disarmed.push_str(if opens_wrapper(after) { "&lt;" } else { "<" });
