@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dray_agent::json_pointer::escape_segment;
 use dray_tool::{FileStorage, HandledFailure, ToolFailure, UrlClass};
 use dray_types::RedactedUrl;
 use serde_json::{Map, Value};
@@ -147,8 +148,7 @@ impl<'a> UrlSearch<'a> {
                     let Some(member) = members.get(key) else {
                         continue;
                     };
-                    // RFC 6901, section 3: `~` first; otherwise the escape of `/` would be escaped again.
-                    let segment = key.replace('~', "~0").replace('/', "~1");
+                    let segment = escape_segment(key);
                     let name = match name {
                         "" => key.clone(),
                         _ => format!("{name}.{key}"),
