@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_messages_stay_also_when_they_are_too_large_alone() {
+    fn the_newest_messages_stay_even_if_they_exceed_the_limit_by_themselves() {
         let messages = conversation(2, 1, 20_000);
         let end = messages.len() - 1;
         let prompt = compact(&messages[..end]);

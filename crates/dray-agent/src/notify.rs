@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn later_notices_say_what_changed_and_then_nothing() {
+    fn later_notices_contain_changes_until_nothing_changes() {
         let mut talk = Vec::new();
         talk.extend(
             notice_pair(&[file("a/x", None), file("a/y.txt", None)], &talk)

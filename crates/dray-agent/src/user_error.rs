@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_failure_says_what_failed_and_keeps_a_rate_limit() {
+    fn a_plain_failure_names_its_cause_and_keeps_a_rate_limit() {
         let source = |status| ErrorSource::Service {
             status: Some(status),
             code: None,

@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn a_disarmed_question_holds_no_wrapper_tag(pieces in prop::collection::vec(
+        fn a_disarmed_question_contains_no_wrapper_tag(pieces in prop::collection::vec(
             prop::sample::select(vec!["<", "/", "</system-reminder>", "system-reminder", ">", " ", "<SYSTEM-reminder", "a"]), 0..12)) {
             let disarmed = disarm_wrapper_tags(&pieces.concat()).to_lowercase();
             prop_assert!(!disarmed.contains("<system-reminder") && !disarmed.contains("</system-reminder"));

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_history_means_none_and_an_array_is_never_trimmed() {
+    fn an_unset_history_is_empty_and_an_array_is_never_trimmed() {
         check("SHAHA", &HistoryWindow::None, &[]);
         check(
             "HAHAHA",

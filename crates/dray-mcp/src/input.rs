@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_an_action_counts_as_none() {
+    fn an_answer_without_an_action_counts_as_missing() {
         assert!(parse_answer(&serde_json::json!(12345)).is_none());
         assert!(parse_answer(&serde_json::json!({"content": {}})).is_none());
         let declined = parse_answer(&serde_json::json!({"action": "decline"}));

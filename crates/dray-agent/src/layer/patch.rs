@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7396_with_objects_hold() {
+    fn the_examples_of_rfc_7396_with_objects_are_patched_as_specified() {
         for (template, patch, result) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (

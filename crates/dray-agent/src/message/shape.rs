@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_array_is_reported_alone() {
+    fn an_empty_array_is_the_only_reported_problem() {
         refused("", &["Messages array must not be empty."]);
     }
 

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_of_bytes_are_cut_to_the_limit_and_others_are_left_alone() {
+    fn ranges_of_bytes_are_cut_to_the_limit_and_others_are_not_changed() {
         let range = |text: &str| ByteWindow::parse(text, 100).map(ByteWindow::to_range);
         assert_eq!(range("bytes 0-"), Some("bytes 0-99".to_owned()));
         assert_eq!(range("bytes 50-60"), Some("bytes 50-60".to_owned()));

@@ -412,7 +412,7 @@ impl EventReader {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_listens_learns_of_the_end_of_a_delivery() {
+async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
     let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
     let sent = fixture.send(json!({}), json!({})).await;
     let id = sent["result"]["structuredContent"]["delivery_id"]

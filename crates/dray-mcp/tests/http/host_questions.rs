@@ -212,7 +212,7 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_counts_for_its_caller_and_call_alone() {
+async fn an_answer_counts_only_for_its_caller_and_call() {
     let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
     let asked = fixture.call(json!({})).await;
     let own = answered(&asked, true);
@@ -259,8 +259,7 @@ async fn an_answer_counts_for_its_caller_and_call_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_setting_the_scope_or_elicitation_the_caller_learns_that_an_approver_is_needed()
-{
+async fn without_the_setting_the_scope_or_elicitation_the_caller_is_referred_to_an_approver() {
     let asking = json!({"elicitation": {"form": {}}});
     for (setting, scope, capabilities) in [
         (None, "read fetch approve", asking.clone()),

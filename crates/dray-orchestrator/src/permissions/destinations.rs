@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_of_the_operator_is_reached_at_its_scheme_host_and_port_alone() {
+    fn an_origin_of_the_operator_is_reached_only_with_its_scheme_host_and_port() {
         let named = destinations(
             &["*"],
             &["http://tools.internal:8080", "http://127.0.0.1:81/"],

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_passed_by_name_and_the_newest_wins() {
+    fn files_are_passed_by_name_and_the_newest_one_is_used() {
         let history: Vec<Message> = serde_json::from_value(json!([
             {"role": "user", "content": "x", "custom_content": {"attachments": [
                 {"title": "a.csv", "url": "old"}, {"title": "b.csv", "url": "b"}]}},

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_says_who_answers_once_the_conversation_was_handed_over() {
+    fn the_state_names_the_answering_agent_after_a_handoff() {
         let agents = agents(2, &["desk"]);
         let state_of = |agents: &TurnAgents| {
             let mut state = json!({});

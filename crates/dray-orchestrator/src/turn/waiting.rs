@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_asks_about_one_thing_and_is_sent_alone() {
+    fn a_text_asks_about_one_thing_and_is_sent_by_itself() {
         use ApprovalForm::{ClientTool, Items, Text};
         let all = ["q1", "a1", "q2", "a2"];
         let expected = |now: &[&str]| {

@@ -228,7 +228,7 @@ async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_sees_and_uses_its_agents_alone() {
+async fn a_client_sees_and_uses_only_its_own_agents() {
     let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         for name in ["alice", "bob"] {
             config.clients.insert(name.to_owned(), Secret::new(name));

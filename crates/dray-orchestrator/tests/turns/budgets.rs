@@ -44,7 +44,7 @@ async fn ask_as(fixture: &TurnFixture, key: &'static str, text: &str) -> ChatRes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_uses_up_its_budget_says_so_and_ends_with_length() {
+async fn a_turn_that_uses_up_its_budget_reports_it_and_ends_with_length() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = busy(&endpoint.url(), json!({"max_tokens": 100}), |_| {}).await;
     let result = fixture.send_text("work").await;

@@ -95,7 +95,7 @@ async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
+async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_reports_it() {
     let script =
         r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
@@ -165,7 +165,7 @@ async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
+async fn r_17_a_client_that_disconnects_stops_the_tool_and_the_model() {
     let endpoint = FakeEndpoint::start().await;
     let fixture = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["never"])])),

@@ -163,7 +163,7 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_goes_to_each_agent_once_and_not_beyond_the_limit() {
+async fn a_turn_is_handed_to_each_agent_once_and_not_beyond_the_limit() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
     let result = fixture.send_text("give back").await;
@@ -184,7 +184,7 @@ async fn a_turn_goes_to_each_agent_once_and_not_beyond_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_agents_of_the_caller_and_of_the_manifest_answer_whatever_a_state_says() {
+async fn only_agents_of_the_caller_and_of_the_manifest_answer_regardless_of_the_state() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         let other = config.manifests.clone().unwrap().join("other.json");
@@ -340,7 +340,7 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_agent_has_its_own_budget_and_that_of_the_turn_goes_on() {
+async fn each_agent_has_its_own_budget_and_that_of_the_turn_continues() {
     let endpoint = CountingEndpoint::start().await;
     let mut second = billing(&endpoint);
     second["budget"] = json!({"max_calls": 1});

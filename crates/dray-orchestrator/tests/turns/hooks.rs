@@ -133,7 +133,7 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_at_the_end_is_seen_in_the_next_turn_alone() {
+async fn a_hook_at_the_end_is_seen_only_in_the_next_turn() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([hook(
         "on_completion",

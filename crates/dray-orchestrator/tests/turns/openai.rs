@@ -21,7 +21,7 @@ async fn hello() -> TurnFixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instructions_stand_behind_the_manifest_s_and_speakers_in_their_own_order() {
+async fn instructions_follow_those_of_the_manifest_and_speakers_keep_their_order() {
     let fixture = hello().await;
     let messages = json!([
         user("one"), user("two"),
@@ -140,7 +140,7 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_stand_in_a_chunk_of_their_own_and_in_every_whole_answer() {
+async fn tokens_are_reported_in_a_chunk_of_their_own_and_in_every_complete_answer() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;

@@ -91,7 +91,7 @@ async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
+async fn r_11_a_missing_template_and_a_wrong_manifest_are_reported_with_their_cause() {
     let mut wrong = manifest(json!([]));
     wrong["orchestrator"]["system_prompt"] = json!({"type": "predefined", "template": "nowhere"});
     let fixture = TurnFixture::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
@@ -152,7 +152,7 @@ async fn a_tool_choice_without_tools_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_choice_and_response_format_go_to_the_model() {
+async fn tool_choice_and_response_format_are_sent_to_the_model() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;

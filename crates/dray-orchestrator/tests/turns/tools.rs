@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fixture::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_them() {
+async fn the_state_and_the_next_prompt_name_files_of_tools_without_links_to_them() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["response_as_attachment"] = json!({"enabled": true, "content_types": ["application/json"]});
@@ -304,7 +304,7 @@ async fn a_stop_strategy_ends_the_request_with_its_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise() {
+async fn a_large_result_is_written_to_a_file_unless_operator_or_manifest_forbid_it() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_long"}, "reply": {"say": "Long."}},
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}}]}"#;

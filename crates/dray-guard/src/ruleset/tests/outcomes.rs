@@ -68,7 +68,7 @@ fn the_first_rule_of_the_roles_of_the_caller_decides() {
 }
 
 #[test]
-fn the_deny_list_wins_over_every_rule_that_allows() {
+fn the_deny_list_overrides_every_rule_that_allows() {
     let rules = rules(POLICY_TEXT);
     for text in [
         "https://pastebin.com/",
@@ -97,7 +97,7 @@ fn rules_with_default(default: &str) -> RuleSet {
 }
 
 #[test]
-fn a_name_with_a_root_dot_is_refused_by_its_rule_and_allowed_by_none() {
+fn a_name_with_a_root_dot_is_refused_by_its_rule_and_allowed_by_no_rule() {
     let rules = rules(POLICY_TEXT);
     assert_eq!(
         fetch(&rules, "https://pypi.org./"),

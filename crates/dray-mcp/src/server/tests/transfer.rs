@@ -117,7 +117,7 @@ fn digest(content: &[u8]) -> Value {
 }
 
 #[tokio::test]
-async fn a_file_goes_up_is_named_by_its_uri_and_comes_down() {
+async fn a_file_is_uploaded_named_by_its_uri_and_downloaded() {
     let fixture = Box::pin(TransferFixture::new(None)).await;
     let files = &fixture
         .client

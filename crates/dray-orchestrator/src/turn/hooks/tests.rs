@@ -138,7 +138,7 @@ fn files_and_state_of_a_result_come_along() {
 }
 
 #[test]
-fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
+fn a_hook_s_tool_continues_with_any_strategies_of_its_own() {
     let strict = json!({"strategies": [{"type": "hard_stop"}], "display_error_in_stage": false});
     let rules = CallRules {
         fallback: serde_json::from_value(strict).unwrap(),
@@ -151,7 +151,7 @@ fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
 }
 
 #[test]
-fn what_ends_requests_of_a_model_is_told_after_a_hook() {
+fn a_failure_that_ends_requests_of_a_model_is_reported_after_a_hook() {
     let ran = failed_call("The tool call `t` timed out after 1 seconds.");
     let told = "The tool call failed with an error: The tool call `t` timed out after 1 seconds.";
     assert_eq!(ran.message.content, Some(Content::Text(told.to_owned())));

@@ -60,7 +60,7 @@ async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() 
 }
 
 #[tokio::test]
-async fn each_prompt_fails_alone_and_says_why() {
+async fn each_prompt_fails_by_itself_with_a_reason() {
     let (fake_server, core, caller) = fake_server().await;
     fake_server.document("/v1/prompts/B/good", json!({"content": "text"}));
     fake_server.document("/v1/prompts/B/none", json!({"name": "none"}));
