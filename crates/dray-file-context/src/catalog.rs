@@ -169,7 +169,7 @@ impl FileCatalog {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum DocumentTarget {
-    /// The URL alone (G0 to G3, and the default).
+    /// Only the URL (G0 to G3, and the default).
     Url(String),
     /// URL and name (G4, G5).
     Named {

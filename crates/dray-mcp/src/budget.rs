@@ -19,7 +19,7 @@ pub(crate) const BYTES_PER_TOKEN: u64 = 3;
 /// Part of a result that is kept free for names, markers and the next call, in bytes per copy of the text.
 const RESERVED_BYTES: u64 = 1_200;
 
-/// Most bytes of document text in one result of so many tokens.
+/// Most bytes of document text in one result with this number of tokens.
 ///
 /// # Errors
 ///

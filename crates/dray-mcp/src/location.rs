@@ -76,7 +76,7 @@ impl Location {
         let (session_name, path) = decode(session_name)
             .zip(decode(path))
             .ok_or_else(|| invalid_location(text))?;
-        // The same message as for a session that does not exist, so that no caller learns of other sessions.
+        // The same message as for a session that does not exist, so that no caller can detect other sessions.
         if session_name != session {
             return Err(Fault::new(
                 dray_types::FaultCode::NotFound,

@@ -19,7 +19,7 @@ pub(crate) struct ProgressReporter {
     sent_at: Option<Instant>,
 }
 
-/// Where the progress of a call goes.
+/// The recipient of the progress of a call.
 #[derive(Debug)]
 pub(crate) struct ProgressLink {
     state: Mutex<ProgressState>,
@@ -77,7 +77,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Where the progress goes.
+    /// The recipient of the progress.
     pub(crate) fn link(&self) -> Arc<ProgressLink> {
         Arc::clone(&self.link)
     }

@@ -58,7 +58,7 @@ pub(crate) struct ClientFiles {
 }
 
 impl ClientFiles {
-    /// Files that are kept for `lifetime` unless their client wants less.
+    /// Files that are kept for `lifetime` unless their client requests less.
     pub(crate) const fn new(records: CallerRecords, lifetime: Period) -> Self {
         Self { records, lifetime }
     }

@@ -252,7 +252,7 @@ fn file_services(config: &Config, core: Option<&DialClient>, cx: &ServiceContext
     );
     match core {
         Some(core) => services.with_dial(Arc::new(core.clone())),
-        // Without DIAL files are kept in the artifact store alone.
+        // Without DIAL files are kept only in the artifact store.
         None => services,
     }
 }

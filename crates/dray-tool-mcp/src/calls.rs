@@ -96,7 +96,7 @@ impl McpSession {
                     let new_questions =
                         required_questions(&required).map_err(SessionError::Malformed)?;
                     if new_questions.is_empty() {
-                        // The server only wants more time (SEP-2322): the request is sent again with the state alone.
+                        // The server only wants more time (SEP-2322): the request is sent again with only the state.
                         tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
                         // The answers were sent with the last request; if they were sent again, they would answer a new
                         // question.

@@ -118,7 +118,7 @@ struct TokenResponse {
     access_token: String,
 }
 
-/// A token for this request alone: it is not cached, because the next caller may be another user.
+/// A token that is used only for this request: it is not cached, because the next caller may be another user.
 async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<Secret, WireError> {
     let mut form = vec![
         ("grant_type", "client_credentials"),

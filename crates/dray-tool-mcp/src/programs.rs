@@ -223,7 +223,7 @@ impl ProgramPool {
             session: tokio::sync::Mutex::default(),
             last_used: Mutex::new(Instant::now()),
         });
-        // While the service ends, the program belongs to this request alone.
+        // While the service ends, the program belongs only to this request.
         if !state.is_closed {
             state.programs.insert(key.clone(), Arc::clone(&program));
         }

@@ -36,7 +36,7 @@ impl FileNames {
     }
 }
 
-/// The result of a call, or its failure when the tool says so.
+/// The result of a call, or a failure if the tool reports one.
 pub(crate) async fn result_output(
     result: CallToolResult,
     mut names: FileNames,

@@ -8,7 +8,7 @@ use super::Role;
 /// One thing that is wrong with the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ShapeViolation {
-    /// The list of messages is empty; reported alone.
+    /// The list of messages is empty; then no other problem is reported.
     #[error("Messages array must not be empty.")]
     Empty,
     /// A system message that is not the first message.
@@ -101,7 +101,7 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     };
     let misplaced = misplaced_roles(roles);
     if !misplaced.is_empty() {
-        // Reported alone: with a forbidden role, the order of the others is meaningless (quickapps 10).
+        // The only reported problem: with a forbidden role, the order of the others is meaningless (quickapps 10).
         return misplaced;
     }
     let mut violations = alternation_violations(roles);

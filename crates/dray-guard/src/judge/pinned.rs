@@ -128,11 +128,11 @@ impl PinnedAddresses {
     }
 }
 
-/// A hop that is refused, with every address that was judged. The agent learns the code alone (I-8).
+/// A hop that is refused, with every address that was judged. The agent gets only the code (I-8).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct RefusedHop {
-    /// Why it is refused; the only part that an agent learns (I-8).
+    /// Why it is refused; the only part that an agent gets (I-8).
     pub code: Code,
     /// Every address of the answer with its class.
     pub judged: Vec<ClassifiedAddress>,

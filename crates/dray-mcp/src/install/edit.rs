@@ -87,7 +87,7 @@ pub(super) fn apply_change(
     Ok(result)
 }
 
-/// The entry alone, in the format of the file.
+/// Only the entry, in the format of the file.
 pub(super) fn render_entry(
     format: ConfigFormat,
     path: &[&str],

@@ -239,8 +239,8 @@ async fn a_stored_file_is_copied_by_its_handle() {
     let fixture = Box::pin(ServerFixture::new(options)).await;
     let data = fixture.folder.path().join("data");
     std::fs::write(data.join("a.txt"), "hello").unwrap();
-    let got = fixture.call("get", json!({"from": "a.txt"})).await;
-    let value = got.structured_content.unwrap();
+    let stored = fixture.call("get", json!({"from": "a.txt"})).await;
+    let value = stored.structured_content.unwrap();
     assert_eq!(
         (&value["size"], &value["name"]),
         (&json!(5), &json!("a.txt"))

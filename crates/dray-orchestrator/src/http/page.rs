@@ -56,7 +56,7 @@ pub(super) fn page_of(
         },
     };
     match query.order.as_deref() {
-        // The newest come first unless the request says otherwise.
+        // The newest come first unless the request asks for another order.
         None | Some("desc") => objects.reverse(),
         Some("asc") => {}
         Some(_) => return Err(wrong_query("order", "It must be 'asc' or 'desc'.")),

@@ -48,7 +48,7 @@ pub struct SurfaceOptions {
     pub permissions: Permissions,
     /// Names under which a listener without keys may be called, beside those of this machine.
     pub hosts: Vec<String>,
-    /// Whether the listener is reached from this machine alone.
+    /// Whether the listener can be reached only from this machine.
     pub loopback: bool,
     /// Whether there is a DIAL Core, which checks keys itself.
     pub dial: bool,

@@ -170,7 +170,7 @@ impl Tool for GetContent {
     }
 }
 
-/// The address without the one slash that may stand before it.
+/// The address without the one slash that may precede it.
 fn strip_leading_slash(url: &str) -> &str {
     url.strip_prefix('/').unwrap_or(url)
 }

@@ -180,7 +180,7 @@ async fn gather_inputs(
     })
 }
 
-/// Binds a session to its sandbox if the operator wants each session to have one.
+/// Binds a session to its sandbox if the operator requires that each session has one.
 async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
     if let Some(sandbox) = &parts.config.sandbox {
         files.session.bind(sandbox).await;

@@ -20,7 +20,7 @@ pub(super) struct ResponseOptions {
     /// Tokens of a prompt from which on old messages are compacted.
     pub(super) compaction: Option<u64>,
     pub(super) client_parameters: ClientParameters,
-    /// Whether the client wants tokens counted.
+    /// Whether the client requests the number of tokens.
     pub(super) counts: bool,
     /// Whether the client speaks DIAL.
     pub(super) is_dial: bool,

@@ -191,7 +191,7 @@ impl ToolLoop<'_> {
                 Err(ran) => messages.push(self.take(*ran, tally).await?),
             }
         }
-        // The client must not wait for a chat before it learns what it has to do itself.
+        // The client must not wait for a chat before it is informed of its own calls.
         let may_wait = !asks && questions.is_empty();
         let in_chats = self.call_approved(asked, may_wait, messages, tally).await?;
         questions.extend(in_chats);

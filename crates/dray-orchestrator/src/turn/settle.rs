@@ -191,7 +191,7 @@ impl Settlement<'_> {
     }
 }
 
-/// The calls whose tools learn that the user cancels. Those that waited for an approval are not made.
+/// The calls whose tools are informed that the user cancels. Those that waited for an approval are not made.
 fn ended_calls(later: Vec<WaitingCall>, messages: &mut [Message]) -> Vec<DueCall> {
     let mut due = Vec::with_capacity(later.len());
     for waiting in later {

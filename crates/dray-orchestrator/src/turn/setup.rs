@@ -40,7 +40,7 @@ pub(crate) struct ToolKinds {
 #[derive(Debug)]
 pub(crate) struct PlannedSet {
     pub(crate) set: ToolSet,
-    /// Whether its addresses are those of a caller: they are connected to by the guarded client alone.
+    /// Whether its addresses are those of a caller: only the guarded client connects to them.
     pub(crate) is_guarded: bool,
     /// Name of the template that it is from.
     pub(crate) template: Option<String>,

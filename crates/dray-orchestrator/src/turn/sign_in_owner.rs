@@ -23,7 +23,7 @@ pub(super) async fn of_turn(
         return header_owner(identity, caller, header);
     }
     match (&parts.core, identity) {
-        // Behind DIAL a client of the operator speaks for users: the key in `Api-Key` says for which one.
+        // Behind DIAL a client of the operator speaks for users: the key in `Api-Key` identifies the user.
         (Some(core), CallerIdentity::Client(_)) if caller.api_key.is_some() => {
             // DIAL Core is asked only if the manifest can use a sign-in.
             if !may_sign_in(manifest) {

@@ -1,4 +1,5 @@
-//! Tests of turns that an agent hands over to another one: who answers with what, for whom, how often, and after pauses.
+//! Tests of turns that an agent hands over to another one: who answers with what, for whom, how often, and after
+//! pauses.
 
 use dray_agent::budget::{MoneyAmount, TokenPrice};
 use dray_orchestrator::Config;
@@ -10,7 +11,8 @@ use crate::client_tools::{CountingEndpoint, kept, result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
 
-/// `agent` (model `lead`) hands over to `billing` (model `bill`), whose tool is `shop_a`, and which hands back on request.
+/// `agent` (model `lead`) hands over to `billing` (model `bill`), whose tool is `shop_a`, and which hands back on
+/// request.
 const HANDOFF_SCRIPT: &str = r#"{"rules": [
     {"when": {"model": "bill", "last_user_contains": "give back", "tool_result_of": "transfer_to_agent"},
         "reply": {"say": "Refused: {result}"}},
@@ -233,7 +235,7 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     let mut second = billing(&endpoint);
     second["require_approval"] = json!([{"tools": ["shop_a"]}]);
     let mut fixture = desk(&endpoint, &second, |_| {}).await;
-    // An approval in text, of a client that keeps the text alone, at another replica.
+    // An approval in text, of a client that keeps only the text, at another replica.
     let question = fixture.send_text("pay").await;
     assert!(question.text().contains("`shop_a`"), "{question:?}");
     fixture.url = fixture.start_replica().await;
@@ -355,7 +357,7 @@ async fn each_agent_has_its_own_budget_and_that_of_the_turn_continues() {
     let result = fixture.send_text("pay").await;
     assert!(result.text().contains("(2 calls of models)"), "{result:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
-    // An agent that cannot take over leaves the turn with the one before it, which learns why.
+    // An agent that cannot take over leaves the turn with the one before it, which gets the reason.
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         config.budgets.turn.limits.max_cost = Some(MoneyAmount::from_micros(1_000_000));
         config.budgets.prices = [("lead".to_owned(), TokenPrice::default())].into();
