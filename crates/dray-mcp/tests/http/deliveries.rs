@@ -270,17 +270,14 @@ async fn nothing_is_sent_before_a_person_confirmed_exactly_this_call() {
     let fixture = Box::pin(SendingFixture::new(options)).await;
     let cannot_ask = fixture.send(json!({}), json!({})).await;
     assert_eq!(cannot_ask["error"]["code"], -32_021, "{cannot_ask}");
-    let question_reply = fixture.send(json!({}), asking_capability()).await;
-    assert_eq!(
-        question_reply["result"]["resultType"], "input_required",
-        "{question_reply}"
-    );
-    let question = &question_reply["result"]["inputRequests"]["confirm"]["params"];
+    let prompt = fixture.send(json!({}), asking_capability()).await;
+    assert_eq!(prompt["result"]["resultType"], "input_required", "{prompt}");
+    let question = &prompt["result"]["inputRequests"]["confirm"]["params"];
     assert!(
         question["message"].as_str().unwrap().contains("a.txt"),
         "{question}"
     );
-    let state = question_reply["result"]["requestState"].clone();
+    let state = prompt["result"]["requestState"].clone();
     let answer =
         |confirm: bool| json!({"confirm": {"action": "accept", "content": {"confirm": confirm}}});
     // An answer without a question, one for other arguments, a modified one, and a refusal.
@@ -337,14 +334,14 @@ async fn a_person_chooses_among_the_offered_chats_and_no_others() {
         ..ServerOptions::default()
     };
     let fixture = Box::pin(SendingFixture::new(options)).await;
-    let question_reply = fixture.send(json!({}), asking_capability()).await;
-    let form = &question_reply["result"]["inputRequests"]["chat"]["params"]["requestedSchema"];
+    let prompt = fixture.send(json!({}), asking_capability()).await;
+    let form = &prompt["result"]["inputRequests"]["chat"]["params"]["requestedSchema"];
     assert_eq!(
         form["properties"]["chat"]["enum"],
         json!(["telegram:1", "telegram:2"]),
-        "{question_reply}"
+        "{prompt}"
     );
-    let state = &question_reply["result"]["requestState"];
+    let state = &prompt["result"]["requestState"];
     let answer = |chat: &str| {
         json!({"inputResponses": {"chat": {"action": "accept", "content": {"chat": chat}}},
                "requestState": state})
