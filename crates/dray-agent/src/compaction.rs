@@ -135,7 +135,7 @@ pub fn transcript(messages: &[Message]) -> String {
     text
 }
 
-/// How many messages are kept at the beginning; `None` without a message of the user.
+/// Number of messages that are kept at the beginning; `None` without a message of the user.
 fn head_length(messages: &[Message]) -> Option<usize> {
     let first = messages
         .iter()

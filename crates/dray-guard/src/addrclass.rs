@@ -64,7 +64,7 @@ pub fn classify(address: IpAddr) -> Class {
 
 fn classify_v4(address: Ipv4Addr) -> Class {
     let number = address.to_bits();
-    // The first match names it: narrow rows are before the wide rows that hold them.
+    // The first match gives the name: narrow rows are before the wide rows that contain them.
     IPV4_BLOCKS
         .iter()
         .find(|block| block.first <= number && number <= block.last)

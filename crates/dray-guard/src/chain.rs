@@ -108,7 +108,7 @@ impl Chain {
         self.followed()
     }
 
-    /// The policy that holds for the whole chain (C-4, X-5).
+    /// The policy that applies to the whole chain (C-4, X-5).
     pub const fn policy(&self) -> &Arc<EffectivePolicy> {
         &self.policy
     }

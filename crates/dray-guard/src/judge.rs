@@ -31,7 +31,7 @@ pub const MAX_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
 pub const MAX_PINNED: usize = 8;
 
-/// What the judge knows about its surroundings. The default knows nothing, and so opens nothing.
+/// The environment of the judge. The default is empty, so it opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgeConfig {
     /// Networks that the operator blocks in addition (8.4). Win over everything.
@@ -63,7 +63,7 @@ pub struct DnsAnswer {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What the chain knows about the hop.
+/// The data of the chain about a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HopContext {
     /// Network of the hop that redirected here; `None` for the first hop.

@@ -21,7 +21,7 @@ mod text;
 pub use ports::{AllowedPorts, BAD_PORTS, PortsError};
 pub use text::{MaxRedirects, MaxRedirectsError, SwitchError, parse_switch};
 
-/// What the operator allows: the cap that apps can only narrow (I-5).
+/// The operator's policy: the limit that apps can only narrow (I-5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminPolicy {
     /// Whether anything is fetched at all. Off by default.
@@ -80,7 +80,7 @@ impl RequestKind {
         }
     }
 
-    /// What the rules see of a request for `url`.
+    /// The parts of a request for `url` that the rules see.
     pub fn view<'a>(&'a self, url: &'a CanonicalUrl) -> RequestView<'a> {
         match self {
             Self::Fetch => RequestView::fetch(url),
@@ -91,7 +91,7 @@ impl RequestKind {
     }
 }
 
-/// The rules of the policy files, for one caller. They hold for a whole chain, also when the files change (C-4).
+/// The rules of the policy files, for one caller. They apply to a whole chain, even if the files change (C-4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerRules {
     /// The rules.

@@ -45,7 +45,7 @@ pub(crate) struct HostQuestions<'a> {
     pub(crate) binding: String,
     /// The person who answers, in the audit event.
     pub(crate) subject: &'a str,
-    /// How long an answer holds at most.
+    /// Longest time for which an answer is valid.
     pub(crate) valid_for: Duration,
 }
 

@@ -23,7 +23,7 @@ use crate::records::{
 const UPLOAD_ID_PREFIX: &str = "upload_";
 /// How ids of parts begin.
 const PART_ID_PREFIX: &str = "part_";
-/// How long parts may come, as in `OpenAI`'s API.
+/// Time for which parts are accepted, as in `OpenAI`'s API.
 const UPLOAD_LIFETIME: Period = Period::secs(3600);
 /// Most bytes of one part, as in `OpenAI`'s API.
 pub(crate) const MAX_PART_BYTES: ByteSize = ByteSize::mib(64);

@@ -11,7 +11,7 @@ const MAX_ATTEMPTS: usize = 3;
 /// The record of a response that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct ProgressRecord {
-    /// How often a replica has taken the response over.
+    /// Number of times that a replica has taken the response over.
     takeovers: u32,
     /// The checkpoint; `None` while a tool runs that must not be called again.
     token: Option<String>,
@@ -22,7 +22,7 @@ struct ProgressRecord {
 pub struct ResponseRun {
     /// Id of the response.
     pub(crate) id: String,
-    /// How often a replica has taken it over.
+    /// Number of times that a replica has taken it over.
     pub(crate) takeovers: u32,
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum RecordKind {
     SignInTokens,
     /// The permission to renew tokens, which one replica has at a time.
     SignInRenewal,
-    /// What a conversation or a caller has used, see [`crate::budgets`].
+    /// The use of a conversation or a caller, see [`crate::budgets`].
     Usage,
     /// The progress of a response in the background, see [`crate::progress`].
     Progress,

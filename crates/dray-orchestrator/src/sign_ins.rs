@@ -32,7 +32,8 @@ use seal::RecordSeal;
 pub(crate) const CALLBACK_PATH: &str = "/v1/sign-in/callback";
 /// How long a page may be open before its user has signed in.
 const PAGE_LIFETIME: Duration = Duration::from_mins(15);
-/// How long the code of a page may be sent. Authorization codes live at most 10 minutes (RFC 6749 section 4.1.2).
+/// How long the code of a page may be sent. Authorization codes are valid for at most 10 minutes (RFC 6749 section
+/// 4.1.2).
 const CODE_LIFETIME: Duration = Duration::from_mins(10);
 /// Attempts to replace tokens that another replica replaces too.
 const MAX_WRITE_ATTEMPTS: u32 = 4;
@@ -62,7 +63,7 @@ struct ReturnedPage {
     confirmed: ConfirmedSignIn,
 }
 
-/// What the user of a browser that came back sees.
+/// The page that the user gets after the sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallbackPage {
     /// The code to send in the chat, and the tool set that it is for.

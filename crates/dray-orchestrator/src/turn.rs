@@ -9,12 +9,11 @@
 //! - `additions`: system prompt, skills and notices, which a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that continue a turn.
 //! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about
-//! which
-//!   the people of a chat decide.
+//!   which the people of a chat decide.
 //! - `tool_access`: tools that only some callers may use; `tool_search`: large sets of tools.
 //! - `waiting`, `question_forms`: calls whose tools ask the user.
 //! - `mcp_report`: calls of MCP servers as items of responses.
-//! - `budget`: what a turn may use.
+//! - `budget`: the limits of a turn.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `telemetry`: spans and metrics of a turn.
 //! - `checkpoint`: the stored progress of a response that another replica may have to finish.
@@ -117,7 +116,7 @@ pub(crate) struct SharedParts {
     pub(crate) metrics: OrchestratorMetrics,
 }
 
-/// What the operator's layers add to each manifest.
+/// The additions of the operator's layers to each manifest.
 pub(crate) struct SharedAdditions {
     pub(crate) layers: Arc<LayerSet>,
     /// Skills of the layers.
@@ -145,7 +144,7 @@ impl fmt::Debug for SharedParts {
     }
 }
 
-/// Where the model of all turns is.
+/// The endpoint of the model of all turns.
 #[derive(Clone, Debug)]
 pub(crate) enum ModelEndpoint {
     /// At an endpoint of chat completions.

@@ -56,7 +56,7 @@ pub struct RoleLimits {
     pub is_trial: bool,
 }
 
-/// What a rule does with a request that it matches.
+/// The effect of a rule on a request that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleEffect {
     Allow,

@@ -151,7 +151,7 @@ impl RequestRecord<'_> {
             address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
             host => host.to_owned(),
         };
-        // Without a path, which events do not hold.
+        // Without a path, because events do not contain one.
         let text = format!("{}://{host}:{}/", self.scheme, self.port);
         let Ok(url) = CanonicalUrl::parse(&text) else {
             return;
@@ -167,7 +167,7 @@ impl RequestRecord<'_> {
         };
         let mut request = kind.view(&url);
         if kind != RequestKind::Tunnel {
-            // An event holds a hash of the path.
+            // An event contains only a hash of the path.
             request.path = ObservedPart::Unrecorded;
             if self.method.is_empty() && kind != RequestKind::Fetch {
                 request.method = ObservedPart::Unrecorded;

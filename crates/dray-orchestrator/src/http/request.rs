@@ -87,7 +87,7 @@ pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest,
 /// A body of the right structure.
 pub(super) struct CheckedBody {
     pub(super) request: ChatRequest,
-    /// How many answers are wanted.
+    /// Number of requested answers.
     pub(super) answers: i64,
     /// The members that are not in `request`, or only copied.
     pub(super) rest: Map<String, Value>,

@@ -20,7 +20,7 @@ pub(super) struct Checkpoints<'a> {
     pub(super) records: &'a TurnRecords,
     pub(super) principal: &'a str,
     pub(super) run: &'a ResponseRun,
-    /// Where the messages of this request begin.
+    /// Index of the first message that this request adds.
     pub(super) begins_at: usize,
     /// The record with which the turn continues; when the response was taken over, its checkpoint.
     pub(super) resumed: Option<&'a ResumedRecord>,

@@ -1,4 +1,4 @@
-//! What a client of `OpenAI`'s API adds to a turn: tools that it calls itself, and parameters for the model.
+//! Additions of a client of `OpenAI`'s API to a turn: tools that it calls itself, and parameters for the model.
 
 use std::collections::HashSet;
 use std::sync::Arc;

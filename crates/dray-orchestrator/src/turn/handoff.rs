@@ -187,7 +187,7 @@ pub(super) struct InheritedTurn {
     /// Conversation to which names of files are bound.
     pub(super) conversation: String,
     pub(super) budget: Arc<TurnBudget>,
-    /// How many messages at the end come from the agents before.
+    /// Number of messages at the end that come from earlier agents.
     pub(super) rounds: usize,
     /// Whether those agents sent text to the client.
     pub(super) has_text: bool,

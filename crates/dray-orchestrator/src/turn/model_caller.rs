@@ -35,7 +35,7 @@ pub(super) struct ModelCaller<'a> {
     pub(super) is_plain: bool,
     /// Most characters of a content in the log; `None` if contents are not logged.
     pub(super) log_payloads: Option<usize>,
-    /// What the turn may use.
+    /// The limits and the use of the turn.
     pub(super) budget: &'a TurnBudget,
     /// Reports the turn.
     pub(super) telemetry: &'a TurnTelemetry,

@@ -55,7 +55,7 @@ pub(super) struct OpenTurn {
     pub(super) continued_at: Option<usize>,
     /// The caller, as records of turns that wait for their client name it.
     pub(super) principal: String,
-    /// What the turn may use.
+    /// The limits and the use of the turn.
     pub(super) budget: Arc<TurnBudget>,
     /// Reports the turn.
     pub(super) telemetry: Arc<TurnTelemetry>,

@@ -28,7 +28,7 @@ pub(super) struct ToolRunner<'a> {
     pub(super) client_tools: &'a ClientTools,
     /// Which calls need approval.
     pub(super) approvals: &'a ApprovalPolicy,
-    /// What the turn may use.
+    /// The limits and the use of the turn.
     pub(super) budget: &'a TurnBudget,
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,

@@ -35,7 +35,7 @@ pub(super) struct PausedQuestion {
     pub(super) asked: ToolQuestion,
     /// The result of a call that ends because the user cancels.
     pub(super) result: Message,
-    /// How often the call has asked, this time included.
+    /// Number of times that the call has asked, including this time.
     pub(super) round: u32,
 }
 
