@@ -247,13 +247,13 @@ mod tests {
                 units.as_f64()
             );
         }
-        for wrong in [json!(-1), json!("1"), json!(1e13)] {
-            assert!(serde_json::from_value::<MoneyAmount>(wrong).is_err());
+        for invalid in [json!(-1), json!("1"), json!(1e13)] {
+            assert!(serde_json::from_value::<MoneyAmount>(invalid).is_err());
         }
     }
 
     #[test]
-    fn the_limit_that_is_reached_says_which_it_is() {
+    fn the_reached_limit_is_named() {
         let limits = json!({"max_tokens": 50, "max_cost": 1, "max_calls": 5});
         let limits: BudgetLimits = serde_json::from_value(limits).unwrap();
         let price = TokenPrice {
@@ -267,11 +267,11 @@ mod tests {
             limits.reached(used.plus(more)).as_deref(),
             Some("50 tokens")
         );
-        let dear = BudgetUse {
+        let expensive = BudgetUse {
             cost: MoneyAmount::from_micros(MICROS_PER_UNIT),
             ..used
         };
-        assert_eq!(limits.reached(dear).as_deref(), Some("a cost of 1"));
+        assert_eq!(limits.reached(expensive).as_deref(), Some("a cost of 1"));
         assert!(BudgetLimits::default().is_unlimited());
     }
 }

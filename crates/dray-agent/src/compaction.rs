@@ -94,8 +94,8 @@ impl CompactionPlan {
         messages.get(self.head..self.tail).unwrap_or_default()
     }
 
-    /// The prompt with a notice instead of the compacted messages. `kept` is the sentence on how to read them.
-    pub fn apply(&self, messages: &[Message], kept: &str) -> Vec<Message> {
+    /// The prompt with a notice instead of the compacted messages. `reading_hint` is the sentence on how to read them.
+    pub fn apply(&self, messages: &[Message], reading_hint: &str) -> Vec<Message> {
         let compacted = self.compacted(messages);
         let outline = outline(compacted, self.outline_bytes);
         let count = compacted.len();
@@ -103,7 +103,7 @@ impl CompactionPlan {
             tool: COMPACTION_TOOL.to_owned(),
             arguments: serde_json::json!({}),
             content: format!(
-                "{count} earlier messages of this conversation are not shown here, to save room. {kept} An outline of them:\n{outline}"
+                "{count} earlier messages of this conversation are not shown here, to save room. {reading_hint} An outline of them:\n{outline}"
             ),
         };
         let question = self.question.and_then(|at| messages.get(at));
@@ -135,7 +135,7 @@ pub fn transcript(messages: &[Message]) -> String {
     text
 }
 
-/// How many messages are kept at the beginning; `None` without a message of the user.
+/// Number of messages that are kept at the beginning; `None` without a message of the user.
 fn head_length(messages: &[Message]) -> Option<usize> {
     let first = messages
         .iter()
@@ -154,11 +154,11 @@ fn head_length(messages: &[Message]) -> Option<usize> {
 }
 
 /// Whether a prompt may be cut before this message, so that each call stays with its results.
-fn is_boundary(messages: &[Message], at: usize) -> bool {
+fn is_boundary(messages: &[Message], index: usize) -> bool {
     let is_result = messages
-        .get(at)
+        .get(index)
         .is_some_and(|message| message.role == Role::Tool);
-    let before = at.checked_sub(1).and_then(|before| messages.get(before));
+    let before = index.checked_sub(1).and_then(|before| messages.get(before));
     !is_result && before.is_none_or(|message| message.calls().is_empty())
 }
 
@@ -209,26 +209,28 @@ fn outline(messages: &[Message], limit: usize) -> String {
         .enumerate()
         .map(|(number, message)| format!("[{}] {}", number + 1, outline_line(message)))
         .collect();
-    let is_user = |at: &usize| {
+    let is_user = |index: &usize| {
         messages
-            .get(*at)
+            .get(*index)
             .is_some_and(|message| message.role == Role::User)
     };
     let newest_first = || (0..lines.len()).rev();
-    let by_worth = newest_first()
+    let by_priority = newest_first()
         .filter(is_user)
-        .chain(newest_first().filter(|at| !is_user(at)));
+        .chain(newest_first().filter(|index| !is_user(index)));
     let mut room = limit;
     let mut shown = BTreeSet::new();
-    for at in by_worth {
+    for index in by_priority {
         // One byte for the line feed.
-        let Some(rest) = room.checked_sub(lines.get(at).map_or(0, String::len) + 1) else {
+        let Some(rest) = room.checked_sub(lines.get(index).map_or(0, String::len) + 1) else {
             continue;
         };
         room = rest;
-        shown.insert(at);
+        shown.insert(index);
     }
-    let shown = shown.into_iter().filter_map(|at| lines.get(at).cloned());
+    let shown = shown
+        .into_iter()
+        .filter_map(|index| lines.get(index).cloned());
     shown.collect::<Vec<_>>().join("\n")
 }
 
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_messages_stay_also_when_they_are_too_large_alone() {
+    fn the_newest_messages_stay_even_if_they_exceed_the_limit_by_themselves() {
         let messages = conversation(2, 1, 20_000);
         let end = messages.len() - 1;
         let prompt = compact(&messages[..end]);
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outline_names_what_the_transcript_holds() {
+    fn the_outline_lists_the_messages_of_the_transcript() {
         let messages = conversation(8, 1, 900);
         let plan = CompactionPlan::new(&messages, THRESHOLD_TOKENS).unwrap();
         let compacted = plan.compacted(&messages);

@@ -137,7 +137,7 @@ pub struct ApprovalRequest {
     pub digest: String,
     /// Unix milliseconds from which an answer is not accepted.
     pub expires_ms: u64,
-    /// The chat whose people decide; the client only learns of it.
+    /// The chat whose people decide; the client is only informed of it.
     pub chat: Option<String>,
 }
 

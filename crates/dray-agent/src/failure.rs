@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_with_everything_says_everything() {
+    fn a_failure_with_all_fields_is_written_with_all_of_them() {
         let mut failure = RequestFailure::new(429, "slow down")
             .display("Later.")
             .kind("rate");

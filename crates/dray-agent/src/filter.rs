@@ -37,7 +37,7 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     };
     let kept = attachments
         .iter()
-        .filter(|one| policies.iter().any(|keep| keep(message, one)));
+        .filter(|attachment| policies.iter().any(|keep| keep(message, attachment)));
     // Possibly `[]`; the message itself keeps its attachments (quickapps 14).
     custom.attachments = Some(kept.cloned().collect());
     let content = copy
@@ -64,18 +64,18 @@ fn append_text(content: &mut Content, text: &str) {
 
 fn attachments_listing(attachments: &[Attachment]) -> String {
     let mut lines = vec!["<attachments>".to_owned()];
-    for one in attachments {
+    for attachment in attachments {
         lines.push("  <attachment>".to_owned());
         for (name, value) in [
-            ("title", &one.title),
-            ("type", &one.kind),
+            ("title", &attachment.title),
+            ("type", &attachment.kind),
             // Missing values give empty elements; only `reference_url` is left out (quickapps 14).
-            ("url", &one.url),
+            ("url", &attachment.url),
         ] {
             let value = escape_markup(value.as_deref().unwrap_or_default());
             lines.push(format!("    <{name}>{value}</{name}>"));
         }
-        if let Some(url) = &one.reference_url {
+        if let Some(url) = &attachment.reference_url {
             lines.push(format!(
                 "    <reference_url>{}</reference_url>",
                 escape_markup(url)
@@ -108,40 +108,40 @@ mod tests {
         <type>text/&lt;x&gt;</type>\n    <url></url>\n    <reference_url>r</reference_url>\n  </attachment>\n\
         </attachments>";
 
-    fn kept(message: &Message) -> usize {
+    fn attachment_count(message: &Message) -> usize {
         let custom = message.custom_content.as_ref().unwrap();
         custom.attachments.as_ref().unwrap().len()
     }
 
     #[test]
     fn all_attachments_are_named_and_only_images_of_users_stay() {
-        let seen = for_model(&[message("user", &Value::Null)], &[&legacy_user_image]);
+        let filtered = for_model(&[message("user", &Value::Null)], &[&legacy_user_image]);
         assert_eq!(
-            seen[0].content,
+            filtered[0].content,
             Some(Content::Text(ATTACHMENTS_XML.to_owned()))
         );
-        assert_eq!(kept(&seen[0]), 1);
-        let seen = for_model(&[message("tool", &json!("r"))], &[&legacy_user_image]);
+        assert_eq!(attachment_count(&filtered[0]), 1);
+        let filtered = for_model(&[message("tool", &json!("r"))], &[&legacy_user_image]);
         assert_eq!(
-            seen[0].content,
+            filtered[0].content,
             Some(Content::Text(format!("r{ATTACHMENTS_XML}")))
         );
-        assert_eq!(kept(&seen[0]), 0);
+        assert_eq!(attachment_count(&filtered[0]), 0);
     }
 
     #[test]
-    fn assistants_are_not_shown_what_they_would_imitate() {
-        let seen = for_model(&[message("assistant", &Value::Null)], &[]);
-        assert_eq!(seen[0].content, Some(Content::Text(String::new())));
-        assert_eq!(kept(&seen[0]), 0);
+    fn messages_of_assistants_get_no_list_of_attachments() {
+        let filtered = for_model(&[message("assistant", &Value::Null)], &[]);
+        assert_eq!(filtered[0].content, Some(Content::Text(String::new())));
+        assert_eq!(attachment_count(&filtered[0]), 0);
     }
 
     #[test]
     fn parts_get_one_more_part() {
         let parts = json!([{"type": "text", "text": "x"}]);
-        let seen = for_model(&[message("user", &parts)], &[]);
+        let filtered = for_model(&[message("user", &parts)], &[]);
         assert_eq!(
-            serde_json::to_value(&seen[0].content).unwrap(),
+            serde_json::to_value(&filtered[0].content).unwrap(),
             json!([{"type": "text", "text": "x"}, {"type": "text", "text": ATTACHMENTS_XML}])
         );
     }
@@ -187,7 +187,7 @@ mod tests {
                 let named = !files.is_empty() && before.role != Role::Assistant;
                 prop_assert_eq!(count(after), count(before) + usize::from(named));
                 let stay = if before.role == Role::User { files.len() } else { 0 };
-                prop_assert_eq!(kept(after), stay);
+                prop_assert_eq!(attachment_count(after), stay);
             }
         }
     }

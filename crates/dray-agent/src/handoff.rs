@@ -1,5 +1,5 @@
-//! Which agent of a conversation answers. A turn may be handed over to another agent, which then answers the following
-//! turns as well, although their requests name the first one.
+//! Determines which agent of a conversation answers. A turn may be handed over to another agent, which then answers the
+//! following turns as well, although their requests name the first one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,13 +12,14 @@ pub const AGENTS_KEY: &str = "dray_agents";
 /// Most agents of a path; a longer one was not written by this service.
 pub const MAX_PATH_AGENTS: usize = 16;
 
-/// The agents through which a conversation went. It comes back from clients, so each of its steps has to be checked
-/// before the last agent may answer.
+/// The handoffs of a conversation. Clients store the path and send it back, so each step has to be checked before the
+/// last agent may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentPath {
     /// The agent that the requests name; empty for one without a name.
     pub from: String,
-    /// The agents to which the conversation was handed over, in order; the last one answers. Empty while `from` does.
+    /// The agents to which the conversation was handed over, in order; the last one answers. Empty while `from`
+    /// answers.
     pub path: Vec<String>,
 }
 
@@ -50,8 +51,8 @@ impl AgentPath {
         self.path.last().unwrap_or(&self.from)
     }
 
-    /// The path after a handoff. Back at an agent of the path, it ends there, so a path never grows beyond the number
-    /// of agents.
+    /// The path after a handoff. A handoff back to an agent of the path removes the agents after it, so a path is never
+    /// longer than the number of agents.
     #[must_use]
     pub fn step(&self, agent: &str) -> Self {
         let mut next = self.clone();
@@ -59,8 +60,8 @@ impl AgentPath {
             next.path.clear();
             return next;
         }
-        match next.path.iter().position(|known| known == agent) {
-            Some(at) => next.path.truncate(at + 1),
+        match next.path.iter().position(|name| name == agent) {
+            Some(index) => next.path.truncate(index + 1),
             None => next.path.push(agent.to_owned()),
         }
         next
@@ -128,12 +129,12 @@ mod tests {
 
     #[test]
     fn a_path_of_another_form_or_length_is_ignored() {
-        for wrong in [
+        for invalid in [
             json!("billing"),
             json!({"from": 1, "path": []}),
             json!({"path": ["x"]}),
         ] {
-            let talk = [answer(json!({ AGENTS_KEY: wrong }))];
+            let talk = [answer(json!({ AGENTS_KEY: invalid }))];
             assert_eq!(AgentPath::of_messages(&talk), None);
         }
         let long = json!({"from": "desk", "path": vec!["x"; MAX_PATH_AGENTS + 1]});

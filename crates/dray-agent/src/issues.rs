@@ -38,7 +38,7 @@ pub struct SkillIssue {
     pub reason: String,
 }
 
-/// All that was collected.
+/// All problems of setting up one turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssueLog {
     /// Tools that are not available.
@@ -102,7 +102,7 @@ impl IssueLog {
         let lines = self
             .hooks
             .iter()
-            .map(|one| format!("- **{} ({})**: {}", one.tool, one.event, one.message));
+            .map(|hook| format!("- **{} ({})**: {}", hook.tool, hook.event, hook.message));
         let title = "#### Hook initialization".to_owned();
         let lines: Vec<_> = std::iter::once(title).chain(lines).collect();
         (!self.hooks.is_empty()).then(|| lines.join("\n"))
@@ -123,7 +123,7 @@ impl IssueLog {
             lines.extend(
                 issues
                     .iter()
-                    .map(|one| format!("- **{}**: {}", one.url, one.reason)),
+                    .map(|issue| format!("- **{}**: {}", issue.url, issue.reason)),
             );
         }
         (lines.len() > 1).then(|| lines.join("\n"))
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_stand_in_order() {
+    fn sections_are_in_order() {
         let issues = IssueLog {
             tools: vec![ToolIssue {
                 tool: Some("t".to_owned()),

@@ -18,10 +18,10 @@ pub const CONTENT_TOOL: &str = "internal_attachments_get_content";
 pub const MISSING_URL_MESSAGE: &str = "Missing or empty attachment_url.";
 
 /// Error of a call whose address is not in the file storage of DIAL.
-pub const NO_PATH: &str = "Invalid storage path for attachment file.";
+pub const INVALID_PATH_MESSAGE: &str = "Invalid storage path for attachment file.";
 
 /// Error for a file whose type the model does not accept.
-pub const NOT_ACCEPTED: &str = "Orchestrator deployment does not accept this file type.";
+pub const UNACCEPTED_TYPE_MESSAGE: &str = "Orchestrator deployment does not accept this file type.";
 
 /// The result of a call that attached a file.
 #[derive(Deserialize)]
@@ -75,15 +75,15 @@ fn is_returned(message: &Message, url: &str) -> bool {
 
 /// Adds the files of the last user message as if the model had requested them, directly after that message.
 pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
-    let user = |message: &Message| message.role == Role::User;
-    let Some(last) = messages.iter().rposition(user) else {
+    let is_user = |message: &Message| message.role == Role::User;
+    let Some(last) = messages.iter().rposition(is_user) else {
         return;
     };
     let files = messages
         .get(last)
         .map_or_else(Vec::new, message_attachments);
     let mut seen = HashSet::new();
-    let mut at = last + 1;
+    let mut insert_index = last + 1;
     for file in files {
         let file = canonical_attachment(file);
         let url = file.url.clone().unwrap_or_default();
@@ -101,31 +101,34 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
         let [call, mut result] = pair.messages_as(pair.id_in(messages));
         let custom = result.custom_content.get_or_insert_default();
         custom.attachments = Some(vec![file]);
-        messages.splice(at..at, [call, result]);
+        messages.splice(insert_index..insert_index, [call, result]);
         // The pairs are in the order of the files.
-        at += 2;
+        insert_index += 2;
     }
 }
 
 /// Removes the files of the tool's results after the model refused them, and makes these results failures. Returns
 /// `false` without such a file: then another call of the model would fail in the same way.
 pub fn remove_refused_files(messages: &mut [Message], types: &[String]) -> bool {
-    let mut found = false;
+    let mut has_refused_files = false;
     for message in messages {
         if !message_attachments(message)
             .iter()
-            .any(|one| keeps_attachment(message, one, types))
+            .any(|attachment| keeps_attachment(message, attachment, types))
         {
             continue;
         }
-        found = true;
+        has_refused_files = true;
         // The next call shows the model a refusal in place of the file (quickapps 16).
-        message.content = Some(Content::Text(refused_file_text(NOT_ACCEPTED, types)));
+        message.content = Some(Content::Text(refused_file_text(
+            UNACCEPTED_TYPE_MESSAGE,
+            types,
+        )));
         if let Some(custom) = &mut message.custom_content {
             custom.attachments = None;
         }
     }
-    found
+    has_refused_files
 }
 
 fn message_attachments(message: &Message) -> Vec<Attachment> {

@@ -42,6 +42,7 @@ pub mod failure;
 pub mod filter;
 pub mod handoff;
 pub mod issues;
+pub mod json_pointer;
 pub mod layer;
 pub mod lazy;
 pub mod lift;

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_keeps_what_is_not_known_here() {
+    fn unknown_members_of_a_message_are_kept() {
         let wire = json!({
             "role": "assistant",
             "content": [{"type": "input_audio", "input_audio": {"data": "QQ=="}}],

@@ -63,11 +63,11 @@ impl FileNotice {
                 entries.push(file_entry(url, description.clone(), &seen));
             }
         }
-        let gone = seen
+        let removed = seen
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
         // Removed files come last, each once: the next notice no longer counts them as known.
-        entries.extend(gone.map(|old| FileEntry {
+        entries.extend(removed.map(|old| FileEntry {
             status: Some(FileStatus::Removed),
             ..old
         }));
@@ -91,7 +91,7 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
     contexts
         .iter()
         .any(|context| matches!(context, Context::File { .. }))
-        // Without files too: the model must learn that the last file was removed.
+        // Without files too: the model must be informed that the last file was removed.
         || calls
             .into_iter()
             .any(|call| call.function.name == LIST_TOOL)
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn later_notices_say_what_changed_and_then_nothing() {
+    fn later_notices_contain_changes_until_nothing_changes() {
         let mut talk = Vec::new();
         talk.extend(
             notice_pair(&[file("a/x", None), file("a/y.txt", None)], &talk)
@@ -187,13 +187,13 @@ mod tests {
         );
         let now = [file("a/y.txt", Some("more")), file("a/z", None)];
         let notice = FileNotice::of(&now, &talk);
-        let says: Vec<_> = notice
+        let statuses: Vec<_> = notice
             .entries
             .iter()
             .map(|entry| (entry.url.as_str(), entry.status))
             .collect();
         assert_eq!(
-            says,
+            statuses,
             [
                 ("a/y.txt", Some(FileStatus::Updated)),
                 ("a/z", Some(FileStatus::New)),
@@ -219,15 +219,15 @@ mod tests {
     }
 
     #[test]
-    fn r_16_a_file_that_comes_goes_and_comes_again_is_reported_under_ids_of_their_own() {
-        let told = || {
+    fn r_16_each_notice_about_a_file_that_is_removed_and_added_again_has_its_own_id() {
+        let conversation = || {
             let (with, without) = ([file("a/x", None)], []);
             let mut talk = vec![Message::new(Role::User, "x")];
             for contexts in [&with[..], &without[..], &with[..], &without[..]] {
-                let news = notice_pair(contexts, &talk).unwrap();
+                let notice = notice_pair(contexts, &talk).unwrap();
                 pair::insert_pair(
                     &mut talk,
-                    &news,
+                    &notice,
                     pair::PairPosition::End,
                     pair::PairFrequency::Always,
                 );
@@ -235,10 +235,10 @@ mod tests {
             }
             talk
         };
-        let talk = told();
+        let talk = conversation();
         let calls = talk.iter().flat_map(Message::calls);
         let ids: HashSet<_> = calls.map(|call| call.id.clone()).collect();
         assert_eq!(ids.len(), 4);
-        assert_eq!(told(), talk);
+        assert_eq!(conversation(), talk);
     }
 }

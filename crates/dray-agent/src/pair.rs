@@ -57,7 +57,7 @@ impl CallPair {
     /// The id in a conversation that may already contain the same pair: later ones end with `_2`, `_3` and so on.
     pub fn id_in(&self, messages: &[Message]) -> String {
         let id = self.id();
-        let taken: HashSet<_> = messages
+        let used_ids: HashSet<_> = messages
             .iter()
             .flat_map(Message::calls)
             .map(|call| call.id.as_str())
@@ -65,7 +65,7 @@ impl CallPair {
         let later = (2_u32..).map(|count| format!("{id}_{count}"));
         std::iter::once(id.clone())
             .chain(later)
-            .find(|id| !taken.contains(id.as_str()))
+            .find(|id| !used_ids.contains(id.as_str()))
             // Required by the compiler only: there are more candidates than messages.
             .unwrap_or(id)
     }
@@ -141,11 +141,11 @@ pub fn insert_pair(
         // Both messages are removed: services refuse a result without its call.
         PairFrequency::Refresh => messages.retain(|message| !is_part(message, &pair.tool)),
     }
-    let user = |message: &Message| message.role == Role::User;
+    let is_user = |message: &Message| message.role == Role::User;
     let index = match position {
         // The first user message is the first in every turn, so the pair keeps its position and prompt caches hit.
-        PairPosition::AfterFirstUser => messages.iter().position(user).map(|first| first + 1),
-        PairPosition::BeforeLastUser => messages.iter().rposition(user),
+        PairPosition::AfterFirstUser => messages.iter().position(is_user).map(|first| first + 1),
+        PairPosition::BeforeLastUser => messages.iter().rposition(is_user),
         PairPosition::End => None,
     };
     let index = index.unwrap_or(messages.len());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_goes_to_the_given_position() {
+    fn a_pair_is_inserted_at_the_given_position() {
         let (s, u, a, t) = ("system", "user", "assistant", "tool");
         assert_eq!(places(PairPosition::AfterFirstUser), [s, u, a, t, a, u]);
         assert_eq!(places(PairPosition::BeforeLastUser), [s, u, a, a, t, u]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_json_belong_to_no_tool() {
+    fn arguments_that_are_not_json_match_no_call() {
         let mut messages = talk();
         let mut broken = pair("r").messages();
         broken[0].tool_calls.as_mut().unwrap()[0].function.arguments = "{".to_owned();
@@ -383,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn r_16_ids_follow_from_what_is_in_the_pair(a in any::<i32>(), b in ".*", content in ".*") {
+        fn r_16_ids_depend_only_on_the_content_of_the_pair(a in any::<i32>(), b in ".*", content in ".*") {
             let of = |arguments| CallPair { tool: "t".to_owned(), arguments, content: content.clone() };
             let (one, other) = (of(json!({"a": a, "b": b})), of(json!({"b": b, "a": a})));
             prop_assert_eq!(one.messages(), other.messages());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbound_system_message_goes_unless_it_may_stay() {
+    fn an_inbound_system_message_is_removed_unless_it_may_stay() {
         let inbound = [
             Message::new(Role::System, "in"),
             Message::new(Role::User, "u"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_of_a_client_stand_behind_those_of_the_manifest_wherever_they_were() {
+    fn instructions_of_a_client_follow_those_of_the_manifest() {
         let parts = serde_json::from_value(serde_json::json!({"role": "system", "content": [
             {"type": "text", "text": "second"}, {"type": "text", "text": "third"}]}));
         let inbound = [

@@ -65,15 +65,15 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
         .map_or(0, |last| last + 1);
     let turn = messages.get(start..).unwrap_or_default();
     let mut packed = Vec::new();
-    let mut kept = true;
+    let mut is_complete = true;
     for (index, message) in turn.iter().enumerate() {
         if !message.calls().is_empty() {
-            kept = is_answered(message, turn.get(index + 1..).unwrap_or_default());
+            is_complete = is_answered(message, turn.get(index + 1..).unwrap_or_default());
         } else if message.role != Role::Tool {
             continue;
         }
         // Results of an omitted round are omitted, too.
-        if kept {
+        if is_complete {
             packed.extend(serde_json::to_value(message).ok().map(without_nulls));
         }
     }

@@ -42,7 +42,7 @@ pub fn template_body(layers: &LayerSet, kind: EntryKind, name: &str) -> Option<V
         }
     }
     // Done after the templates were resolved, because they may contain credentials.
-    hide_value(&mut body);
+    hide_credentials(&mut body);
     Some(body)
 }
 
@@ -67,17 +67,17 @@ fn tool_template(layers: &LayerSet, tool: &Value) -> Option<Value> {
     }
 }
 
-fn hide_value(value: &mut Value) {
+fn hide_credentials(value: &mut Value) {
     match value {
         Value::Object(members) => {
             for (key, member) in members {
                 match member.as_object_mut() {
                     Some(authorization) if key == "authorization" => hide_secrets(authorization),
-                    _ => hide_value(member),
+                    _ => hide_credentials(member),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(hide_value),
+        Value::Array(items) => items.iter_mut().for_each(hide_credentials),
         _ => {}
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_in_a_tool_set_stand_in_their_place() {
+    fn templates_in_a_tool_set_are_replaced_in_place() {
         let body = template_body(&layers(), EntryKind::ToolSet, "set").unwrap();
         assert_eq!(
             body["tools"][0],
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_has_are_reported_with_their_kind() {
+    fn unknown_names_are_reported_with_their_kind() {
         assert_eq!(template_body(&layers(), EntryKind::Tool, "none"), None);
         assert_eq!(
             not_found(EntryKind::ToolSet, "x"),

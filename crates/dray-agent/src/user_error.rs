@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_that_are_kept_and_codes_that_stand_in() {
+    fn some_statuses_are_kept_and_codes_replace_missing_ones() {
         for status in [400, 401, 403, 404, 413, 422] {
             assert_eq!(service(Some(status), None, None).status, status);
         }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_failure_says_what_failed_and_keeps_a_rate_limit() {
+    fn a_plain_failure_names_its_cause_and_keeps_a_rate_limit() {
         let source = |status| ErrorSource::Service {
             status: Some(status),
             code: None,

@@ -30,7 +30,7 @@ pub struct ChunkWriter {
     attachments: u32,
     calls: u32,
     stages: BTreeMap<u32, ShownStage>,
-    /// Of the chunks with content; made for the first of them.
+    /// Frame of the chunks with content; created with the first one.
     content_frame: Option<LineFrame>,
 }
 
@@ -56,7 +56,7 @@ impl ChunkWriter {
         }
     }
 
-    /// The same for clients of `OpenAI`'s API: every choice has a `finish_reason`, and tokens are in a separate chunk.
+    /// Makes the chunks follow `OpenAI`'s API: every choice has a `finish_reason`, and tokens are in a separate chunk.
     #[must_use]
     pub const fn plain(mut self) -> Self {
         self.is_plain = true;
@@ -277,8 +277,8 @@ fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> 
         url.clone_from(&reference);
         data = url.is_none().then(String::new);
     }
-    let mut shown = Map::new();
-    shown.insert("index".to_owned(), json!(index));
+    let mut members = Map::new();
+    members.insert("index".to_owned(), json!(index));
     for (key, value) in [
         ("type", attachment.kind.filter(is_filled)),
         ("title", attachment.title.filter(is_filled)),
@@ -291,10 +291,10 @@ fn attachment_members(index: u32, attachment: Attachment) -> Map<String, Value> 
         ),
     ] {
         if let Some(value) = value {
-            shown.insert(key.to_owned(), Value::String(value));
+            members.insert(key.to_owned(), Value::String(value));
         }
     }
-    shown
+    members
 }
 
 fn usage_members(tokens: TokenUsage) -> Map<String, Value> {

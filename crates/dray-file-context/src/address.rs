@@ -93,12 +93,12 @@ impl UrlNormaliser {
 }
 
 /// The part after the authority, if it is a path of the own server. A path that would name another host keeps its
-/// origin. `None` for the origin alone, which is dropped.
+/// origin. `None` if nothing follows the authority.
 fn own_rest(url: &str) -> Option<String> {
     let (_, after) = url.split_once("://")?;
     // Without text after the authority, the URL is the origin itself, which is dropped (section 3, step 4).
-    let at = after.find(['/', '\\', '?', '#'])?;
-    let (_, rest) = after.split_at(at);
+    let authority_end = after.find(['/', '\\', '?', '#'])?;
+    let (_, rest) = after.split_at(authority_end);
     if is_own_path(rest) {
         return Some(rest.to_owned());
     }
@@ -133,14 +133,14 @@ pub(crate) fn without_signature(url: &str) -> String {
         return url.to_owned();
     };
     let has_sig = query.split('&').any(|pair| pair.starts_with("sig="));
-    let kept: Vec<_> = query
+    let remaining: Vec<_> = query
         .split('&')
         .filter(|pair| !is_signature(pair, has_sig))
         .collect();
-    if kept.is_empty() {
+    if remaining.is_empty() {
         return path.to_owned();
     }
-    format!("{path}?{}", kept.join("&"))
+    format!("{path}?{}", remaining.join("&"))
 }
 
 /// Parameters of common URL signatures. A plain `token` is not among them, because it often identifies the file. The

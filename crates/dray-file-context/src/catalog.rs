@@ -17,7 +17,7 @@ pub enum FileTurn {
     Current,
 }
 
-/// One file of the conversation, with every way to name it.
+/// One file of the conversation, with all ids and URLs by which it is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogEntry {
@@ -69,13 +69,13 @@ impl FileCatalog {
     /// A catalog of these entries, oldest first. Of two entries with the same id, the later one counts. An older form
     /// that two files claim, or that is the id of another file, is removed.
     pub fn new(entries: Vec<CatalogEntry>) -> Self {
-        let mut kept: Vec<CatalogEntry> = Vec::new();
+        let mut merged: Vec<CatalogEntry> = Vec::new();
         let mut index_of_key: BTreeMap<String, usize> = BTreeMap::new();
         for entry in entries {
             let known = index_of_key.get(&entry.file.id).copied();
-            let Some(earlier) = known.and_then(|index| kept.get_mut(index)) else {
-                index_of_key.insert(entry.file.id.clone(), kept.len());
-                kept.push(entry);
+            let Some(earlier) = known.and_then(|index| merged.get_mut(index)) else {
+                index_of_key.insert(entry.file.id.clone(), merged.len());
+                merged.push(entry);
                 continue;
             };
             let former = std::mem::take(&mut earlier.former_urls);
@@ -88,7 +88,7 @@ impl FileCatalog {
             }
         }
         let mut claims: BTreeMap<String, usize> = BTreeMap::new();
-        for entry in &kept {
+        for entry in &merged {
             // A set, since an entry that has a form twice claims it once.
             let forms: BTreeSet<_> = entry.aliases.iter().chain(&entry.positions).collect();
             for form in forms {
@@ -97,11 +97,11 @@ impl FileCatalog {
         }
         let is_clear =
             |form: &String| claims.get(form) == Some(&1) && !index_of_key.contains_key(form);
-        for entry in &mut kept {
+        for entry in &mut merged {
             entry.aliases.retain(is_clear);
             entry.positions.retain(is_clear);
         }
-        Self { entries: kept }
+        Self { entries: merged }
     }
 
     /// All files, oldest first.
@@ -169,7 +169,7 @@ impl FileCatalog {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum DocumentTarget {
-    /// The URL alone (G0 to G3, and the default).
+    /// Only the URL (G0 to G3, and the default).
     Url(String),
     /// URL and name (G4, G5).
     Named {
@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_later_file_takes_an_equal_id_over() {
+    fn a_later_file_replaces_an_earlier_one_with_the_same_id() {
         let mut later = document("a-0");
         later.file.name = "new.pdf".into();
         let catalog = FileCatalog::new(vec![document("a-0"), document("b-0"), later]);
@@ -239,14 +239,14 @@ pub(crate) mod tests {
 
     #[test]
     fn r_1_an_older_form_that_two_files_claim_is_not_used() {
-        let with = |id: &str, aliases: &[&str]| {
+        let with_aliases = |id: &str, aliases: &[&str]| {
             let mut entry = document(id);
             entry.aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
             entry
         };
         let catalog = FileCatalog::new(vec![
-            with("a-0", &["x-0", "b-0", "y-0"]),
-            with("b-0", &["x-0"]),
+            with_aliases("a-0", &["x-0", "b-0", "y-0"]),
+            with_aliases("b-0", &["x-0"]),
         ]);
         assert!(catalog.find("x-0").is_none());
         assert_eq!(catalog.find("b-0").unwrap().file.id, "b-0");
@@ -262,7 +262,11 @@ pub(crate) mod tests {
             entry("c-0", "c.pdf", FileType::File, FileTurn::Current),
             entry("c-1", "a.pdf", FileType::File, FileTurn::Current),
         ]);
-        let id = |number| catalog.find_number(number).map(|one| one.file.id.as_str());
+        let id = |number| {
+            catalog
+                .find_number(number)
+                .map(|entry| entry.file.id.as_str())
+        };
         assert_eq!(
             [id(1), id(2), id(3)],
             [Some("c-0"), Some("c-1"), Some("h-1")]
@@ -272,10 +276,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_catalog_survives_json() {
-        let mut one = document("a-0");
-        one.former_urls = vec!["https://old".into()];
-        one.unavailable = true;
-        let catalog = FileCatalog::new(vec![one, document("b-0")]);
+        let mut renewed = document("a-0");
+        renewed.former_urls = vec!["https://old".into()];
+        renewed.unavailable = true;
+        let catalog = FileCatalog::new(vec![renewed, document("b-0")]);
         let json = serde_json::to_string(&catalog).unwrap();
         assert_eq!(serde_json::from_str::<FileCatalog>(&json).unwrap(), catalog);
         assert_eq!(catalog.urls().len(), 1);

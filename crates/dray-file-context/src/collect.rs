@@ -36,14 +36,14 @@ pub(crate) struct FoundFile {
     /// The URL of this request.
     pub(crate) url: String,
     pub(crate) key: Option<String>,
-    /// Two files with the same one are one file.
+    /// Files with the same identity are one file.
     pub(crate) identity: String,
     pub(crate) file_type: FileType,
     /// Name before it is made safe.
     pub(crate) hint: String,
     /// Its persisted id, name and URL.
     pub(crate) attachment: Option<Attachment>,
-    /// Why it cannot be fetched.
+    /// The reason why it cannot be fetched.
     pub(crate) refusal: Option<RenewalRefusal>,
 }
 
@@ -85,11 +85,15 @@ impl<'a> CollectRules<'a> {
     pub(crate) fn of_turn(&self, message: Option<&ChatItem>, input: &[Value]) -> CollectedMessage {
         let mut seen = BTreeSet::new();
         let mut parts = message.map(ChatItem::files).unwrap_or_default();
-        let given = input.iter().filter_map(Value::as_str);
-        parts.extend(given.filter(|url| !url.is_empty()).map(|url| FilePart {
-            url: Some(url.to_owned()),
-            ..FilePart::default()
-        }));
+        let input_urls = input.iter().filter_map(Value::as_str);
+        parts.extend(
+            input_urls
+                .filter(|url| !url.is_empty())
+                .map(|url| FilePart {
+                    url: Some(url.to_owned()),
+                    ..FilePart::default()
+                }),
+        );
         // Equal strings are removed before normalisation (section 4, step 1).
         parts.retain(|part| {
             let url = part.url.clone().filter(|url| !url.is_empty());
@@ -106,10 +110,11 @@ impl<'a> CollectRules<'a> {
         self.generation == ContractGeneration::Stable
     }
 
-    /// Drops, deduplicates, limits and indexes. Files without a type are dropped last, so indexes may have gaps.
+    /// Removes unusable and repeated candidates, applies the limit and assigns indexes. Files without a type are
+    /// removed last, so indexes may have gaps.
     fn collect(&self, candidates: Vec<FileCandidate<'_>>, turn: FileTurn) -> CollectedMessage {
         let mut seen = BTreeSet::new();
-        let mut kept = CollectedMessage::default();
+        let mut collected = CollectedMessage::default();
         let leave_out = |part: &FilePart, url: &str, reason: ExclusionReason| {
             // The name is cut, because it may be a `data:` URL with the complete content.
             let name: String = self
@@ -125,7 +130,7 @@ impl<'a> CollectRules<'a> {
             let Some((url, refusal)) = self.renew_url(&candidate.part) else {
                 let written = candidate.part.url.as_deref().unwrap_or_default();
                 let left_out = leave_out(&candidate.part, written, ExclusionReason::Url);
-                kept.left_out.extend(left_out);
+                collected.left_out.extend(left_out);
                 continue;
             };
             let identity = self.identity(&candidate.part, &url);
@@ -136,7 +141,7 @@ impl<'a> CollectRules<'a> {
             // A persisted file keeps its index even if the limit is lower now.
             if index >= self.max_files && candidate.attachment.is_none() {
                 let left_out = leave_out(&candidate.part, &url, ExclusionReason::Limit);
-                kept.left_out.extend(left_out);
+                collected.left_out.extend(left_out);
                 continue;
             }
             let indexes = (index, index_without_data_urls);
@@ -146,18 +151,18 @@ impl<'a> CollectRules<'a> {
             let refused = refusal.filter(|refusal| self.is_left_out(*refusal, turn));
             if let Some(refusal) = refused {
                 let left_out = leave_out(&candidate.part, &url, refusal.into());
-                kept.left_out.extend(left_out);
+                collected.left_out.extend(left_out);
                 continue;
             }
             let part = candidate.part.clone();
             match self.to_found_file(candidate, indexes, (url.clone(), refusal), identity) {
-                Some(found) => kept.found.push(found),
-                None => kept
+                Some(found) => collected.found.push(found),
+                None => collected
                     .left_out
                     .extend(leave_out(&part, &url, ExclusionReason::Url)),
             }
         }
-        kept
+        collected
     }
 
     /// Whether a file that cannot be fetched gets no id. A file of history keeps its id if it had one, because the
@@ -282,17 +287,19 @@ fn file_candidates<'a>(
     parts: &[FilePart],
     attachments: &'a [Attachment],
 ) -> Vec<FileCandidate<'a>> {
-    let mut free: Vec<_> = attachments.iter().collect();
+    let mut unmatched: Vec<_> = attachments.iter().collect();
     let mut candidates = Vec::new();
     for part in parts {
-        let index = free.iter().position(|attachment| is_of(attachment, part));
+        let index = unmatched
+            .iter()
+            .position(|attachment| is_file_of_part(attachment, part));
         candidates.push(FileCandidate {
             part: part.clone(),
             // Removed: two parts with the same URL must not share one persisted file.
-            attachment: index.map(|index| free.remove(index)),
+            attachment: index.map(|index| unmatched.remove(index)),
         });
     }
-    candidates.extend(free.into_iter().map(|attachment| FileCandidate {
+    candidates.extend(unmatched.into_iter().map(|attachment| FileCandidate {
         part: FilePart {
             file_type: Some(attachment.file_type),
             name: attachment.name.clone(),
@@ -304,7 +311,7 @@ fn file_candidates<'a>(
     candidates
 }
 
-fn is_of(attachment: &Attachment, part: &FilePart) -> bool {
+fn is_file_of_part(attachment: &Attachment, part: &FilePart) -> bool {
     if let (Some(left), Some(right)) = (&attachment.key, &part.key) {
         return left == right;
     }

@@ -23,7 +23,7 @@ pub const SANDBOX_FOLDER: &str = "user_files";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ContextBuilder;
 
-/// Why no context could be built.
+/// The reason why no context could be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves the file out. The
@@ -214,12 +214,13 @@ impl<'a> BuildState<'a> {
         if named.is_empty() && left_out.is_empty() {
             return item.clone();
         }
-        for one in named {
-            self.warnings.extend(one.refusal.map(|reason| FileWarning {
-                id: one.entry.file.id.clone(),
-                name: one.entry.file.name.clone(),
-                reason,
-            }));
+        for named_entry in named {
+            self.warnings
+                .extend(named_entry.refusal.map(|reason| FileWarning {
+                    id: named_entry.entry.file.id.clone(),
+                    name: named_entry.entry.file.name.clone(),
+                    reason,
+                }));
         }
         let lines = self.reminder_lines(named);
         let sections = ReminderSections {
@@ -241,7 +242,7 @@ impl<'a> BuildState<'a> {
         named: &'n [NamedEntry],
     ) -> impl Iterator<Item = &'n CatalogEntry> + use<'n> {
         let keeps = self.request.keeps_media();
-        let entries = named.iter().map(|one| &one.entry);
+        let entries = named.iter().map(|named_entry| &named_entry.entry);
         entries
             .filter(move |entry| keeps && !entry.file.file_type.is_document() && !entry.unavailable)
     }
@@ -301,7 +302,10 @@ impl<'a> BuildState<'a> {
             data_id.as_deref(),
             self.message_parts(&named, text),
         );
-        let files: Vec<_> = named.iter().map(|one| one.entry.file.clone()).collect();
+        let files: Vec<_> = named
+            .iter()
+            .map(|named_entry| named_entry.entry.file.clone())
+            .collect();
         // G6 has no ids that could be persisted.
         let attachments = if request.generation == ContractGeneration::G6 {
             Vec::new()
@@ -325,49 +329,50 @@ impl<'a> BuildState<'a> {
         if generation != ContractGeneration::Stable {
             // Generations of the peer keep names apart within one message only (5.2).
             self.names = NameAllocator::new();
-            for one in &found {
-                let kept = one.attachment.as_ref();
-                kept.inspect(|kept| self.names.reserve(&kept.name, &one.identity));
+            for file in &found {
+                if let Some(attachment) = &file.attachment {
+                    self.names.reserve(&attachment.name, &file.identity);
+                }
             }
         }
         let mut named = Vec::new();
-        for one in found {
-            let ids = self.ids.assign(generation, owner, &one);
-            let name = match &one.attachment {
+        for file in found {
+            let ids = self.ids.assign(generation, owner, &file);
+            let name = match &file.attachment {
                 Some(attachment) => attachment.name.clone(),
-                None if !generation.cleans_names() => one.hint.clone(),
+                None if !generation.cleans_names() => file.hint.clone(),
                 None if generation == ContractGeneration::Stable => {
-                    let owner = identity::lasting_identity(&one);
-                    self.names.assign(&one.hint, one.index, &owner)
+                    let owner = identity::lasting_identity(&file);
+                    self.names.assign(&file.hint, file.index, &owner)
                 }
-                None => self.names.assign(&one.hint, one.index, &one.identity),
+                None => self.names.assign(&file.hint, file.index, &file.identity),
             };
             // Only the default requires a URL that others can open.
             let public_url = if generation == ContractGeneration::Stable {
-                self.rules.normaliser.absolute(&one.url)
+                self.rules.normaliser.absolute(&file.url)
             } else {
-                Some(one.url.clone()).filter(|url| !url.is_empty())
+                Some(file.url.clone()).filter(|url| !url.is_empty())
             };
             // The stored URL still names the file within this run (16.2).
-            let stale = (one.raw != one.url && !one.raw.is_empty()).then_some(one.raw);
+            let stale = (file.raw != file.url && !file.raw.is_empty()).then_some(file.raw);
             let entry = CatalogEntry {
                 file: AgentInputFile {
                     id: ids.id,
                     name,
-                    file_type: one.file_type,
-                    url: one.url,
-                    key: one.key,
+                    file_type: file.file_type,
+                    url: file.url,
+                    key: file.key,
                 },
                 turn,
                 public_url,
-                unavailable: one.refusal.is_some(),
+                unavailable: file.refusal.is_some(),
                 aliases: ids.aliases,
                 positions: ids.positions,
                 former_urls: stale.into_iter().collect(),
             };
             named.push(NamedEntry {
                 entry,
-                refusal: one.refusal,
+                refusal: file.refusal,
             });
         }
         named
@@ -376,7 +381,7 @@ impl<'a> BuildState<'a> {
     /// The files to list. The tool-call layout lists only documents whose text is available.
     fn reminder_lines(&self, named: &[NamedEntry]) -> Vec<ReminderLine> {
         let all = self.layout != ReminderLayout::ToolCall;
-        let entries = named.iter().map(|one| &one.entry);
+        let entries = named.iter().map(|named_entry| &named_entry.entry);
         let listed = entries.filter(|entry| {
             all || entry.file.file_type.is_document()
                 && !entry.unavailable
@@ -409,7 +414,7 @@ struct NamedEntry {
     refusal: Option<RenewalRefusal>,
 }
 
-/// The id that this turn's files take their prefix from.
+/// The id that is the prefix of the ids of this turn's files.
 fn source_of(generation: ContractGeneration, owner: &IdOwner<'_>) -> Option<String> {
     let answer = owner.answer.filter(|_| generation.names_by_answer());
     // G1 writes `current` if the answer has no id yet (6.2).

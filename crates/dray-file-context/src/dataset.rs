@@ -98,35 +98,38 @@ pub fn resolve_datasets(
     let mut seen = BTreeSet::new();
     let mut chosen: Vec<_> = selected
         .iter()
-        .filter(|one| !one.dataset_id.is_empty() && seen.insert(&one.dataset_id))
+        .filter(|selection| !selection.dataset_id.is_empty() && seen.insert(&selection.dataset_id))
         .collect();
     let ids = |chosen: &[&DatasetSelection]| -> Vec<String> {
-        chosen.iter().map(|one| one.dataset_id.clone()).collect()
+        chosen
+            .iter()
+            .map(|selection| selection.dataset_id.clone())
+            .collect()
     };
     if chosen.is_empty() {
         return Vec::new();
     }
     // The older generations always check; from G3 on, a switch decides (section 9, step 2).
-    let always = matches!(
+    let is_always_checked = matches!(
         generation,
         ContractGeneration::G0 | ContractGeneration::G1 | ContractGeneration::G2
     );
-    if always || authorise_by_member {
+    if is_always_checked || authorise_by_member {
         let readable = library.readable(&ids(&chosen));
-        chosen.retain(|one| readable.contains(&one.dataset_id));
+        chosen.retain(|selection| readable.contains(&selection.dataset_id));
     }
     if chosen.is_empty() {
         return Vec::new();
     }
     // After the check of permissions: datasets without permission are not looked up (section 9, step 4).
     let stored = library.stored(&ids(&chosen));
-    let to_dataset = |one: &DatasetSelection| {
-        let row = stored.iter().find(|row| row.id == one.dataset_id);
-        let names = [row.map(|row| row.name.clone()), one.name.clone()];
+    let to_dataset = |selection: &DatasetSelection| {
+        let row = stored.iter().find(|row| row.id == selection.dataset_id);
+        let names = [row.map(|row| row.name.clone()), selection.name.clone()];
         let name = names.into_iter().flatten().find(|name| !name.is_empty());
         Dataset {
-            id: one.dataset_id.clone(),
-            name: name.unwrap_or_else(|| one.dataset_id.clone()),
+            id: selection.dataset_id.clone(),
+            name: name.unwrap_or_else(|| selection.dataset_id.clone()),
             // A text in the selection is never used (section 9, step 6).
             description: row.map(|row| row.intro.clone()).unwrap_or_default(),
         }
@@ -161,11 +164,11 @@ mod tests {
     }
 
     fn select(ids: &[&str]) -> Vec<DatasetSelection> {
-        let one = |id: &&str| DatasetSelection {
+        let to_selection = |id: &&str| DatasetSelection {
             dataset_id: (*id).to_owned(),
             name: Some(format!("chosen {id}")),
         };
-        ids.iter().map(one).collect()
+        ids.iter().map(to_selection).collect()
     }
 
     fn check(
@@ -173,22 +176,22 @@ mod tests {
         generation: ContractGeneration,
         switch: bool,
         names: &[&str],
-        asked: &[&str],
+        expected_lookups: &[&str],
     ) {
         let recorder = LookupRecorder(RefCell::new(Vec::new()));
         let found = resolve_datasets(&select(ids), generation, switch, &recorder);
-        let found: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        let found: Vec<_> = found.iter().map(|dataset| dataset.name.as_str()).collect();
         assert_eq!(found, names);
-        assert_eq!(*recorder.0.borrow(), asked);
+        assert_eq!(*recorder.0.borrow(), expected_lookups);
     }
 
     #[test]
-    fn an_empty_selection_asks_nothing() {
+    fn an_empty_selection_causes_no_lookup() {
         check(&[], ContractGeneration::G1, true, &[], &[]);
     }
 
     #[test]
-    fn the_order_is_the_selections_and_unauthorised_ones_are_absent() {
+    fn datasets_keep_the_order_of_the_selection_and_unauthorised_ones_are_absent() {
         check(
             &["b", "secret", "a", "b"],
             ContractGeneration::G1,
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_dataset_keeps_a_name_and_descriptions_come_from_storage_alone() {
+    fn a_deleted_dataset_has_a_name_but_no_description() {
         let datasets = DatasetCache {
             selected: vec![DatasetSelection {
                 dataset_id: "gone".into(),

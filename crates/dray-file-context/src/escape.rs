@@ -34,8 +34,8 @@ pub fn unescape_xml(text: &str) -> String {
 pub fn disarm_wrapper_tags(question: &str) -> String {
     let mut disarmed = String::with_capacity(question.len());
     let mut rest = question;
-    while let Some(at) = rest.find('<') {
-        let (before, tag) = rest.split_at(at);
+    while let Some(index) = rest.find('<') {
+        let (before, tag) = rest.split_at(index);
         disarmed.push_str(before);
         let after = tag.strip_prefix('<').unwrap_or(tag);
         disarmed.push_str(if opens_wrapper(after) { "&lt;" } else { "<" });
@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn a_disarmed_question_holds_no_wrapper_tag(pieces in prop::collection::vec(
+        fn a_disarmed_question_contains_no_wrapper_tag(pieces in prop::collection::vec(
             prop::sample::select(vec!["<", "/", "</system-reminder>", "system-reminder", ">", " ", "<SYSTEM-reminder", "a"]), 0..12)) {
             let disarmed = disarm_wrapper_tags(&pieces.concat()).to_lowercase();
             prop_assert!(!disarmed.contains("<system-reminder") && !disarmed.contains("</system-reminder"));

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which contract of ids, maps, reminders and tools a request is built by (agent-file-context 1).
+/// The contract of ids, maps, reminders and tools that a request follows (agent-file-context 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "&'static str")]
 pub enum ContractGeneration {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_says_what_there_is() {
+    fn an_unknown_name_is_refused_with_the_known_names() {
         let error = "g7".parse::<ContractGeneration>().unwrap_err().to_string();
         assert_eq!(
             error,

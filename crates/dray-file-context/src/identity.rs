@@ -24,9 +24,9 @@ pub(crate) struct IdOwner<'a> {
     pub(crate) current: bool,
 }
 
-/// The id of the answer to the question at `at`: the first answer with an id before the next question.
-pub(crate) fn answer_to(histories: &[ChatItem], at: usize) -> Option<&str> {
-    let after = histories.iter().skip(at + 1);
+/// The id of the answer to the question at `index`: the first answer with an id before the next question.
+pub(crate) fn answer_to(histories: &[ChatItem], index: usize) -> Option<&str> {
+    let after = histories.iter().skip(index + 1);
     after
         // An answer after the next question never belongs to this question (6.2).
         .take_while(|item| item.obj != MessageRole::Human)
@@ -34,10 +34,11 @@ pub(crate) fn answer_to(histories: &[ChatItem], at: usize) -> Option<&str> {
         .find_map(ChatItem::id)
 }
 
-/// Assigns ids and records the file of each id.
+/// Assigns ids, and records to which file each of them belongs.
 #[derive(Debug, Default)]
 pub(crate) struct IdAllocator {
-    taken: BTreeMap<String, String>,
+    /// The identity of the file of each id.
+    owners: BTreeMap<String, String>,
 }
 
 /// The id of a file, and older ids of the same file.
@@ -53,9 +54,9 @@ impl IdAllocator {
     /// Reserves a persisted id. Call it for all files before [`Self::assign`].
     pub(crate) fn reserve(&mut self, found: &FoundFile) {
         if let Some(attachment) = &found.attachment {
-            let taken = self.taken.entry(attachment.id.clone());
+            let owner = self.owners.entry(attachment.id.clone());
             // When two files have the same persisted id, the first keeps it, and `stable` gives the second another id.
-            taken.or_insert_with(|| lasting_identity(found));
+            owner.or_insert_with(|| lasting_identity(found));
         }
     }
 
@@ -68,7 +69,7 @@ impl IdAllocator {
     ) -> NamedId {
         let id = match generation {
             ContractGeneration::G6 => found.url.clone(),
-            ContractGeneration::Stable => self.stable(owner, found),
+            ContractGeneration::Stable => self.stable_id(owner, found),
             _ => persisted_id(found).unwrap_or_else(|| generation_id(generation, owner, found)),
         };
         let (aliases, positions) = older_ids(owner, found);
@@ -82,20 +83,20 @@ impl IdAllocator {
 
     /// Returns the persisted id, otherwise an id made from the message, otherwise an id made from the file. Two files
     /// never get the same id.
-    fn stable(&mut self, owner: &IdOwner<'_>, found: &FoundFile) -> String {
+    fn stable_id(&mut self, owner: &IdOwner<'_>, found: &FoundFile) -> String {
         let identity = lasting_identity(found);
         let prefix = owner.answer.or(owner.question);
         let from_message = prefix.map(|prefix| format!("{prefix}-{}", found.index));
         let from_fallback = owner
             .fallback
             .map(|prefix| format!("{prefix}-{}", found.index));
-        let own = format!("file-{}", short_digest(&identity));
+        let file_id = format!("file-{}", short_digest(&identity));
         // In the order of their lifetimes: persisted, from the message, from the caller, from the file.
         let candidates = [
             persisted_id(found),
             from_message,
             from_fallback,
-            Some(own.clone()),
+            Some(file_id.clone()),
         ];
         for id in candidates.into_iter().flatten() {
             if self.claim(&id, &identity) {
@@ -103,14 +104,14 @@ impl IdAllocator {
             }
         }
         let mut count = 1;
-        while !self.claim(&format!("{own}-{count}"), &identity) {
+        while !self.claim(&format!("{file_id}-{count}"), &identity) {
             count += 1;
         }
-        format!("{own}-{count}")
+        format!("{file_id}-{count}")
     }
 
     fn claim(&mut self, id: &str, identity: &str) -> bool {
-        let holder = self.taken.entry(id.to_owned());
+        let holder = self.owners.entry(id.to_owned());
         holder.or_insert_with(|| identity.to_owned()) == identity
     }
 }

@@ -9,15 +9,15 @@ use crate::model::FileType;
 
 /// The type of an extension without its dot. The complete extension is compared, ignoring case.
 pub fn of_extension(extension: &str) -> FileType {
-    let among = |list: &[&str]| {
+    let is_among = |list: &[&str]| {
         list.iter()
             .any(|known| known.eq_ignore_ascii_case(extension))
     };
-    if among(IMAGE_EXTENSIONS) {
+    if is_among(IMAGE_EXTENSIONS) {
         FileType::Image
-    } else if among(AUDIO_EXTENSIONS) {
+    } else if is_among(AUDIO_EXTENSIONS) {
         FileType::Audio
-    } else if among(VIDEO_EXTENSIONS) {
+    } else if is_among(VIDEO_EXTENSIONS) {
         FileType::Video
     } else {
         FileType::File
@@ -66,7 +66,9 @@ pub fn file_name(url: &str) -> Option<String> {
     }
     // The host has dots too, but is not a file name.
     let path = path.split_once("://").map_or(path, |(_, rest)| {
-        rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("")
+        rest.find('/')
+            .and_then(|slash| rest.get(slash..))
+            .unwrap_or("")
     });
     let segment = path.rsplit('/').next().unwrap_or_default();
     segment.contains('.').then(|| percent_decode(segment))

@@ -19,10 +19,10 @@ pub(crate) fn build_legacy(
 ) -> Result<BuiltContext, BuildError> {
     let rules = CollectRules::of(request);
     let stored = request.stored();
-    let seen = window::kept_positions(stored, &request.history, request.generation);
-    let chat: Vec<_> = seen
+    let positions = window::kept_positions(stored, &request.history, request.generation);
+    let chat: Vec<_> = positions
         .iter()
-        .filter_map(|at| stored.get(*at).cloned())
+        .filter_map(|position| stored.get(*position).cloned())
         .collect();
     let input = request.file_input.as_deref().unwrap_or_default();
     let current = rules.of_turn(request.user_message.as_ref(), input).found;

@@ -10,20 +10,20 @@ pub const DEFAULT_HISTORY_ROUNDS: u32 = 6;
 pub const FILE_BYTES: u64 = 1000 * 1024 * 1024;
 /// Longest download of an external file.
 pub const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(3);
-/// How long parsed text may be kept, from writing.
+/// Time for which parsed text may be kept after it was written.
 pub const PARSED_TEXT_TTL: Duration = Duration::from_mins(20);
-/// How long a URL that was signed for one run is valid.
+/// Time for which a URL that was signed for one run is valid.
 pub const SIGNED_URL_TTL: Duration = Duration::from_hours(2);
-/// How long links to images of own documents are valid.
+/// Time for which links to images of own documents are valid.
 pub const OWN_IMAGE_TTL: Duration = Duration::from_hours(90 * 24);
-/// How long links to images of external documents are valid.
+/// Time for which links to images of external documents are valid.
 pub const EXTERNAL_IMAGE_TTL: Duration = Duration::from_hours(24);
 /// Bytes of a body that a type probe reads.
 pub const PROBE_BYTES: u64 = 8192;
 /// Time for both requests of a type probe.
 pub const PROBE_TIME: Duration = Duration::from_secs(3);
-/// Type probes at the same time.
-pub const PROBES_AT_ONCE: usize = 5;
+/// Most type probes that run concurrently.
+pub const MAX_CONCURRENT_PROBES: usize = 5;
 /// Characters that count as one token in estimates of sizes.
 pub const CHARS_PER_TOKEN: usize = 3;
 /// Least number of tokens from which the limits of tool results are computed.
@@ -58,14 +58,14 @@ pub fn max_files(setting: usize) -> usize {
 /// [`TOKEN_FLOOR`] tokens, but never more than the context.
 pub fn untouched_chars(context_tokens: usize) -> usize {
     let fifth = context_tokens / 5;
-    // The context last: it may be smaller than the floor (12.5).
+    // The context is applied last, because it may be smaller than the floor (12.5).
     fifth.max(TOKEN_FLOOR).min(context_tokens) * CHARS_PER_TOKEN
 }
 
 /// Characters of a tool result above which it has to be made shorter: half of the context, with the same bounds.
 pub fn compressed_chars(context_tokens: usize) -> usize {
     let half = context_tokens / 2;
-    // The context last here too (12.5).
+    // The context is applied last here as well (12.5).
     half.max(TOKEN_FLOOR).min(context_tokens) * CHARS_PER_TOKEN
 }
 

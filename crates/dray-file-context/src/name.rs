@@ -23,7 +23,7 @@ fn shorten_stem(name: &str) -> String {
     }
     let (stem, extension) = match name.rfind('.') {
         // A longer text after the dot is a part of the name and not an extension.
-        Some(at) if at > 0 && name.len() - at <= 20 => name.split_at(at),
+        Some(dot) if dot > 0 && name.len() - dot <= 20 => name.split_at(dot),
         _ => (name, ""),
     };
     let end = stem.floor_char_boundary(limits::NAME_BYTES - extension.len());
@@ -36,15 +36,15 @@ fn numbered_name(name: &str, count: usize) -> String {
     let dot = name
         .char_indices()
         // `.env` has no text before its dot and becomes `.env-1` (5.2).
-        .find(|&(at, character)| at > 0 && character == '.' && !name.starts_with('.'));
+        .find(|&(index, character)| index > 0 && character == '.' && !name.starts_with('.'));
     let (stem, extension) = dot
-        .map(|(at, _)| name.split_at(at))
+        .map(|(index, _)| name.split_at(index))
         .filter(|(_, extension)| extension.len() <= limits::NAME_BYTES / 2)
         .unwrap_or((name, ""));
     let suffix = format!("-{count}");
     // The stem is shortened, so that the number and the extension are kept.
-    let room = limits::NAME_BYTES.saturating_sub(extension.len() + suffix.len());
-    let (stem, _) = stem.split_at(stem.floor_char_boundary(room));
+    let stem_limit = limits::NAME_BYTES.saturating_sub(extension.len() + suffix.len());
+    let (stem, _) = stem.split_at(stem.floor_char_boundary(stem_limit));
     format!("{stem}{suffix}{extension}")
 }
 
@@ -52,7 +52,7 @@ fn numbered_name(name: &str, count: usize) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct NameAllocator {
     /// Owner of each assigned name.
-    taken: BTreeMap<String, String>,
+    owners: BTreeMap<String, String>,
     /// The last number tried for a name, so that many files with the same name stay fast.
     counts: BTreeMap<String, usize>,
     /// The name that each owner got, by cleaned name and owner.
@@ -67,15 +67,15 @@ impl NameAllocator {
 
     /// Reserves a name for a file that already has it. Does nothing if the name belongs to another file.
     pub fn reserve(&mut self, name: &str, owner: &str) {
-        let taken = self.taken.entry(name.to_owned());
-        taken.or_insert_with(|| owner.to_owned());
+        let known_owner = self.owners.entry(name.to_owned());
+        known_owner.or_insert_with(|| owner.to_owned());
     }
 
     /// Assigns a unique name: the cleaned name, with a number if it is taken. The same owner and name give the same
     /// result again.
     pub fn assign(&mut self, name: &str, index: usize, owner: &str) -> String {
         let cleaned = clean_name(name, index);
-        if self.taken.get(&cleaned).is_none_or(|other| other == owner) {
+        if self.owners.get(&cleaned).is_none_or(|other| other == owner) {
             self.reserve(&cleaned, owner);
             return cleaned;
         }
@@ -86,7 +86,7 @@ impl NameAllocator {
         let (cleaned, _) = &request;
         let mut count = self.counts.get(cleaned).copied().unwrap_or(0) + 1;
         let mut name = numbered_name(cleaned, count);
-        while self.taken.contains_key(&name) {
+        while self.owners.contains_key(&name) {
             count += 1;
             name = numbered_name(cleaned, count);
         }

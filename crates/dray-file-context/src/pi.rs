@@ -85,7 +85,7 @@ mod tests {
     use crate::tests::{build, file, message, text};
 
     #[test]
-    fn the_prompt_holds_no_file_of_history_although_it_can_be_read() {
+    fn the_prompt_names_no_file_of_history_although_it_can_be_read() {
         let history = json!([
             message("Human", "h", &[file("file", "old.pdf", "/old.pdf")]),
             message("AI", "r", &[text("x")])

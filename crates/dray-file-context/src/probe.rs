@@ -1,6 +1,6 @@
 //! Detects the type of a URL without a known suffix (agent-file-context 16.5). Contains the decisions for two requests
-//! that the caller sends: at most [`crate::limits::PROBES_AT_ONCE`] concurrently and [`crate::limits::PROBE_TIME`] for
-//! both.
+//! that the caller sends: at most [`crate::limits::MAX_CONCURRENT_PROBES`] concurrently and
+//! [`crate::limits::PROBE_TIME`] for both.
 //!
 //! HEAD is only ever a hint: many signatures cover GET alone, so every failure of HEAD leads to GET.
 
@@ -47,18 +47,18 @@ pub fn may_follow(allowed_hosts: Option<&[String]>, location: &str) -> bool {
     address::is_absolute_http(location) && renew::allows_host(allowed_hosts, location)
 }
 
-/// Decides after HEAD. `answer` is `None` if the request failed.
-pub fn after_head(answer: Option<(u16, Option<&str>)>) -> ProbeStep {
-    let Some((200..=299, Some(mime))) = answer else {
+/// Decides after HEAD. `response` is `None` if the request failed.
+pub fn after_head(response: Option<(u16, Option<&str>)>) -> ProbeStep {
+    let Some((200..=299, Some(mime))) = response else {
         // A refused HEAD has no meaning: many signatures are valid only for GET (section 20).
         return ProbeStep::Get;
     };
     of_mime(mime).map_or(ProbeStep::Get, ProbeStep::Done)
 }
 
-/// Decides after GET. `answer` is `None` if the request failed. An unknown type counts as a document.
-pub fn after_get(answer: Option<(u16, Option<&str>, &[u8])>) -> FileType {
-    let Some((200..=299, mime, bytes)) = answer else {
+/// Decides after GET. `response` is `None` if the request failed. An unknown type counts as a document.
+pub fn after_get(response: Option<(u16, Option<&str>, &[u8])>) -> FileType {
+    let Some((200..=299, mime, bytes)) = response else {
         return FileType::File;
     };
     mime.and_then(of_mime)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_suffix_is_trusted_without_asking() {
+    fn a_url_with_a_known_suffix_is_not_probed() {
         for url in [
             "https://x.example/a.png",
             "https://x.example/a.PDF",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_decide_where_the_type_says_nothing() {
+    fn bytes_decide_if_the_media_type_is_generic() {
         let cases: [(&[u8], FileType); 11] = [
             (b"\x89PNG\r\n\x1a\nrest", FileType::Image),
             (b"\xff\xd8\xff\xe0", FileType::Image),

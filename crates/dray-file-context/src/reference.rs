@@ -36,7 +36,7 @@ pub struct FileReference {
     pub name: String,
 }
 
-/// Why a file is not a reference.
+/// The reason why a file has no reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnregisteredReason {
     /// A file of the current message.
@@ -83,7 +83,7 @@ impl ReferenceTable {
     ) -> Result<Option<&FileReference>, UnregisteredReason> {
         match self.reference(part) {
             Ok(reference) => {
-                let index = self.keep(reference, part.url.as_deref());
+                let index = self.insert_reference(reference, part.url.as_deref());
                 Ok(self.references.get(index))
             }
             Err(refusal) => match location {
@@ -127,7 +127,7 @@ impl ReferenceTable {
         child_files: &ChildFiles<'_>,
         max_files: usize,
     ) -> Result<Self, UnregisteredReason> {
-        let mut wanted = Vec::new();
+        let mut candidates = Vec::new();
         // In the order of the result. The rank decides which files stay when there are too many (16.3).
         let groups = [
             (child_files.history, 2),
@@ -144,14 +144,14 @@ impl ReferenceTable {
                     files.len() - 1 - age
                 };
                 if let Some(reference) = self.inherited(part, rank == 2)? {
-                    wanted.push(((rank, order), part, reference));
+                    candidates.push(((rank, order), part, reference));
                 }
             }
         }
         let limit = limits::max_files(max_files);
-        let mut ranked: Vec<_> = wanted
+        let mut ranked: Vec<_> = candidates
             .iter()
-            .map(|(rank, _, one)| (*rank, &one.identity))
+            .map(|(rank, _, reference)| (*rank, &reference.identity))
             .collect();
         ranked.sort();
         let mut chosen = BTreeSet::new();
@@ -161,9 +161,9 @@ impl ReferenceTable {
             }
         }
         let mut child = Self::new(self.renewals.clone());
-        for (_, part, reference) in wanted {
+        for (_, part, reference) in candidates {
             if chosen.contains(&reference.identity) {
-                child.keep(reference, part.url.as_deref());
+                child.insert_reference(reference, part.url.as_deref());
             }
         }
         Ok(child)
@@ -225,11 +225,11 @@ impl ReferenceTable {
         })
     }
 
-    fn keep(&mut self, reference: FileReference, old: Option<&str>) -> usize {
+    fn insert_reference(&mut self, reference: FileReference, old: Option<&str>) -> usize {
         let identity = reference.identity.clone();
         let urls = [Some(reference.url.clone()), old.map(str::to_owned)];
         // The same identity again: one reference, and both URLs lead to it (16.2).
-        let at = *self.by_identity.entry(identity).or_insert_with(|| {
+        let index = *self.by_identity.entry(identity).or_insert_with(|| {
             self.references.push(reference);
             self.references.len() - 1
         });
@@ -237,9 +237,9 @@ impl ReferenceTable {
             self.by_url
                 // Identities ignore the fragment, so lookups by URL do as well (16.2).
                 .entry(address::without_fragment(&url).to_owned())
-                .or_insert(at);
+                .or_insert(index);
         }
-        at
+        index
     }
 
     fn index_of_url(&self, url: &str) -> Option<&usize> {
@@ -247,11 +247,11 @@ impl ReferenceTable {
     }
 
     fn find(&self, handle: &str) -> Option<&FileReference> {
-        let at = self
+        let index = self
             .by_identity
             .get(handle)
             .or_else(|| self.index_of_url(handle))?;
-        self.references.get(*at)
+        self.references.get(*index)
     }
 }
 
@@ -345,21 +345,21 @@ mod tests {
     }
 
     #[test]
-    fn r_15_a_failure_means_what_its_place_says() {
+    fn r_15_the_location_determines_the_effect_of_a_failure() {
         let mut run = references();
-        let mut said = |part: &FilePart, location: ReferenceLocation| {
+        let mut refusal_text = |part: &FilePart, location: ReferenceLocation| {
             run.register(part, &location).unwrap_err().to_string()
         };
         assert_eq!(
-            said(&private("y/a"), ReferenceLocation::Current),
+            refusal_text(&private("y/a"), ReferenceLocation::Current),
             "Workflow file key does not belong to the current workflow"
         );
         assert_eq!(
-            said(&external("/a.pdf"), ReferenceLocation::Current),
+            refusal_text(&external("/a.pdf"), ReferenceLocation::Current),
             "Invalid workflow file URL"
         );
         assert_eq!(
-            said(
+            refusal_text(
                 &external("https://bad.example/a"),
                 ReferenceLocation::Source("variable".into())
             ),
@@ -439,7 +439,7 @@ mod tests {
             child
                 .all()
                 .iter()
-                .map(|one| one.url.rsplit('/').next().unwrap().to_owned())
+                .map(|reference| reference.url.rsplit('/').next().unwrap().to_owned())
                 .collect()
         };
         assert_eq!(names(5), ["h2", "h3", "m1", "p1", "p2"]);

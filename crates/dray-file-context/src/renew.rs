@@ -7,21 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::address;
 
-/// Which stored objects a request may name.
+/// The stored objects that a request may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StoreScope {
-    /// Folders of the object store, without a slash at the end.
-    folders: Vec<String>,
+    /// Directories of the object store, without a slash at the end.
+    directories: Vec<String>,
 }
 
 impl StoreScope {
-    /// The objects below any of these folders.
-    pub fn of(folders: impl IntoIterator<Item = String>) -> Self {
-        let folders = folders.into_iter();
-        let folders = folders.map(|folder| folder.trim_end_matches('/').to_owned());
+    /// The objects below any of these directories.
+    pub fn of(directories: impl IntoIterator<Item = String>) -> Self {
+        let directories = directories.into_iter();
+        let directories = directories.map(|directory| directory.trim_end_matches('/').to_owned());
         Self {
-            folders: folders.filter(|folder| !folder.is_empty()).collect(),
+            directories: directories
+                .filter(|directory| !directory.is_empty())
+                .collect(),
         }
     }
 
@@ -39,13 +41,13 @@ impl StoreScope {
     /// or a control character.
     pub fn contains(&self, key: &str) -> bool {
         is_plain(key)
-            && self.folders.iter().any(|folder| {
+            && self.directories.iter().any(|directory| {
                 // A scope that was read from JSON was not normalised by `of`.
-                let folder = folder.trim_end_matches('/');
+                let directory = directory.trim_end_matches('/');
                 let rest = key
-                    .strip_prefix(folder)
+                    .strip_prefix(directory)
                     .and_then(|rest| rest.strip_prefix('/'));
-                !folder.is_empty() && rest.is_some_and(|rest| !rest.is_empty())
+                !directory.is_empty() && rest.is_some_and(|rest| !rest.is_empty())
             })
     }
 }
@@ -77,7 +79,7 @@ pub struct RenewedLinks {
     pub invalid: BTreeSet<String>,
 }
 
-/// Why a file has no URL that works.
+/// The reason why a file has no URL that works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum RenewalRefusal {
@@ -159,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r_15_a_scope_holds_its_own_objects_alone() {
+    fn r_15_a_scope_contains_only_its_own_objects() {
         let scope = StoreScope::of_chat("app", "user", "chat");
         assert!(scope.contains("chat/app/user/chat/a.pdf"));
         for key in [

@@ -127,22 +127,24 @@ impl ContextRequest {
     pub fn urls_to_probe(&self) -> Vec<String> {
         let rules = crate::collect::CollectRules::of(self);
         let stored = self.stored();
-        let seen = crate::window::kept_positions(stored, &self.history, self.generation);
-        let items = seen.into_iter().filter_map(|at| stored.get(at));
+        let positions = crate::window::kept_positions(stored, &self.history, self.generation);
+        let items = positions
+            .into_iter()
+            .filter_map(|position| stored.get(position));
         let mut found: Vec<_> = items
             .filter(|item| item.obj == MessageRole::Human)
             .flat_map(|item| rules.of_history(item).found)
             .collect();
         let input = self.file_input.as_deref().unwrap_or_default();
         found.extend(rules.of_turn(self.user_message.as_ref(), input).found);
-        let unsure = found.iter().filter(|one| {
-            one.file_type.is_document()
+        let uncertain = found.iter().filter(|file| {
+            file.file_type.is_document()
                 // The type that was persisted stays, even if the server would name another one.
-                && one.attachment.is_none()
-                && one.refusal.is_none()
-                && !self.declared_types.contains_key(&one.url)
+                && file.attachment.is_none()
+                && file.refusal.is_none()
+                && !self.declared_types.contains_key(&file.url)
         });
-        let urls = crate::probe::urls_to_probe(unsure.map(|one| one.url.as_str()));
+        let urls = crate::probe::urls_to_probe(uncertain.map(|file| file.url.as_str()));
         urls.into_iter().map(str::to_owned).collect()
     }
 
@@ -150,13 +152,19 @@ impl ContextRequest {
     /// history for the model, each once, and none outside `scope`.
     pub fn keys_to_sign(&self, scope: Option<&StoreScope>) -> Vec<String> {
         let stored = self.stored();
-        let seen = crate::window::kept_positions(stored, &self.history, self.generation);
-        let items = seen.into_iter().filter_map(|at| stored.get(at));
+        let positions = crate::window::kept_positions(stored, &self.history, self.generation);
+        let items = positions
+            .into_iter()
+            .filter_map(|position| stored.get(position));
         let mut keys = Vec::new();
         for item in items.chain(&self.user_message) {
             keys.extend(item.files().into_iter().filter_map(|file| file.key));
             // Files of a node's input are not parts of the message; only this list has them.
-            keys.extend(item.attachments.iter().filter_map(|one| one.key.clone()));
+            keys.extend(
+                item.attachments
+                    .iter()
+                    .filter_map(|attachment| attachment.key.clone()),
+            );
         }
         RenewedLinks::keys_to_sign(scope, keys.iter().map(String::as_str))
     }

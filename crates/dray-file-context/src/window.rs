@@ -79,18 +79,20 @@ pub(crate) fn kept_positions(
 
 /// The leading system messages, then the last `2n` others, or everything from the newest checkpoint on.
 fn recent_rounds(histories: &[ChatItem], rounds: u32) -> Vec<usize> {
-    let lead = histories
+    let system_count = histories
         .iter()
         .take_while(|item| item.obj == MessageRole::System)
         .count();
-    let newest = histories.iter().rposition(|item| item.checkpoint);
-    let wanted = usize::try_from(rounds)
+    let checkpoint = histories.iter().rposition(|item| item.checkpoint);
+    let message_count = usize::try_from(rounds)
         .unwrap_or(usize::MAX)
         .saturating_mul(2);
-    let recent = histories.len().saturating_sub(wanted);
+    let recent = histories.len().saturating_sub(message_count);
     // All messages after a checkpoint are kept without a limit, because the checkpoint summarises older ones (6.1).
-    let from = newest.filter(|&at| at >= lead).unwrap_or(recent.max(lead));
-    (0..lead).chain(from..histories.len()).collect()
+    let from = checkpoint
+        .filter(|&index| index >= system_count)
+        .unwrap_or(recent.max(system_count));
+    (0..system_count).chain(from..histories.len()).collect()
 }
 
 /// Without history: the last pair, if its answer waits for a person (from G5 on).
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_history_means_none_and_an_array_is_never_trimmed() {
+    fn an_unset_history_is_empty_and_an_array_is_never_trimmed() {
         check("SHAHA", &HistoryWindow::None, &[]);
         check(
             "HAHAHA",

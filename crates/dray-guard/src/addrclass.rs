@@ -64,7 +64,7 @@ pub fn classify(address: IpAddr) -> Class {
 
 fn classify_v4(address: Ipv4Addr) -> Class {
     let number = address.to_bits();
-    // The first match names it: narrow rows are before the wide rows that hold them.
+    // The first match gives the name: narrow rows are before the wide rows that contain them.
     IPV4_BLOCKS
         .iter()
         .find(|block| block.first <= number && number <= block.last)
@@ -79,7 +79,7 @@ fn classify_v6(address: Ipv6Addr) -> Class {
     {
         return Class::Blocked(block.name);
     }
-    // Refused only around a blocked address: the identifier may stand under any global prefix (8.3).
+    // Refused only around a blocked address: the identifier may follow any global prefix (8.3).
     match isatap_address(address).map(classify_v4) {
         // The class is named after the outer form: the audit event shows the address that DNS returned.
         Some(Class::Blocked(_)) => Class::Blocked("isatap"),

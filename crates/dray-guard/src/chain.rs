@@ -19,9 +19,9 @@ pub struct Chain {
     current: CanonicalUrl,
     followed: u8,
     /// Network of the hop before the current one.
-    previous: Option<Network>,
+    previous_network: Option<Network>,
     /// Network of the current hop, once it was judged.
-    here: Option<Network>,
+    current_network: Option<Network>,
 }
 
 /// The consequence of a response head.
@@ -88,8 +88,8 @@ impl Chain {
             policy,
             current,
             followed: 0,
-            previous: None,
-            here: None,
+            previous_network: None,
+            current_network: None,
         })
     }
 
@@ -108,7 +108,7 @@ impl Chain {
         self.followed()
     }
 
-    /// The policy that holds for the whole chain (C-4, X-5).
+    /// The policy that applies to the whole chain (C-4, X-5).
     pub const fn policy(&self) -> &Arc<EffectivePolicy> {
         &self.policy
     }
@@ -121,7 +121,7 @@ impl Chain {
     /// The facts about the current hop that the judge needs.
     pub fn context(&self) -> HopContext {
         HopContext {
-            previous: self.previous,
+            previous: self.previous_network,
             admin_listed: self.policy.is_admin_listed(&self.current),
         }
     }
@@ -129,7 +129,7 @@ impl Chain {
     /// Records the network of the current hop. A hop that is never recorded counts as public, the stricter case.
     pub fn note(&mut self, pinned: &PinnedAddresses) {
         // Of the whole DNS response, not of one address: all of its addresses are in the same network (8.6).
-        self.here = Some(pinned.network());
+        self.current_network = Some(pinned.network());
     }
 
     /// Takes the head of a response: its status and the raw values of all its `Location` fields.
@@ -159,16 +159,20 @@ impl Chain {
                 code
             })
         })?;
-        let next = self.enter(target, hop)?;
+        let next = self.check_redirect_target(target, hop)?;
         self.followed += 1;
         self.current = next;
         // A hop that was not recorded counts as public, the stricter case for the pivot rule of 8.6.
-        self.previous = Some(self.here.take().unwrap_or(Network::Public));
+        self.previous_network = Some(self.current_network.take().unwrap_or(Network::Public));
         Ok(NextHop::Follow)
     }
 
     /// Applies the downgrade rule, then everything that the agent's own URL had to pass (P-5).
-    fn enter(&self, target: CanonicalUrl, hop: u32) -> Result<CanonicalUrl, RefusedUrl> {
+    fn check_redirect_target(
+        &self,
+        target: CanonicalUrl,
+        hop: u32,
+    ) -> Result<CanonicalUrl, RefusedUrl> {
         let admin = self.policy.admin();
         let is_downgrade = self.current.https() && !target.https();
         // With `https_only` the scheme check gives the reason: section 12 applies section 5 first.

@@ -31,7 +31,7 @@ pub const MAX_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
 pub const MAX_PINNED: usize = 8;
 
-/// What the judge knows about its surroundings. The default knows nothing, and so opens nothing.
+/// The environment of the judge. The default is empty, so it opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgeConfig {
     /// Networks that the operator blocks in addition (8.4). Win over everything.
@@ -63,7 +63,7 @@ pub struct DnsAnswer {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What the chain knows about the hop.
+/// The data of the chain about a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HopContext {
     /// Network of the hop that redirected here; `None` for the first hop.
@@ -138,7 +138,9 @@ impl Judge {
                 .try_for_each(|target| self.check_cname(target))
         };
         // A blocked address among too many is still reported as blocked.
-        let is_blocked = judged.iter().any(|one| one.class.is_blocked());
+        let is_blocked = judged
+            .iter()
+            .any(|classified| classified.class.is_blocked());
         match chain {
             Ok(()) if judged.len() > MAX_ADDRESSES && !is_blocked => Err(RefusedHop {
                 code: Code::DnsFailure,
@@ -212,13 +214,13 @@ impl Judge {
         let count = |network: Network| {
             judged
                 .iter()
-                .filter(|one| Network::of(one.class) == Some(network))
+                .filter(|classified| Network::of(classified.class) == Some(network))
                 .count()
         };
         let network = match judged.len() {
             0 => return refuse(Code::DnsNotFound, judged),
-            all if count(Network::Public) == all => Network::Public,
-            all if count(Network::Opened) == all => Network::Opened,
+            total if count(Network::Public) == total => Network::Public,
+            total if count(Network::Opened) == total => Network::Opened,
             // A mixture too: in a DNS rebinding attack, a response pairs a public address with an internal one.
             _ => return refuse(Code::SsrfBlocked, judged),
         };

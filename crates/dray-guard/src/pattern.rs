@@ -261,7 +261,7 @@ impl HostPatterns {
         }
     }
 
-    /// Whether the list holds no pattern: it then matches no host.
+    /// Whether the list has no pattern: it then matches no host.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -21,7 +21,7 @@ mod text;
 pub use ports::{AllowedPorts, BAD_PORTS, PortsError};
 pub use text::{MaxRedirects, MaxRedirectsError, SwitchError, parse_switch};
 
-/// What the operator allows: the cap that apps can only narrow (I-5).
+/// The operator's policy: the limit that apps can only narrow (I-5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminPolicy {
     /// Whether anything is fetched at all. Off by default.
@@ -80,7 +80,7 @@ impl RequestKind {
         }
     }
 
-    /// What the rules see of a request for `url`.
+    /// The parts of a request for `url` that the rules see.
     pub fn view<'a>(&'a self, url: &'a CanonicalUrl) -> RequestView<'a> {
         match self {
             Self::Fetch => RequestView::fetch(url),
@@ -91,12 +91,12 @@ impl RequestKind {
     }
 }
 
-/// The rules of the policy files, for one caller. They hold for a whole chain, also when the files change (C-4).
+/// The rules of the policy files, for one caller. They apply to a whole chain, even if the files change (C-4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerRules {
     /// The rules.
     pub rules: Arc<RuleSet>,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// The kind of the request.
     pub kind: RequestKind,
@@ -163,10 +163,10 @@ impl EffectivePolicy {
         steps: &mut dyn StepObserver,
     ) -> Result<Self, Code> {
         // The operator's message is reported before the app's (3.2).
-        let enabled = refuse_if(!admin.enabled, Code::DisabledByAdmin);
-        steps.observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, enabled)?;
-        let enabled = refuse_if(app.enabled == Some(false), Code::DisabledByApp);
-        steps.observe(PolicyStep::AppSwitch, RuleOwner::App, enabled)?;
+        let verdict = refuse_if(!admin.enabled, Code::DisabledByAdmin);
+        steps.observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, verdict)?;
+        let verdict = refuse_if(app.enabled == Some(false), Code::DisabledByApp);
+        steps.observe(PolicyStep::AppSwitch, RuleOwner::App, verdict)?;
         // An invalid pattern is not skipped: the rest would not be the list that its author wrote (P-4).
         let app_hosts = app
             .host_allowlist
@@ -174,8 +174,8 @@ impl EffectivePolicy {
             .map(HostPatterns::parse)
             .transpose()
             .map_err(|_| Code::PolicyInvalid);
-        let readable = app_hosts.as_ref().map(|_| ()).map_err(|code| *code);
-        steps.observe(PolicyStep::AppPatterns, RuleOwner::App, readable)?;
+        let verdict = app_hosts.as_ref().map(|_| ()).map_err(|code| *code);
+        steps.observe(PolicyStep::AppPatterns, RuleOwner::App, verdict)?;
         Ok(Self {
             admin: admin.clone(),
             app_hosts: app_hosts?,
@@ -229,10 +229,10 @@ impl EffectivePolicy {
         let operator = RuleOwner::Operator;
         steps.observe(PolicyStep::Scheme, operator, self.check_scheme(url))?;
         // The operator's list is reported first (3.3).
-        let listed = self.check_admin_hosts(url);
-        steps.observe(PolicyStep::OperatorHosts, operator, listed)?;
-        let listed = self.check_app_hosts(url);
-        steps.observe(PolicyStep::AppHosts, RuleOwner::App, listed)?;
+        let verdict = self.check_admin_hosts(url);
+        steps.observe(PolicyStep::OperatorHosts, operator, verdict)?;
+        let verdict = self.check_app_hosts(url);
+        steps.observe(PolicyStep::AppHosts, RuleOwner::App, verdict)?;
         let port = self.check_port(url.port());
         let owner = owner_of(port.is_err() && BAD_PORTS.contains(&url.port()));
         steps.observe(PolicyStep::Port, owner, port)?;
@@ -334,20 +334,19 @@ fn is_built_in_name(url: &CanonicalUrl) -> bool {
 impl AdminPolicy {
     /// Warnings for the operator at start: odd but legal settings (H-5, 8.6).
     pub fn warnings(&self) -> Vec<String> {
-        let list = |name: &str, patterns: &HostPatterns| -> Vec<String> {
+        let suffix_warnings = |name: &str, patterns: &HostPatterns| -> Vec<String> {
             patterns
                 .over_public_suffixes()
                 .map(|pattern| format!("{name}: {pattern} covers every name under a public suffix"))
                 .collect()
         };
-        let mut warnings = list("blocked hosts", &self.blocked_hosts);
+        let mut warnings = suffix_warnings("blocked hosts", &self.blocked_hosts);
         if let Some(patterns) = &self.host_allowlist {
-            warnings.extend(list("host allowlist", patterns));
+            warnings.extend(suffix_warnings("host allowlist", patterns));
             let addresses = patterns.iter().filter(|pattern| pattern.is_address());
-            warnings.extend(
-                addresses
-                    .map(|one| format!("host allowlist: {one} is an address and matches no host")),
-            );
+            warnings.extend(addresses.map(|pattern| {
+                format!("host allowlist: {pattern} is an address and matches no host")
+            }));
         }
         warnings.extend(self.private_ranges.warnings());
         // SHOULD of 8.6: without a list any app reaches the opened ranges.

@@ -24,16 +24,16 @@ pub const MAX_SOCKS_TOKEN_BYTES: usize = 255;
 /// Longest token. One with more hosts than fit is refused when it is made.
 pub const MAX_TOKEN_BYTES: usize = 4096;
 
-/// Whose connections a token stands for.
+/// The client whose connections a token identifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyIdentity {
-    /// Whose limits and audit stream are used.
+    /// The tenant, whose limits and audit stream are used.
     pub tenant: TenantId,
     /// The session of the sandbox.
     pub session: SessionId,
     /// The app of the session, when it has one.
     pub app: Option<AppId>,
-    /// Unix seconds at which the identity ends, and every tunnel of it.
+    /// Unix seconds at which the identity expires and its tunnels end.
     pub expires_s: u64,
     /// Hosts that the session may reach, as in an app's policy; `None` adds no limit (P-1).
     pub allow: Option<Vec<String>>,
@@ -75,7 +75,7 @@ struct TokenClaims {
     h: Option<Vec<String>>,
 }
 
-/// Why a client is not identified. Which of them it was is for the operator alone.
+/// The reason why a client is not identified. Only the operator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// The client sent no credentials.
@@ -100,7 +100,7 @@ pub enum MintError {
     TooLong,
 }
 
-/// Keys of tokens: one makes them, and one more still verifies them while the keys are changed.
+/// Keys of tokens. The current key makes and verifies them; while the keys are changed, the previous one also verifies.
 #[derive(Clone)]
 pub struct TokenKeys {
     current: Hmac<Sha256>,
@@ -114,7 +114,7 @@ impl std::fmt::Debug for TokenKeys {
 }
 
 impl TokenKeys {
-    /// Takes the keys over.
+    /// Creates the message authentication codes of the keys.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ mod message;
 
 pub use dray_types::RedactedUrl as ShownUrl;
 
-/// What a model can do instead when a policy refuses a URL (quickapps 34).
+/// Advice for a model when a policy refuses a URL (quickapps 34).
 const POLICY_ADVICE: &str = "Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
                              url_attachments.";
 

@@ -77,7 +77,7 @@ pub struct JudgedStep {
     pub refusal: Option<Code>,
 }
 
-/// Is notified of the steps while they are judged. `()` ignores them.
+/// An observer that receives the steps while they are judged. `()` ignores them.
 pub trait StepObserver {
     /// Receives a step.
     fn judged(&mut self, step: JudgedStep);

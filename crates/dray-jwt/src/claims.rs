@@ -9,8 +9,8 @@ use crate::verifier::TokenError;
 /// Accepted difference between the clocks of two servers.
 pub const CLOCK_LEEWAY: Duration = Duration::from_mins(1);
 
-const NOT_VALID: TokenError = TokenError::Invalid("the token is not valid");
-const CLAIM_MISSING: TokenError =
+const INVALID_TOKEN: TokenError = TokenError::Invalid("the token is not valid");
+const MISSING_CLAIM: TokenError =
     TokenError::Invalid("the token lacks a claim: iss, aud, exp, sub");
 
 /// The issuer and the audiences that are accepted.
@@ -46,13 +46,16 @@ impl ClaimRules {
     ) -> Result<TokenClaims, TokenError> {
         let issuer = take_text(&mut payload, "iss")?;
         let subject = take_text(&mut payload, "sub")?;
-        let expiry = payload.remove("exp").ok_or(CLAIM_MISSING)?;
-        let audiences = text_list(payload.get("aud").ok_or(CLAIM_MISSING)?)?;
+        let expiry = payload.remove("exp").ok_or(MISSING_CLAIM)?;
+        let audiences = text_list(payload.get("aud").ok_or(MISSING_CLAIM)?)?;
         // Compared byte for byte, without normalising a URL: issuers are identifiers (OpenID Connect Core, section 2).
         if issuer != self.issuer {
             return Err(TokenError::Invalid("the token is of another issuer"));
         }
-        if !audiences.iter().any(|one| self.audiences.contains(one)) {
+        if !audiences
+            .iter()
+            .any(|audience| self.audiences.contains(audience))
+        {
             return Err(TokenError::Invalid("the token is for another audience"));
         }
         // The leeway is added to the expiry once, so that callers that keep the token compare with one number.
@@ -103,8 +106,8 @@ impl TokenClaims {
 fn take_text(payload: &mut Map<String, Value>, name: &str) -> Result<String, TokenError> {
     match payload.remove(name) {
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(NOT_VALID),
-        None => Err(CLAIM_MISSING),
+        Some(_) => Err(INVALID_TOKEN),
+        None => Err(MISSING_CLAIM),
     }
 }
 
@@ -114,16 +117,16 @@ fn text_list(value: &Value) -> Result<Vec<String>, TokenError> {
         Value::String(text) => Ok(vec![text.clone()]),
         Value::Array(items) => items
             .iter()
-            .map(|item| item.as_str().map(str::to_owned).ok_or(NOT_VALID))
+            .map(|item| item.as_str().map(str::to_owned).ok_or(INVALID_TOKEN))
             .collect(),
-        _ => Err(NOT_VALID),
+        _ => Err(INVALID_TOKEN),
     }
 }
 
 /// A `NumericDate`: seconds, which may have a fraction (RFC 7519 section 2).
 fn date_ms(value: &Value) -> Result<u64, TokenError> {
     // A negative number saturates to 1970 and counts as expired.
-    let seconds = value.as_f64().ok_or(NOT_VALID)?;
+    let seconds = value.as_f64().ok_or(INVALID_TOKEN)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -21,16 +21,16 @@ const REFRESH_AFTER: Duration = Duration::from_mins(10);
 const MAX_AGE: Duration = Duration::from_hours(1);
 /// Shortest time between two fetches.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(30);
-/// Why a source could not load the key set; for the log.
+/// The reason why a source could not load the key set, for the log.
 pub type LoadCause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where the key set of an issuer comes from.
+/// The source of the key set of an issuer.
 pub trait KeySource: fmt::Debug + Send + Sync + 'static {
     /// Loads the text of the key set. Implementations limit its size and the time that it takes.
     ///
     /// # Errors
     ///
-    /// Why the key set is not available.
+    /// The key set is not available.
     fn load_keys(&self) -> BoxFuture<'_, Result<String, LoadCause>>;
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct KeySet(Vec<VerifyingKey>);
 #[derive(Clone, Debug)]
 struct VerifyingKey {
     id: Option<String>,
-    /// The algorithms that the key is for.
+    /// The algorithms for which the key may be used.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
@@ -73,7 +73,7 @@ fn verifying_key(value: Value) -> Option<VerifyingKey> {
     {
         return None;
     }
-    let possible: &[Algorithm] = match &key.algorithm {
+    let supported: &[Algorithm] = match &key.algorithm {
         AlgorithmParameters::RSA(_) => &[
             Algorithm::RS256,
             Algorithm::RS384,
@@ -93,11 +93,11 @@ fn verifying_key(value: Value) -> Option<VerifyingKey> {
         _ => return None,
     };
     let algorithms = match key.common.key_algorithm {
-        Some(named) => {
-            let named = named.to_string().parse().ok()?;
-            possible.contains(&named).then(|| vec![named])?
+        Some(declared) => {
+            let declared = declared.to_string().parse().ok()?;
+            supported.contains(&declared).then(|| vec![declared])?
         }
-        None => possible.to_vec(),
+        None => supported.to_vec(),
     };
     Some(VerifyingKey {
         id: key.common.key_id.clone(),

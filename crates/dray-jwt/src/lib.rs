@@ -4,7 +4,7 @@
 //! - [`ClaimRules`]: the issuer and the audiences that count.
 //! - [`KeyCache`]: the key set (RFC 7517) of the issuer. It is loaded again when a token names an unknown key, at most
 //!   once in 30 seconds.
-//! - [`KeySource`]: where a key set comes from. Its owner implements it.
+//! - [`KeySource`]: the source of a key set. The user of this crate implements it.
 //! - [`check_secure_url`]: the rule for URLs of issuers.
 //! - `fake_issuer` (feature `fake-issuer`): keys that sign tokens, for tests.
 //!
@@ -36,8 +36,8 @@
 //! # });
 //! ```
 //!
-//! What it does not do: connect to anything, issue tokens, accept shared secrets (`HS256` and its relatives) or unsigned
-//! tokens, or decide what a subject may do.
+//! This crate does not connect to anything, issue tokens, accept shared secrets (such as `HS256`) or unsigned tokens,
+//! or decide what a subject may do.
 
 mod claims;
 #[cfg(any(test, feature = "fake-issuer"))]

@@ -1,17 +1,17 @@
-//! The rule for URLs of issuers: tokens, keys and client secrets travel over TLS, or stay within one machine.
+//! The rule for URLs of issuers: tokens, keys and client secrets are sent over TLS, or within one machine.
 
 use url::{Host, Url};
 
 /// Why a URL of an issuer cannot be used. The texts follow the name of its setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsecureUrl {
-    /// It is not a URL.
+    /// The text is not a URL.
     #[error("is not a URL: {0}")]
     Syntax(url::ParseError),
-    /// It has a fragment, which is never sent.
+    /// The URL has a fragment, which is never sent.
     #[error("has a fragment")]
     Fragment,
-    /// It is neither `https` nor `http` on loopback.
+    /// The URL is neither `https` nor `http` on loopback.
     #[error("is not an https URL")]
     Scheme,
 }

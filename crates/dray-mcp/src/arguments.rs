@@ -41,7 +41,7 @@ pub(crate) struct FetchArguments {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListArguments {
-    #[serde(default = "here")]
+    #[serde(default = "current_directory")]
     pub(crate) path: String,
     #[serde(default)]
     pub(crate) offset: u32,
@@ -49,7 +49,7 @@ pub(crate) struct ListArguments {
     pub(crate) limit: Option<u32>,
 }
 
-fn here() -> String {
+fn current_directory() -> String {
     ".".to_owned()
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_argument_is_named() {
+    fn an_invalid_argument_is_named() {
         let read = |value: Value| {
             let arguments = value.as_object().cloned();
             parse::<ReadArguments>(ToolName::Read, arguments).map(|read| read.path)

@@ -1,8 +1,8 @@
-//! How much of a result a model has to read.
+//! Limits the size of results, which a model has to read.
 //!
 //! Tokens are estimated as one for every three bytes of UTF-8. Tokenizers of current models take about four bytes of
-//! English and three of code, so the estimate is rather too high. A result carries its text twice, as text for people
-//! and models and as structured content for programs; clients show one of them, and both count.
+//! English and three of code, so the estimate is too high rather than too low. A result carries its text twice, as text
+//! for people and models and as structured content for programs; clients show one of them, and both count.
 
 use dray_types::Fault;
 
@@ -19,7 +19,7 @@ pub(crate) const BYTES_PER_TOKEN: u64 = 3;
 /// Part of a result that is kept free for names, markers and the next call, in bytes per copy of the text.
 const RESERVED_BYTES: u64 = 1_200;
 
-/// Most bytes of document text in one result of so many tokens.
+/// Most bytes of document text in one result with this number of tokens.
 ///
 /// # Errors
 ///
@@ -33,8 +33,10 @@ pub(crate) fn text_bytes(max_tokens: Option<u64>) -> Result<u64, Fault> {
         ));
     }
     // A sixteenth for the escapes of JSON: line ends and quotation marks take two bytes there.
-    let copy = tokens * BYTES_PER_TOKEN / 2;
-    Ok((copy - copy / 16).saturating_sub(RESERVED_BYTES).max(256))
+    let bytes_per_copy = tokens * BYTES_PER_TOKEN / 2;
+    Ok((bytes_per_copy - bytes_per_copy / 16)
+        .saturating_sub(RESERVED_BYTES)
+        .max(256))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::options::{Permissions, ToolName};
 
-/// Words of one tool.
+/// Title and description of one tool.
 struct ToolText {
     title: &'static str,
     description: &'static str,
@@ -15,7 +15,7 @@ struct ToolText {
 
 /// The definition of a tool, as `tools/list` shows it.
 pub(crate) fn definition(tool: ToolName, permissions: Permissions) -> Tool {
-    let text = words(tool);
+    let text = tool_text(tool);
     Tool::new(
         tool.as_str(),
         text.description,
@@ -36,7 +36,7 @@ fn object(schema: Value) -> Arc<JsonObject> {
     }
 }
 
-fn words(tool: ToolName) -> ToolText {
+fn tool_text(tool: ToolName) -> ToolText {
     let (title, description) = match tool {
         ToolName::Read => (
             "Read a document",
@@ -111,11 +111,11 @@ fn annotations(tool: ToolName, permissions: Permissions) -> ToolAnnotations {
         .open_world(open_world)
 }
 
-fn text(description: &str) -> Value {
+fn text_schema(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-fn whole(minimum: u64, maximum: u64) -> Value {
+fn integer_schema(minimum: u64, maximum: u64) -> Value {
     json!({"type": "integer", "minimum": minimum, "maximum": maximum})
 }
 
@@ -138,43 +138,46 @@ fn input_schema(tool: ToolName, permissions: Permissions) -> Value {
         ToolName::Read => schema(
             &["path"],
             &json!({
-                "path": text(LOCATION_DESCRIPTION),
-                "range": text("Part: `pages 3-5`, `sheet Budget rows 1-200`, `lines 1-200`, `bytes 0-9999`"),
-                "find": text("Only places with this text"),
-                "focus": text("What a summary must keep"),
+                "path": text_schema(LOCATION_DESCRIPTION),
+                "range": text_schema("Part: `pages 3-5`, `sheet Budget rows 1-200`, `lines 1-200`, `bytes 0-9999`"),
+                "find": text_schema("Only places with this text"),
+                "focus": text_schema("What a summary must keep"),
                 "summarize": {"type": "boolean"},
-                "member": text("File of an archive"),
-                "max_tokens": whole(1_000, 100_000),
+                "member": text_schema("File of an archive"),
+                "max_tokens": integer_schema(1_000, 100_000),
             }),
         ),
         ToolName::Fetch => schema(
             &["url"],
             &json!({
-                "url": text("http or https"),
+                "url": text_schema("http or https"),
                 "max_bytes": {"type": "integer", "minimum": 1},
             }),
         ),
         ToolName::List => schema(
             &[],
             &json!({
-                "path": text("Directory; `.` by default"),
+                "path": text_schema("Directory; `.` by default"),
                 "offset": {"type": "integer", "minimum": 0},
-                "limit": whole(1, 500),
+                "limit": integer_schema(1, 500),
             }),
         ),
         ToolName::Get if permissions.write => schema(
             &["from"],
-            &json!({"from": text(LOCATION_DESCRIPTION), "to": text("New local file to write as well")}),
+            &json!({"from": text_schema(LOCATION_DESCRIPTION), "to": text_schema("New local file to write as well")}),
         ),
-        ToolName::Get => schema(&["from"], &json!({"from": text(LOCATION_DESCRIPTION)})),
+        ToolName::Get => schema(
+            &["from"],
+            &json!({"from": text_schema(LOCATION_DESCRIPTION)}),
+        ),
         ToolName::Put => put_schema(),
         ToolName::SendFile => send_schema(),
         ToolName::Receipts => schema(
             &[],
             &json!({
-                "delivery_id": text("Only this delivery"),
+                "delivery_id": text_schema("Only this delivery"),
                 "open_only": {"type": "boolean"},
-                "limit": whole(1, 100),
+                "limit": integer_schema(1, 100),
             }),
         ),
         ToolName::ResolveFileArguments => schema(
@@ -184,8 +187,8 @@ fn input_schema(tool: ToolName, permissions: Permissions) -> Value {
         ToolName::PolicyCheck => schema(
             &["url"],
             &json!({
-                "url": text("http or https"),
-                "allow": {"type": "array", "items": text("Only host allowed: `a.example`, `*.a.example`")},
+                "url": text_schema("http or https"),
+                "allow": {"type": "array", "items": text_schema("Only host allowed: `a.example`, `*.a.example`")},
                 "resolve": {"type": "boolean", "description": "Look the host up too"},
             }),
         ),
@@ -198,7 +201,7 @@ fn upload_ticket_schema() -> Value {
     schema(
         &[],
         &json!({
-            "to": text("`sandbox:DIRECTORY` or `chat`"),
+            "to": text_schema("`sandbox:DIRECTORY` or `chat`"),
             "name": {"type": "string"},
             "max_bytes": {"type": "integer"},
             "media_type": {"type": "string"},
@@ -213,7 +216,7 @@ fn download_ticket_schema() -> Value {
     schema(
         &["from"],
         &json!({
-            "from": text(LOCATION_DESCRIPTION),
+            "from": text_schema(LOCATION_DESCRIPTION),
             "name": {"type": "string"},
             "expires_seconds": {"type": "integer"},
         }),
@@ -224,9 +227,9 @@ fn put_schema() -> Value {
     schema(
         &["from"],
         &json!({
-            "from": text(LOCATION_DESCRIPTION),
-            "directory": text("Directory of the sandbox; its uploads by default"),
-            "name": text("File name; its own by default"),
+            "from": text_schema(LOCATION_DESCRIPTION),
+            "directory": text_schema("Directory of the sandbox; its uploads by default"),
+            "name": text_schema("File name; its own by default"),
             "collision": {"enum": ["rename", "fail"]},
         }),
     )
@@ -236,11 +239,11 @@ fn send_schema() -> Value {
     schema(
         &["files"],
         &json!({
-            "files": {"type": "array", "items": text(LOCATION_DESCRIPTION), "minItems": 1, "maxItems": 20},
-            "message": text("Text to go with the files"),
+            "files": {"type": "array", "items": text_schema(LOCATION_DESCRIPTION), "minItems": 1, "maxItems": 20},
+            "message": text_schema("Text to go with the files"),
             "as_document": {"type": "boolean", "description": "Exact bytes, no preview"},
-            "delivery_id": text("Id of yours; the same id is never sent twice"),
-            "wait_seconds": whole(0, 300),
+            "delivery_id": text_schema("Id of yours; the same id is never sent twice"),
+            "wait_seconds": integer_schema(0, 300),
         }),
     )
 }

@@ -18,19 +18,19 @@ pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_mins(10);
 /// The bus and the store of a running system, for one tenant and one session. No argument of a tool changes either.
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
-    /// Where calls go.
+    /// The bus to which calls are sent.
     pub bus: Bus,
-    /// Where content is.
+    /// The store that contains the content of files.
     pub store: Store,
     /// The clock of deadlines.
     pub clock: Clock,
-    /// Whose data the tools see.
+    /// The tenant whose data the tools see.
     pub tenant: TenantId,
     /// The session whose sandbox and chat the tools use.
     pub session: SessionId,
 }
 
-/// Adds every call that tools, resources and completions make, and the records of tasks. A new call of a tool belongs here.
+/// Adds every call that tools, resources and completions make, and the records of tasks. Add each new call here.
 ///
 /// The identity of the server in a deployment is created from it, so a missing call would be refused there.
 #[must_use]

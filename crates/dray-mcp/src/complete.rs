@@ -7,7 +7,7 @@ use rmcp::model::{CompleteRequestParams, CompleteResult, CompletionInfo, Referen
 use crate::client::SHORT_TIMEOUT;
 use crate::content::ContentAccess;
 
-/// Most entries of a directory that are looked at for one completion.
+/// Most entries of a directory that one completion reads.
 const MAX_LISTED: u32 = 1_000;
 
 /// Values that begin with the user's input.

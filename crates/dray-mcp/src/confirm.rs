@@ -88,7 +88,7 @@ impl SendQuestions<'_> {
         };
         match self.client.call(SHORT_TIMEOUT, &request).await {
             Ok(session) => Ok(session.chat),
-            // A session that does not exist yet is made when a chat is bound to it.
+            // A session that does not exist yet is created when a chat is bound to it.
             Err(fault) if fault.code == FaultCode::NotFound => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -192,16 +192,16 @@ fn confirmation_text(send: &SendArguments, chat: Option<&v1::ChatTarget>) -> Str
     if send.files.len() > MAX_SHOWN_FILES {
         names.push(format!("and {} more", send.files.len() - MAX_SHOWN_FILES));
     }
-    let to = chat.map_or_else(
+    let recipient = chat.map_or_else(
         || "the chat of this session".to_owned(),
         |chat| shown(&format!("{}:{}", chat.platform, chat.chat)),
     );
     let files = names.join(", ");
     if send.message.is_empty() {
-        return format!("Send to {to}: {files}");
+        return format!("Send to {recipient}: {files}");
     }
     format!(
-        "Send to {to}: {files}. With the text: {}",
+        "Send to {recipient}: {files}. With the text: {}",
         shown(&send.message)
     )
 }

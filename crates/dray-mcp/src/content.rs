@@ -75,7 +75,7 @@ impl ContentAccess {
         })
     }
 
-    /// Brings the content of a location into the store.
+    /// Copies the content of a location into the store.
     pub(crate) async fn store(
         &self,
         location: &Location,
@@ -113,13 +113,13 @@ impl ContentAccess {
         limit: ByteSize,
         progress: &mut ProgressReporter,
     ) -> Result<StoredFile, Fault> {
-        let (root, opened) = (self.root()?.clone(), path.to_owned());
-        let (file, size) = run_blocking(move || root.open_file(&opened)).await?;
+        let (root, owned_path) = (self.root()?.clone(), path.to_owned());
+        let (file, size) = run_blocking(move || root.open_file(&owned_path)).await?;
         check_size(path, size, limit)?;
         let mut file = tokio::fs::File::from_std(file);
         let client = &self.client;
         let mut writer = client.store.writer(&client.tenant, &OperationId::mint(), 1);
-        let (mut buffer, mut head, mut done) = (BytesMut::new(), BytesMut::new(), 0_u64);
+        let (mut buffer, mut head, mut copied_bytes) = (BytesMut::new(), BytesMut::new(), 0_u64);
         loop {
             buffer.reserve(CHUNK_BYTES);
             let count = file
@@ -129,18 +129,18 @@ impl ContentAccess {
             if count == 0 {
                 break;
             }
-            done += count as u64;
+            copied_bytes += count as u64;
             // If a file grows during the copy, the writer is dropped, which removes the partial copy.
-            check_size(path, done, limit)?;
+            check_size(path, copied_bytes, limit)?;
             let missing = HEAD_BYTES.saturating_sub(head.len()).min(buffer.len());
             head.extend_from_slice(buffer.get(..missing).unwrap_or_default());
             // Split off, so that the buffer is reused without copying.
             writer.write(buffer.split().freeze()).await?;
-            progress.bytes(done, size).await;
+            progress.bytes(copied_bytes, size).await;
         }
         let last = path.rsplit('/').next().unwrap_or_default();
         let shown = name::clean_name(last);
-        let media_type = detect_kind(&head, &shown, done).media_type;
+        let media_type = detect_kind(&head, &shown, copied_bytes).media_type;
         let claim = writer.finish(ArtifactLabel::new(media_type, shown)).await?;
         Ok(StoredFile {
             claim,
@@ -162,7 +162,7 @@ impl ContentAccess {
         };
         // Not repeated: a refusal of the policy is a decision.
         let reply = self.client.call_once(TRANSFER_TIMEOUT, &request).await;
-        let reply = reply.map_err(teach_switch)?;
+        let reply = reply.map_err(add_enable_advice)?;
         let claim = reply.content.clone().ok_or_else(Fault::internal)?;
         let ContentSource::Claim(claim) =
             ContentSource::try_from(claim).map_err(|_| Fault::internal())?
@@ -185,14 +185,14 @@ impl ContentAccess {
         let file = self.client.call_once(TRANSFER_TIMEOUT, &request).await?;
         let claim = file.claim.ok_or_else(Fault::internal)?;
         let claim = Claim::try_from(claim).map_err(|_| Fault::internal())?;
-        let claim = self.keep(claim).await?;
+        let claim = self.copy_from_cache(claim).await?;
         let media_type = claim.artifact.media_type.clone();
         Ok(StoredFile { claim, media_type })
     }
 
-    /// Copies an object of the cache into the kept content. A handle names only the digest, and an object of the cache
-    /// is found by its claim alone.
-    async fn keep(&self, claim: Claim) -> Result<Claim, Fault> {
+    /// Copies an object of the cache into the permanent content of the store. A handle names only the digest, but an
+    /// object of the cache is found only by its claim.
+    async fn copy_from_cache(&self, claim: Claim) -> Result<Claim, Fault> {
         if dray_store::cache_key(&claim).is_none() {
             return Ok(claim);
         }
@@ -264,9 +264,9 @@ impl ContentAccess {
 
     /// Digest of a file of the local directory.
     pub(crate) async fn local_digest(&self, path: &str) -> Result<Sha256Digest, Fault> {
-        let (root, named) = (self.root()?.clone(), path.to_owned());
+        let (root, owned_path) = (self.root()?.clone(), path.to_owned());
         run_blocking(move || {
-            let (mut file, _) = root.open_file(&named)?;
+            let (mut file, _) = root.open_file(&owned_path)?;
             let mut hasher = Sha256::new();
             std::io::copy(&mut file, &mut hasher).map_err(|error| read_fault(&error))?;
             Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
@@ -281,18 +281,18 @@ impl ContentAccess {
         path: &str,
         progress: &mut ProgressReporter,
     ) -> Result<(), Fault> {
-        let (root, named) = (self.root()?.clone(), path.to_owned());
-        let mut file = run_blocking(move || root.create_file(&named)).await?;
+        let (root, owned_path) = (self.root()?.clone(), path.to_owned());
+        let mut file = run_blocking(move || root.create_file(&owned_path)).await?;
         let (client, claim) = (&self.client, &stored.claim);
         let deadline = client.deadline(TRANSFER_TIMEOUT);
         let mut reader = client.store.read(&client.tenant, claim, deadline).await?;
-        let mut done = 0_u64;
+        let mut saved_bytes = 0_u64;
         while let Some(bytes) = reader.next().await? {
-            done += bytes.len() as u64;
+            saved_bytes += bytes.len() as u64;
             file = run_blocking(move || write_chunk(file, &bytes)).await?;
-            progress.bytes(done, claim.artifact.size).await;
+            progress.bytes(saved_bytes, claim.artifact.size).await;
         }
-        // Only now: the reader ends without an error exactly when the digest is right.
+        // The file gets its name only now, because the reader ends without an error only if the digest matches.
         run_blocking(move || file.finish()).await
     }
 }
@@ -302,7 +302,7 @@ fn write_chunk(mut file: NewFile, bytes: &[u8]) -> Result<NewFile, Fault> {
     Ok(file)
 }
 
-/// Runs file operations where they may block.
+/// Runs file operations on a thread that may block.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     operation: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -331,8 +331,8 @@ fn read_fault(error: &std::io::Error) -> Fault {
     Fault::new(FaultCode::Unavailable, "The file could not be read.").detail("local")
 }
 
-/// Adds to the refusal of a disabled fetcher how it is enabled.
-fn teach_switch(fault: Fault) -> Fault {
+/// Adds advice to the refusal of a disabled fetcher: how the user enables fetching.
+fn add_enable_advice(fault: Fault) -> Fault {
     if fault.detail != "disabled_by_admin" {
         return fault;
     }

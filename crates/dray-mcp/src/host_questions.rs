@@ -1,8 +1,9 @@
 //! Questions of the egress-fetcher about hosts, put to the person at the client.
 //!
-//! A rule with the outcome `ask` refuses a host until a person has answered. Where the operator allows it and the caller has
-//! the scope `approve`, the person at the client is asked during the call. Otherwise the call fails with the id of the
-//! question, which another approver answers. The text comes from the record of the question, never from the arguments.
+//! A rule with the outcome `ask` refuses a host until a person has answered. Where the operator allows it and the
+//! caller has the scope `approve`, the person at the client is asked during the call. Otherwise the call fails with the
+//! id of the question, which another approver answers. The text comes from the record of the question, never from the
+//! arguments.
 
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use crate::tools::{ToolCall, ToolOutcome};
 
 /// The reason of a fault whose host waits for an answer.
 const WAITING_DETAIL: &str = "approval_required";
-/// How ids of questions begin, and how many hexadecimal digits follow.
+/// Prefix of the ids of questions.
 const ID_PREFIX: &str = "egq_";
+/// Number of hexadecimal digits that follow the prefix.
 const ID_DIGITS: usize = 40;
 /// Most questions of one call: one for its host, and one for each host to which redirects lead.
 const MAX_QUESTIONS: usize = 6;
-/// Longest name of who answers, as the egress-fetcher accepts it.
+/// Longest name of the person who answers, as the egress-fetcher accepts it.
 const MAX_PRINCIPAL_BYTES: usize = 128;
 /// Longest text of a record in a question, in characters. Host names have at most 253.
 const MAX_SHOWN_CHARACTERS: usize = 260;
@@ -41,17 +43,17 @@ pub(crate) struct HostQuestions<'a> {
     pub(crate) round: InputRound<'a>,
     /// The caller and call for which an answer is valid.
     pub(crate) binding: String,
-    /// Who answers, in the audit event.
+    /// The person who answers, in the audit event.
     pub(crate) subject: &'a str,
-    /// How long an answer holds at most.
+    /// Longest time for which an answer is valid.
     pub(crate) valid_for: Duration,
 }
 
-/// What came of a question.
+/// The outcome of a question.
 enum HostDecision {
-    /// The person answered, and the answer holds.
+    /// The person answered, and the answer is recorded.
     Answered,
-    /// It still waits, for this person or another approver.
+    /// The question still waits, for this person or another approver.
     Waiting,
     /// The client asks the person and repeats the request.
     Pending(InputRequiredResult),
@@ -64,8 +66,8 @@ pub(crate) const fn may_ask(tool: ToolName) -> bool {
     matches!(tool, ToolName::Fetch | ToolName::Read | ToolName::Get)
 }
 
-/// Runs a call, and asks about each host that keeps it waiting. `None` asks about none.
-pub(crate) async fn run_asking(
+/// Runs a call, and asks about each host that it waits for. With `None`, no question is asked.
+pub(crate) async fn run_with_questions(
     call: &mut ToolCall<'_>,
     tool: ToolName,
     arguments: Option<JsonObject>,
@@ -93,7 +95,7 @@ pub(crate) async fn run_asking(
 }
 
 impl HostQuestions<'_> {
-    /// Puts the question of a fault to the person, and passes the answer on.
+    /// Asks the person the question of a fault, and records the answer.
     async fn ask(&self, fault: &Fault) -> HostDecision {
         let Some(question) = self.find(fault).await else {
             return HostDecision::Waiting;
@@ -101,17 +103,21 @@ impl HostQuestions<'_> {
         let Ok(schema) = form(&question, self.valid_for) else {
             return HostDecision::Waiting;
         };
-        let asked = InputQuestion {
+        let input_question = InputQuestion {
             key: ALLOW_KEY,
             message: question_text(&question, self.valid_for),
             schema,
             // An answer about one host must not count for another that the same call meets later.
             binding: Some(json!([self.binding, question.id]).to_string()),
         };
-        let is_allowed = match self.gate.ask(self.context, self.round, asked).await {
+        let is_allowed = match self
+            .gate
+            .ask(self.context, self.round, input_question)
+            .await
+        {
             Ok(InputAnswer::Accepted(content)) => match content.get(ALLOW_KEY) {
                 Some(Value::Bool(is_allowed)) => *is_allowed,
-                // A form without a clear answer is none.
+                // A form without a clear answer counts as no answer.
                 _ => return HostDecision::Waiting,
             },
             // Closing the question is not an answer: another approver may still give one.
@@ -138,10 +144,10 @@ impl HostQuestions<'_> {
         });
         let mut questions = listed.ok()?.questions.into_iter();
         // The list is that of the tenant: a person must not be asked for another session.
-        let is_ours = |question: &v1::EgressQuestion| {
+        let is_of_session = |question: &v1::EgressQuestion| {
             question.id == id && question.session == self.client.session.as_str()
         };
-        questions.find(is_ours)
+        questions.find(is_of_session)
     }
 
     async fn answer(&self, question: &v1::EgressQuestion, is_allowed: bool) -> HostDecision {
@@ -204,7 +210,8 @@ fn form(question: &v1::EgressQuestion, valid_for: Duration) -> Result<Elicitatio
     serde_json::from_value(schema).map_err(|_| Fault::internal())
 }
 
-/// The caller as the one who answers. Subjects of tokens may have characters that audit events do not accept.
+/// The name under which the answer of a caller is recorded. Subjects of tokens may have characters that audit events do
+/// not accept.
 fn principal_of(subject: &str) -> String {
     let printable = |char: char| {
         if matches!(char, ' '..='~') { char } else { '?' }
@@ -252,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_who_answers_is_one_that_audit_events_accept() {
+    fn principals_have_only_characters_that_audit_events_accept() {
         assert_eq!(principal_of("token:ada"), "mcp token:ada");
         let long = principal_of(&"é\n".repeat(200));
         assert_eq!(long.len(), MAX_PRINCIPAL_BYTES);

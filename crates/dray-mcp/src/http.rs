@@ -23,7 +23,7 @@ const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments refer to files and do not contain them.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// How the endpoint is reached.
+/// Address, tokens and names of the endpoint.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
     /// Address to listen on.
@@ -46,9 +46,9 @@ pub enum HttpError {
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address.
+        /// The address that cannot be bound.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -130,7 +130,7 @@ fn router<H: ServerHandler>(
     let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let config = StreamableHttpServerConfig::default()
         .with_max_request_body_bytes(MAX_REQUEST_BYTES)
-        // Against DNS rebinding: a page of another name reaches the port, but cannot choose these headers.
+        // Prevents DNS rebinding: a page under another name can reach the port, but cannot choose these headers.
         .with_allowed_hosts(
             hosts
                 .into_iter()

@@ -162,11 +162,11 @@ impl InputGate {
             requested_schema: question.schema,
         };
         if !is_stateless(context) {
-            let question_key = context
+            let asking = context
                 .peer
                 .create_elicitation_with_timeout(params, Some(ANSWER_TIMEOUT));
-            let result = question_key.await.map_err(InputError::Failed)?;
-            return Ok(answer(&result.action, result.content));
+            let result = asking.await.map_err(InputError::Failed)?;
+            return Ok(to_input_answer(&result.action, result.content));
         }
         let binding = question.binding.as_deref();
         let given = round.responses.and_then(|all| all.get(question.key));
@@ -211,7 +211,7 @@ fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
     version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
-fn answer(action: &ElicitationAction, content: Option<Value>) -> InputAnswer {
+fn to_input_answer(action: &ElicitationAction, content: Option<Value>) -> InputAnswer {
     match action {
         ElicitationAction::Accept => InputAnswer::Accepted(content.unwrap_or(Value::Null)),
         // Also actions that this version of the protocol does not have: only a clear "accept" sends files.
@@ -222,7 +222,7 @@ fn answer(action: &ElicitationAction, content: Option<Value>) -> InputAnswer {
 /// An answer as the client sent it; anything else counts as no answer.
 fn parse_answer(given: &Value) -> Option<InputAnswer> {
     let action = serde_json::from_value(given.get("action")?.clone()).ok()?;
-    Some(answer(&action, given.get("content").cloned()))
+    Some(to_input_answer(&action, given.get("content").cloned()))
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_an_action_counts_as_none() {
+    fn an_answer_without_an_action_counts_as_missing() {
         assert!(parse_answer(&serde_json::json!(12345)).is_none());
         assert!(parse_answer(&serde_json::json!({"content": {}})).is_none());
         let declined = parse_answer(&serde_json::json!({"action": "decline"}));

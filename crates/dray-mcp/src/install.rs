@@ -38,7 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It does not start a client and does not look whether one is installed.
+//! It neither starts a client nor checks whether one is installed.
 
 pub mod bundle;
 mod client;
@@ -102,8 +102,8 @@ pub struct InstallOptions {
     pub action: InstallAction,
     /// Reports what would happen, and writes nothing.
     pub print_only: bool,
-    /// The file, where it is not the client's default: other profiles, `CODEX_HOME`, `CLAUDE_CONFIG_DIR`. A relative path
-    /// begins at the current directory.
+    /// The file, where it is not the client's default: other profiles, `CODEX_HOME`, `CLAUDE_CONFIG_DIR`. A relative
+    /// path begins at the current directory.
     pub file: Option<PathBuf>,
     /// The directories from which the default is found.
     pub directories: ClientDirectories,
@@ -150,7 +150,7 @@ struct InstallAttempt<'a> {
 }
 
 impl InstallAttempt<'_> {
-    /// Edits the file. None when another program changed it in the meantime.
+    /// Edits the file. `None` when another program changed the file in the meantime.
     fn run(&self) -> Result<Option<InstallReport>, InstallError> {
         let client = self.options.client;
         let format = client.format();

@@ -17,9 +17,9 @@ use dray_types::{Fault, FaultCode, OperationId};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Most entries of a directory that are looked at.
+/// Most entries of a directory that are read.
 const MAX_ENTRIES: usize = 100_000;
-/// Attempts to open a path again whose resolution a rename has disturbed.
+/// Most retries of an open that concurrent renames disturb.
 const MAX_RACE_RETRIES: usize = 32;
 
 /// A directory of this machine, and everything beneath it.
@@ -83,14 +83,14 @@ impl LocalRoot {
     /// The path leaves the root, or the file does not exist, is not a regular file, or may not be read.
     pub(crate) fn open_file(&self, path: &str) -> Result<(File, u64), Fault> {
         let beneath = self.beneath(path)?;
-        // Looked at through a descriptor that does not open the file: opening a device can have an effect.
-        let looked = self.resolve(path, &beneath, OFlags::PATH)?;
-        let before = rustix::fs::fstat(&looked).map_err(|error| refused(path, error))?;
-        check_regular(path, before.st_mode)?;
+        // Checked through a descriptor that does not open the file, because opening a device can have an effect.
+        let path_only = self.resolve(path, &beneath, OFlags::PATH)?;
+        let checked = rustix::fs::fstat(&path_only).map_err(|error| file_fault(path, error))?;
+        check_regular(path, checked.st_mode)?;
         // A file that became a named pipe since then must not block.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.resolve(path, &beneath, flags)?;
-        let opened = rustix::fs::fstat(&file).map_err(|error| refused(path, error))?;
+        let opened = rustix::fs::fstat(&file).map_err(|error| file_fault(path, error))?;
         check_regular(path, opened.st_mode)?;
         Ok((
             File::from(file),
@@ -107,17 +107,17 @@ impl LocalRoot {
         let beneath = self.beneath(path)?;
         let directory = self.resolve(path, &beneath, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
-        let read = Dir::read_from(&directory).map_err(|error| refused(path, error))?;
+        let read = Dir::read_from(&directory).map_err(|error| file_fault(path, error))?;
         for entry in read.take(MAX_ENTRIES) {
-            let entry = entry.map_err(|error| refused(path, error))?;
+            let entry = entry.map_err(|error| file_fault(path, error))?;
             let raw = entry.file_name().to_bytes();
             if matches!(raw, b"." | b"..") {
                 continue;
             }
-            let looked =
+            let stat_result =
                 rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
             // An entry that was removed meanwhile is left out.
-            let Ok(stat) = looked else { continue };
+            let Ok(stat) = stat_result else { continue };
             let kind = entry_kind(stat.st_mode);
             let size = if kind == "dir" {
                 0
@@ -142,7 +142,7 @@ impl LocalRoot {
     pub(crate) fn create_file(&self, path: &str) -> Result<NewFile, Fault> {
         let beneath = self.beneath(path)?;
         let (Some(parent), Some(last)) = (beneath.parent(), beneath.file_name()) else {
-            return Err(not_regular(path));
+            return Err(not_regular_fault(path));
         };
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")
@@ -155,7 +155,7 @@ impl LocalRoot {
         // Never used twice: a name that is free again after `finish` must not be removed with its former file.
         let temporary = format!(".dray-{}.part", OperationId::mint());
         let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from(0o644))
-            .map_err(|error| refused(path, error))?;
+            .map_err(|error| file_fault(path, error))?;
         Ok(NewFile {
             shown: path.to_owned(),
             name: last.to_owned(),
@@ -171,7 +171,7 @@ impl LocalRoot {
     fn beneath(&self, path: &str) -> Result<PathBuf, Fault> {
         let given = Path::new(path);
         if path.contains('\0') {
-            return Err(outside(path));
+            return Err(outside_fault(path));
         }
         if given.is_relative() {
             return Ok(given.to_owned());
@@ -179,7 +179,7 @@ impl LocalRoot {
         let mut names = self.inner.names.iter();
         // By components, so that `/srv/data-old` is not beneath `/srv/data`.
         let relative = names.find_map(|root| given.strip_prefix(root).ok());
-        let relative = relative.ok_or_else(|| outside(path))?;
+        let relative = relative.ok_or_else(|| outside_fault(path))?;
         Ok(if relative.as_os_str().is_empty() {
             PathBuf::from(".")
         } else {
@@ -206,11 +206,11 @@ impl LocalRoot {
             }
             opened = open();
         }
-        opened.map_err(|error| refused(shown, error))
+        opened.map_err(|error| file_fault(shown, error))
     }
 }
 
-/// A file that is being written and has no name yet. Dropped before [`NewFile::finish`], it is removed.
+/// A file that is being written and does not have its name yet. Dropping it before [`NewFile::finish`] removes it.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     shown: String,
@@ -219,7 +219,7 @@ pub(crate) struct NewFile {
     temporary: TemporaryName,
 }
 
-/// Removed when it is dropped.
+/// A temporary file, which is removed when this value is dropped.
 #[derive(Debug)]
 struct TemporaryName {
     directory: OwnedFd,
@@ -241,7 +241,7 @@ impl NewFile {
 
     /// Gives the file its name. An existing file is never replaced.
     pub(crate) fn finish(self) -> Result<(), Fault> {
-        // Before the name: after a crash it must not lead to a file without content.
+        // Synced before the rename: after a crash the name must not lead to a file without content.
         self.file
             .sync_all()
             .map_err(|error| write_fault(&self.shown, &error))?;
@@ -254,7 +254,7 @@ impl NewFile {
             last,
             RenameFlags::NOREPLACE,
         )
-        .map_err(|error| refused(&self.shown, error))
+        .map_err(|error| file_fault(&self.shown, error))
     }
 }
 
@@ -271,7 +271,7 @@ fn check_regular(path: &str, mode: u32) -> Result<(), Fault> {
     if FileType::from_raw_mode(mode) == FileType::RegularFile {
         Ok(())
     } else {
-        Err(not_regular(path))
+        Err(not_regular_fault(path))
     }
 }
 
@@ -280,7 +280,7 @@ fn displayed_path(path: &str) -> String {
 }
 
 /// The fault for every path outside of the root: the same whether the path exists or not, so it reveals nothing.
-fn outside(path: &str) -> Fault {
+fn outside_fault(path: &str) -> Fault {
     Fault::new(
         FaultCode::Denied,
         format!("`{}` is not in the directory that this server may use.", displayed_path(path)),
@@ -289,7 +289,7 @@ fn outside(path: &str) -> Fault {
     .advice("Give a path relative to that directory; `list` shows what is in it. The user chooses it with --root.")
 }
 
-fn not_regular(path: &str) -> Fault {
+fn not_regular_fault(path: &str) -> Fault {
     Fault::new(
         FaultCode::InvalidArgument,
         format!("`{}` is not a regular file.", displayed_path(path)),
@@ -308,10 +308,10 @@ fn write_fault(path: &str, error: &std::io::Error) -> Fault {
     .advice("The disk may be full; the user can see why.")
 }
 
-fn refused(path: &str, error: Errno) -> Fault {
+fn file_fault(path: &str, error: Errno) -> Fault {
     match error {
         // `RESOLVE_BENEATH` reports these for a path that leaves the root, and for a magic link in /proc.
-        Errno::XDEV | Errno::LOOP => outside(path),
+        Errno::XDEV | Errno::LOOP => outside_fault(path),
         Errno::NOENT => Fault::new(
             FaultCode::NotFound,
             format!("The file `{}` does not exist.", displayed_path(path)),
@@ -324,7 +324,7 @@ fn refused(path: &str, error: Errno) -> Fault {
         )
         .detail("exists")
         .advice("Choose another name; existing files are never replaced."),
-        Errno::NOTDIR | Errno::ISDIR => not_regular(path),
+        Errno::NOTDIR | Errno::ISDIR => not_regular_fault(path),
         Errno::ACCESS | Errno::PERM => Fault::new(
             FaultCode::Denied,
             format!("`{}` may not be opened.", displayed_path(path)),

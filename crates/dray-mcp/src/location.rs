@@ -1,4 +1,4 @@
-//! Where a file is, as an agent writes it.
+//! Parses the location of a file, as an agent writes it.
 
 use dray_presentation::name;
 use dray_types::{Fault, Sha256Digest};
@@ -8,15 +8,15 @@ use crate::failure;
 
 /// Longest location, in bytes.
 const MAX_LOCATION_BYTES: usize = 8_192;
-/// Begins the URI of a stored file.
+/// Prefix of the URI of a stored file.
 const ARTIFACT_PREFIX: &str = "dray://artifact/";
 /// Prefix of the URI of a file that is uploaded through a ticket.
 const TICKET_PREFIX: &str = "dray://ticket/";
-/// Begins the URI of a file in a sandbox.
+/// Prefix of the URI of a file in a sandbox.
 const SANDBOX_PREFIX: &str = "dray://sandbox/";
-/// Begins the URI of a receipt.
+/// Prefix of the URI of a receipt.
 pub(crate) const RECEIPT_PREFIX: &str = "dray://receipt/";
-/// Begins a path in the sandbox of the session.
+/// Prefix of a path in the sandbox of the session.
 const SANDBOX_PATH_PREFIX: &str = "sandbox:";
 
 /// A place that a tool can read from.
@@ -38,14 +38,14 @@ impl Location {
     /// Parses a location. `session` is the only session whose sandbox may be named.
     pub(crate) fn parse(text: &str, session: &str) -> Result<Self, Fault> {
         if text.is_empty() || text.len() > MAX_LOCATION_BYTES || text.contains('\0') {
-            return Err(unusable(text));
+            return Err(invalid_location(text));
         }
         if let Some(digest) = text.strip_prefix(ARTIFACT_PREFIX) {
-            let digest = digest.parse().map_err(|_| unusable(text))?;
+            let digest = digest.parse().map_err(|_| invalid_location(text))?;
             return Ok(Self::Artifact(digest));
         }
         if let Some(id) = text.strip_prefix(TICKET_PREFIX) {
-            let id = id.parse().map_err(|_| unusable(text))?;
+            let id = id.parse().map_err(|_| invalid_location(text))?;
             return Ok(Self::Ticket(id));
         }
         if let Some(rest) = text.strip_prefix(SANDBOX_PREFIX) {
@@ -61,23 +61,23 @@ impl Location {
             {
                 Ok(Self::Url(text.to_owned()))
             }
-            // `file://` among them: a URL must not be a second way to a path.
-            Some((scheme, _)) if is_scheme(scheme) => Err(unusable(text)),
+            // This includes `file://`, because a URL must not be another spelling of a path.
+            Some((scheme, _)) if is_scheme(scheme) => Err(invalid_location(text)),
             _ => Ok(Self::Local(text.to_owned())),
         }
     }
 
     fn parse_sandbox(text: &str, rest: &str, session: &str) -> Result<Self, Fault> {
-        let (named, path) = rest.split_once('/').ok_or_else(|| unusable(text))?;
+        let (session_name, path) = rest.split_once('/').ok_or_else(|| invalid_location(text))?;
         let decode = |part: &str| {
             let decoded = percent_decode_str(part).decode_utf8().ok()?;
             (!decoded.contains('\0')).then(|| decoded.into_owned())
         };
-        let (named, path) = decode(named)
+        let (session_name, path) = decode(session_name)
             .zip(decode(path))
-            .ok_or_else(|| unusable(text))?;
-        // The same words as for a session that does not exist: other sessions are not to be found out.
-        if named != session {
+            .ok_or_else(|| invalid_location(text))?;
+        // The same message as for a session that does not exist, so that no caller can detect other sessions.
+        if session_name != session {
             return Err(Fault::new(
                 dray_types::FaultCode::NotFound,
                 "The session is not known here.",
@@ -111,7 +111,7 @@ fn is_scheme(text: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-fn unusable(text: &str) -> Fault {
+fn invalid_location(text: &str) -> Fault {
     failure::invalid(
         format!("`{}` does not name a file.", name::shown_text(text, 200)),
         "Give a path, an http or https URL, `sandbox:PATH`, or a handle `dray://artifact/SHA256`.",

@@ -36,7 +36,7 @@ pub enum ToolName {
     DownloadTicket,
 }
 
-/// The text names no tool.
+/// The text is not the name of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown tool `{name}`; the tools are {}", ToolName::ALL_TOOLS.map(ToolName::as_str).join(", "))]
 pub struct UnknownTool {
@@ -129,7 +129,7 @@ impl Default for FileLimits {
     }
 }
 
-/// The ticket endpoint of a server: files go past the model through its URLs.
+/// The ticket endpoint of a server, through whose URLs files bypass the model.
 #[derive(Clone, Debug)]
 pub struct TicketAccess {
     /// Creates the tickets.
@@ -151,7 +151,7 @@ pub struct ServerOptions {
     pub tickets: Option<TicketAccess>,
     /// Whether the user of the client has to confirm each call of `send_file`. Clients that cannot ask are refused.
     pub confirm_send: bool,
-    /// For how long an answer of the user of the client about a host holds; `None` when such users are not asked.
+    /// Time for which an answer of the client's user about a host is valid; `None` if users of clients are not asked.
     pub approve_hosts: Option<Duration>,
     /// Chats from which the user of the client may select, if the session has none.
     pub offered_chats: Vec<OfferedChat>,

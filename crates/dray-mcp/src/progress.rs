@@ -14,12 +14,12 @@ const MIN_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct ProgressReporter {
     link: Arc<ProgressLink>,
-    /// Number of notifications: the protocol wants a value that grows.
+    /// Number of notifications, sent as the progress, which the protocol requires to increase.
     count: u32,
     sent_at: Option<Instant>,
 }
 
-/// Where the progress of a call goes.
+/// The recipient of the progress of a call.
 #[derive(Debug)]
 pub(crate) struct ProgressLink {
     state: Mutex<ProgressState>,
@@ -52,7 +52,7 @@ impl ProgressLink {
         self.state().step.clone()
     }
 
-    /// Ends the notifications: the request that wanted them is answered.
+    /// Ends the notifications, because the request that asked for them has its response.
     pub(crate) fn detach(&self) {
         self.state().client = None;
     }
@@ -77,7 +77,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Where the progress goes.
+    /// The recipient of the progress.
     pub(crate) fn link(&self) -> Arc<ProgressLink> {
         Arc::clone(&self.link)
     }

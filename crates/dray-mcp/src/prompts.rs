@@ -1,4 +1,4 @@
-//! Prompts for the usual jobs. Each is offered where its tools are.
+//! Prompts for common tasks. A prompt is offered if all of its tools are.
 
 use dray_types::{Fault, FaultCode};
 use rmcp::model::{

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::auth::{Scope, required_scopes};
 use crate::confirm::{self, SendQuestions};
-use crate::host_questions::{HostQuestions, run_asking};
+use crate::host_questions::{HostQuestions, run_with_questions};
 use crate::input::InputRound;
 use crate::options::ToolName;
 use crate::progress::ProgressReporter;
@@ -85,9 +85,9 @@ impl ServerHandler for McpServer {
         let caller = self.caller_access(&context).await;
         // The state of a task needs `read`, which a token for one effect may lack.
         let may_poll = caller.require([Scope::Read].into_iter().collect()).is_ok();
-        let approves = self.approval_time(tool, &caller, &context);
+        let approval_lifetime = self.approval_lifetime(tool, &caller, &context);
         // A task asks no questions, so a call that may ask runs within its request.
-        if tool.is_transfer() && takes_tasks(&context) && may_poll && approves.is_none() {
+        if tool.is_transfer() && takes_tasks(&context) && may_poll && approval_lifetime.is_none() {
             let called = self.call_transfer(tool, request.arguments, caller, &context);
             return Ok(called
                 .await
@@ -111,7 +111,7 @@ impl ServerHandler for McpServer {
             operation: OperationId::mint(),
             repeats: false,
         };
-        let hosts = approves.map(|valid_for| HostQuestions {
+        let questions = approval_lifetime.map(|valid_for| HostQuestions {
             client,
             gate: &self.state.gate,
             context: &context,
@@ -122,7 +122,7 @@ impl ServerHandler for McpServer {
         });
         let running = async {
             allowed?;
-            run_asking(&mut call, tool, request.arguments.clone(), hosts).await
+            run_with_questions(&mut call, tool, request.arguments.clone(), questions).await
         };
         let result = tokio::select! {
             result = running => result,
@@ -259,11 +259,11 @@ impl ServerHandler for McpServer {
     ) -> Result<(), ErrorData> {
         let caller = self.caller_access(&context).await;
         let access = self.reading_access(&context).await?;
-        let begun = async {
+        let beginning = async {
             self.subscriptions.check_room()?;
             self.state.watches.watch(&access, &request.uri).await
         };
-        let mut watch = begun
+        let mut watch = beginning
             .await
             .map_err(|fault| failure::protocol_error(&fault))?;
         let peer = context.peer.clone();

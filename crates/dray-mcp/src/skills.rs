@@ -1,7 +1,8 @@
-//! Skills (`io.modelcontextprotocol/skills`, SEP-2640): instructions for agents, as resources `skill://drayage/NAME/SKILL.md`.
+//! Skills (`io.modelcontextprotocol/skills`, SEP-2640): instructions for agents, as resources
+//! `skill://drayage/NAME/SKILL.md`.
 //!
-//! One for references to files in arguments, and one for each group of tools. A skill is served where all of its tools
-//! are offered.
+//! One skill explains references to files in arguments; the others each explain a group of tools. A skill is served if
+//! all of its tools are offered.
 
 use dray_types::Fault;
 use rmcp::model::{
@@ -12,7 +13,7 @@ use rmcp::model::{
 use crate::failure;
 use crate::options::{ServerOptions, ToolName};
 
-/// Begins the URIs of skills.
+/// Prefix of the URIs of skills.
 pub(crate) const SKILL_PREFIX: &str = "skill://";
 /// How long a client may keep a skill, in milliseconds: it changes with the program.
 const SKILL_LIFETIME_MS: u64 = 3_600_000;
@@ -27,7 +28,7 @@ struct SkillText {
 const BUNDLED_SKILLS: &[SkillText] = &[
     SkillText {
         uri: "skill://drayage/tool-call-file-parameter-formatting/SKILL.md",
-        // The one that agents of the orchestrator get.
+        // The same text that agents of the orchestrator get.
         text: include_str!(
             "../../dray-agent/assets/skills/tool-call-file-parameter-formatting/SKILL.md"
         ),

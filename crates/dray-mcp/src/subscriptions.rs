@@ -24,9 +24,9 @@ use crate::tools;
 pub(crate) const MAX_RESOURCES: usize = 32;
 /// Most resources that a server watches, of all callers.
 const MAX_WATCHED: usize = 512;
-/// How often a receipt is looked at.
+/// Interval between two checks of a receipt.
 const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the sandbox is looked at.
+/// Interval between two checks of a file or directory of the sandbox.
 const SANDBOX_INTERVAL: Duration = Duration::from_secs(5);
 /// Most entries of a directory that are compared.
 const MAX_ENTRIES: u32 = 1_000;
@@ -64,11 +64,11 @@ impl WatchedResource {
 
     /// A digest of the present state of the resource, and whether that state is final.
     async fn fingerprint(&self, access: &ContentAccess) -> Result<(Sha256Digest, bool), Fault> {
-        let mut is_last = false;
+        let mut is_final = false;
         let bytes = match self {
             Self::Receipt(id) => {
                 let report = tools::outcome(&access.client, id, Duration::ZERO).await?;
-                is_last = report.finished;
+                is_final = report.finished;
                 tools::report_json(&report).to_string().into_bytes()
             }
             Self::Sandbox(path) => {
@@ -82,7 +82,7 @@ impl WatchedResource {
                 reply.encode_to_vec()
             }
         };
-        Ok((Sha256Digest::of(&bytes), is_last))
+        Ok((Sha256Digest::of(&bytes), is_final))
     }
 }
 
@@ -93,9 +93,9 @@ pub(crate) struct ResourceWatch {
     uri: String,
     resource: WatchedResource,
     last: Sha256Digest,
-    /// Whether a change is to be reported without another look.
+    /// Whether a change is reported without another check.
     is_due: bool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ResourceWatch {
@@ -111,17 +111,17 @@ impl ResourceWatch {
         }
         loop {
             tokio::time::sleep(self.resource.interval()).await;
-            let Ok((now, _)) = self.resource.fingerprint(&self.access).await else {
+            let Ok((current, _)) = self.resource.fingerprint(&self.access).await else {
                 continue;
             };
-            if std::mem::replace(&mut self.last, now) != now {
+            if std::mem::replace(&mut self.last, current) != current {
                 return;
             }
         }
     }
 }
 
-/// The places for watched resources of a server.
+/// Limits the number of resources that a server watches.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchLimiter {
     permits: Arc<Semaphore>,
@@ -151,7 +151,7 @@ impl WatchLimiter {
         let permit = permit.map_err(|_| too_many("The server"))?;
         // A missing file may appear later; another failure would repeat forever.
         let (last, is_due) = match resource.fingerprint(access).await {
-            // A delivery that ended while the subscription began: its client must not wait for ever.
+            // The delivery may have ended before the subscription began; its client must not wait forever.
             Ok(found) => found,
             Err(fault) if is_awaited(&resource, &fault) => (Sha256Digest::of(b""), false),
             Err(fault) => return Err(fault),
@@ -162,7 +162,7 @@ impl WatchLimiter {
             resource,
             last,
             is_due,
-            _place: permit,
+            _permit: permit,
         })
     }
 }
@@ -171,10 +171,10 @@ fn is_awaited(resource: &WatchedResource, fault: &Fault) -> bool {
     matches!(resource, WatchedResource::Sandbox(_)) && fault.code == FaultCode::NotFound
 }
 
-fn too_many(whose: &str) -> Fault {
+fn too_many(watcher: &str) -> Fault {
     Fault::new(
         FaultCode::RateLimited,
-        format!("{whose} watches too many resources."),
+        format!("{watcher} watches too many resources."),
     )
     .detail("too_many_subscriptions")
     .advice("End another subscription first.")

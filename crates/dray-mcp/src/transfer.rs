@@ -119,17 +119,17 @@ impl TransferRequest {
         params: Option<Value>,
     ) -> Result<Self, ErrorData> {
         let params = params.unwrap_or_else(|| json!({}));
-        let wrong = |error: serde_json::Error| ErrorData::invalid_params(error.to_string(), None);
+        let invalid = |error: serde_json::Error| ErrorData::invalid_params(error.to_string(), None);
         match method {
             AUTHORIZE_UPLOAD if options.offers(ToolName::UploadTicket) => {
                 serde_json::from_value(params)
                     .map(Self::Upload)
-                    .map_err(wrong)
+                    .map_err(invalid)
             }
             AUTHORIZE_DOWNLOAD if options.offers(ToolName::DownloadTicket) => {
                 serde_json::from_value(params)
                     .map(Self::Download)
-                    .map_err(wrong)
+                    .map_err(invalid)
             }
             _ => Err(ErrorData::new(
                 ErrorCode::METHOD_NOT_FOUND,
@@ -224,16 +224,16 @@ impl AuthorizeDownload {
 
 impl FileDigest {
     fn parse(&self) -> Result<Sha256Digest, ErrorData> {
-        let wrong = |reason: &str| {
+        let invalid_digest = |reason: &str| {
             let data = json!({"reason": reason, "supported": [SHA_256]});
             ErrorData::invalid_params("The digest cannot be used.", Some(data))
         };
         if !self.algorithm.eq_ignore_ascii_case(SHA_256) {
-            return Err(wrong("unsupportedDigest"));
+            return Err(invalid_digest("unsupportedDigest"));
         }
         let bytes = URL_SAFE_NO_PAD.decode(&self.value);
-        let bytes = bytes.map_err(|_| wrong("invalidDigest"))?;
-        Sha256Digest::try_from(bytes.as_slice()).map_err(|_| wrong("invalidDigest"))
+        let bytes = bytes.map_err(|_| invalid_digest("invalidDigest"))?;
+        Sha256Digest::try_from(bytes.as_slice()).map_err(|_| invalid_digest("invalidDigest"))
     }
 }
 
@@ -254,7 +254,7 @@ fn file_value(content: &StoredContent, uri: Option<String>) -> FileValue {
     }
 }
 
-/// How the bytes travel.
+/// Describes to the client how it uploads or downloads the bytes.
 fn descriptor(ticket: &IssuedTicket, tickets: &TicketAccess) -> Value {
     let expires_at_ms = i64::try_from(ticket.expires_at_ms).unwrap_or(i64::MAX);
     let expires_at = jiff::Timestamp::from_millisecond(expires_at_ms).map(|at| format!("{at}"));

@@ -1,10 +1,10 @@
 //! Transfers as tasks: calls of `fetch`, `get` and `put` that take longer than a client should wait.
 //!
-//! The id of a task is the operation id of its transfer. Its state is a record in a bucket of the bus, so every server of
-//! the same system answers for it. The server that runs a transfer renews the lease of its record; when that server died,
-//! the next one that is asked for the task runs the call again. This has no second effect: the sandbox recognises a file
-//! that is there already, and content in the store has one name. A cancelled task ends in its record first; its server
-//! then drops the work, which asks the services to stop.
+//! The id of a task is the operation id of its transfer. Its state is a record in a bucket of the bus, so every server
+//! of the same system answers for it. The server that runs a transfer renews the lease of its record; if that server
+//! dies, the next server that gets a request for the task runs the call again. This has no second effect: the sandbox
+//! recognises a file that is there already, and content in the store has one name. A cancelled task ends in its record
+//! first; its server then drops the work, which asks the services to stop.
 
 mod record;
 
@@ -35,7 +35,7 @@ const LEASE_RENEWAL: Duration = Duration::from_secs(3);
 const MAX_RECORD_ATTEMPTS: u32 = 5;
 /// Delay between these attempts.
 const RECORD_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Servers that may run one transfer before it counts as failed: one that ends each of its servers must stop.
+/// Servers that may run one transfer before it counts as failed. The limit stops a transfer that crashes each server.
 const MAX_SERVERS: u32 = 3;
 /// Attempts to record a cancellation beside the renewals of the server that runs the transfer.
 const MAX_CANCEL_ATTEMPTS: u32 = 5;
@@ -89,7 +89,9 @@ impl TransferTasks {
     ) {
         let key = stored.key().to_owned();
         let mut state = self.state();
-        let handle = state.tasks.spawn(drive(client, stored, work, progress));
+        let handle = state
+            .tasks
+            .spawn(run_with_lease(client, stored, work, progress));
         state.handles.insert(key, handle);
     }
 
@@ -130,7 +132,7 @@ impl TransferTasks {
 }
 
 /// Runs the work and keeps the lease meanwhile.
-async fn drive(
+async fn run_with_lease(
     client: ServiceClient,
     mut stored: StoredTransfer,
     mut work: TransferWork,
@@ -182,7 +184,8 @@ async fn record_end(
 }
 
 impl StoredTransfer {
-    /// Whether this server may run the call of a dead one again; a transfer that ended too many servers ends as failed.
+    /// Takes over the transfer of a dead server. Returns whether its call runs again: a transfer during which
+    /// [`MAX_SERVERS`] servers died ends as failed.
     pub(crate) fn take_over(&mut self, client: &ServiceClient) -> bool {
         if self.record.servers >= MAX_SERVERS {
             let fault = Fault::new(

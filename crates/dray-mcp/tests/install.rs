@@ -144,7 +144,7 @@ fn compact(text: &str) -> String {
 }
 
 #[test]
-fn a_new_file_holds_the_documented_entry_and_goes_with_it() {
+fn a_new_file_contains_the_documented_entry_and_is_removed_with_it() {
     for client in Client::ALL {
         let fixture = InstallFixture::new();
         let options = fixture.options(client);

@@ -52,7 +52,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_mode_of_a_file_is_kept_and_nothing_else_is_left_behind() {
+fn the_mode_of_a_file_is_kept_and_no_other_file_remains() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join(".claude.json");
     fs::write(&path, "{\"a\": 1}").unwrap();

@@ -25,7 +25,7 @@ fn bundle_options(directory: &Path) -> BundleOptions {
 }
 
 #[test]
-fn a_bundle_holds_the_program_and_its_manifest() {
+fn a_bundle_contains_the_program_and_its_manifest() {
     let directory = tempfile::tempdir().unwrap();
     let bundle = build_bundle(&bundle_options(directory.path())).unwrap();
     let mut archive = ZipArchive::new(File::open(&bundle.path).unwrap()).unwrap();

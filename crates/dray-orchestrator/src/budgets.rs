@@ -47,7 +47,7 @@ impl UsageLedger {
     ///
     /// # Errors
     ///
-    /// 503 while the bus fails, or when other turns change the record all the time.
+    /// 503 while the bus fails, or when concurrent turns changed the record during each of the [`MAX_ATTEMPTS`].
     pub(crate) async fn replace(
         &self,
         principal: &str,

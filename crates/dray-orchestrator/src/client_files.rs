@@ -58,7 +58,7 @@ pub(crate) struct ClientFiles {
 }
 
 impl ClientFiles {
-    /// Files that are kept for `lifetime` unless their client wants less.
+    /// Files that are kept for `lifetime` unless their client requests less.
     pub(crate) const fn new(records: CallerRecords, lifetime: Period) -> Self {
         Self { records, lifetime }
     }
@@ -120,7 +120,7 @@ impl ClientFiles {
     ///
     /// # Errors
     ///
-    /// 404 for one that is not there, expired, or another caller's; 503 while the bus fails.
+    /// 404 for a file that does not exist, has expired or belongs to another caller; 503 while the bus fails.
     pub(crate) async fn get(
         &self,
         principal: &str,
@@ -201,7 +201,7 @@ fn missing_failure(id: &str) -> RequestFailure {
     // Only characters that an id may have: the text of a request is not repeated in full.
     let id: String = id
         .chars()
-        .filter(|one| !one.is_control())
+        .filter(|character| !character.is_control())
         .take(64)
         .collect();
     let mut failure = RequestFailure::new(404, format!("No such File object: {id}"));

@@ -1,8 +1,8 @@
-//! Uploads of `/v1/uploads`: files that come in parts. Each part is content in the store, and one record of the upload names
-//! its parts; a completed upload is a file of [`crate::client_files`].
+//! Uploads of `/v1/uploads`: files that come in parts. Each part is content in the store, and one record of the upload
+//! names its parts; a completed upload is a file of [`crate::client_files`].
 //!
-//! A record is changed by compare-and-set, so parts may come concurrently and at any replica. An upload is completed once: the
-//! same request again finds the same file.
+//! A record is changed by compare-and-set, so parts may come concurrently and at any replica. An upload is completed
+//! once: the same request again finds the same file.
 
 use dray_agent::failure::RequestFailure;
 use dray_media_type::kind;
@@ -23,33 +23,33 @@ use crate::records::{
 const UPLOAD_ID_PREFIX: &str = "upload_";
 /// How ids of parts begin.
 const PART_ID_PREFIX: &str = "part_";
-/// How long parts may come, as in `OpenAI`'s API.
+/// Time for which parts are accepted, as in `OpenAI`'s API.
 const UPLOAD_LIFETIME: Period = Period::secs(3600);
 /// Most bytes of one part, as in `OpenAI`'s API.
 pub(crate) const MAX_PART_BYTES: ByteSize = ByteSize::mib(64);
-/// Most parts of one upload, those included that are not used in the end; the record of the upload has them all.
+/// Most parts of one upload, including parts that the completed file does not use; one record contains them all.
 const MAX_PARTS: usize = 1000;
-/// How much of the size of the file all parts may have together: a part that was lost on the way back comes again.
+/// All parts together may have this multiple of the size of the file: a client sends a part again when it did not get
+/// the response to the first attempt.
 const REPEAT_FACTOR: u64 = 2;
 /// Attempts to write a record to which several parts are added concurrently.
 const MAX_ATTEMPTS: usize = 20;
 /// Code of failures of uploads that are not open.
 const STATUS_CODE: &str = "invalid_upload_status";
 
-/// What a client announces.
+/// A file as the client announces it before it sends parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AnnouncedFile {
     /// Name for people, cleaned.
     pub(crate) name: String,
-    /// What it is for.
+    /// Purpose, as in [`FileRecord`].
     pub(crate) purpose: String,
-    /// Its bytes.
+    /// Size in bytes, which all parts must have together.
     pub(crate) bytes: u64,
     /// How long the file is kept, in milliseconds.
     pub(crate) lifetime_ms: u64,
 }
 
-/// How far an upload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum UploadStatus {
@@ -119,7 +119,7 @@ pub(crate) struct ClientUploads {
 }
 
 impl ClientUploads {
-    /// Uploads that become these files.
+    /// Uploads that are completed into `files`.
     pub(crate) const fn new(files: ClientFiles) -> Self {
         Self { files }
     }
@@ -160,7 +160,8 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// 404 for an upload that is not there or another caller's, 400 for one that takes no part, 503 while the bus fails.
+    /// 404 for an upload that does not exist or belongs to another caller, 400 for one that takes no more parts, 503
+    /// while the bus fails.
     pub(crate) async fn part_limit(
         &self,
         principal: &str,
@@ -174,7 +175,7 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// As of [`Self::part_limit`], which holds for all concurrent parts together.
+    /// As [`Self::part_limit`]; the limit applies to all concurrent parts together.
     pub(crate) async fn add_part(
         &self,
         principal: &str,
@@ -189,9 +190,12 @@ impl ClientUploads {
             let mut record = self.open(principal, id).await?;
             let limit = part_limit_of(&record.value)?;
             if part.content.size() > limit.as_u64() {
-                return Err(wrong("data", format!("The part is larger than {limit}.")));
+                return Err(invalid_value(
+                    "data",
+                    format!("The part is larger than {limit}."),
+                ));
             }
-            // The id stays the same over the attempts, which store the part once.
+            // The id is the same in all attempts, so the record gets the part once.
             record.value.parts.push(part.clone());
             match self.update(principal, id, &record).await {
                 Err(RecordError::Stale) => {}
@@ -213,8 +217,9 @@ impl ClientUploads {
     ///
     /// # Errors
     ///
-    /// 404 and 503 as elsewhere; 400 for an upload that is not pending, for parts that are unknown, named twice or have not
-    /// the announced bytes together, and for another MD5 digest. The upload is pending as before then.
+    /// 404 and 503 as elsewhere; 400 for an upload that is not pending, for parts that are unknown or named twice, and
+    /// for parts that together have another size than announced or another MD5 digest. After an error the upload is
+    /// still pending.
     pub(crate) async fn complete(
         &self,
         principal: &str,
@@ -227,7 +232,7 @@ impl ClientUploads {
             // The response to the first request was lost.
             return Ok(found.object(id, self.now_ms()));
         }
-        // Read again: of two concurrent requests the record of one is stale below.
+        // Read again for the newest revision: of two concurrent requests, the later update below fails as stale.
         let mut record = self.open(principal, id).await?;
         let parts = named_parts(&record.value, part_ids)?;
         let claim = self.join(&record.value.announced, &parts, md5).await?;
@@ -284,10 +289,13 @@ impl ClientUploads {
                 written.map_err(|error| store_failure(&error))?;
             }
         }
-        let found = hex_digits(&digest.finalize());
-        if md5.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&found)) {
+        let actual = hex_digits(&digest.finalize());
+        if md5.is_some_and(|expected| !expected.eq_ignore_ascii_case(&actual)) {
             writer.abort().await;
-            return Err(wrong("md5", "The parts have another MD5 digest together."));
+            return Err(invalid_value(
+                "md5",
+                "The parts have another MD5 digest together.",
+            ));
         }
         let media_type = kind::detect_kind(&head, &announced.name, writer.size()).media_type;
         let label = ArtifactLabel::new(media_type, announced.name.clone());
@@ -295,7 +303,7 @@ impl ClientUploads {
         claim.map_err(|error| store_failure(&error))
     }
 
-    /// Ends an upload without a file. Cancelling again is the same.
+    /// Ends an upload without a file. A second call returns the same object.
     ///
     /// # Errors
     ///
@@ -368,7 +376,7 @@ fn part_limit_of(record: &UploadRecord) -> Result<ByteSize, RequestFailure> {
     let total = record.announced.bytes.saturating_mul(REPEAT_FACTOR);
     let left = total.saturating_sub(record.received());
     if record.parts.len() >= MAX_PARTS || left == 0 {
-        return Err(wrong(
+        return Err(invalid_value(
             "data",
             format!(
                 "The upload takes no more parts: it may have {MAX_PARTS} parts, and together {REPEAT_FACTOR} times the \
@@ -389,9 +397,10 @@ fn named_parts(
     for (number, id) in part_ids.iter().enumerate() {
         let field = format!("part_ids[{number}]");
         let part = record.part(id);
-        let part = part.ok_or_else(|| wrong(&field, "The upload has no part with this id."))?;
+        let part =
+            part.ok_or_else(|| invalid_value(&field, "The upload has no part with this id."))?;
         if parts.iter().any(|other| other.id == part.id) {
-            return Err(wrong(&field, "The part is named twice."));
+            return Err(invalid_value(&field, "The part is named twice."));
         }
         parts.push(part.clone());
     }
@@ -399,7 +408,7 @@ fn named_parts(
     let total = sizes.fold(0, u64::saturating_add);
     // After the ids, so that a part that is named twice is reported as such.
     if total != record.announced.bytes {
-        return Err(wrong(
+        return Err(invalid_value(
             "part_ids",
             format!(
                 "The parts have {total} bytes together, and the upload was created for {}.",
@@ -411,13 +420,13 @@ fn named_parts(
 }
 
 fn lost_part(id: &str) -> RequestFailure {
-    wrong(
+    invalid_value(
         "part_ids",
         format!("The part {id} is not stored any more. Add it again."),
     )
 }
 
-fn wrong(param: &str, message: impl Into<String>) -> RequestFailure {
+fn invalid_value(param: &str, message: impl Into<String>) -> RequestFailure {
     RequestFailure::of_parameter(param, "invalid_value", message)
 }
 

@@ -281,56 +281,56 @@ impl Section for Config {
     }
 
     fn validate(&self) -> Vec<ConfigProblem> {
-        let mut problems = self.door_problems();
+        let mut problems = self.access_problems();
         problems.extend(self.endpoint_problems());
         let files = self.files.problems().into_iter();
         problems.extend(
             // The part does not know its own name in this section.
             files.map(|(field, message)| ConfigProblem::new(format!("files.{field}"), message)),
         );
-        let mut unless = |right: bool, field: &str, message: &str| {
-            if !right {
+        let mut check = |is_valid: bool, field: &str, message: &str| {
+            if !is_valid {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
         let iterations = (1..=1_000_000).contains(&self.max_iterations);
-        unless(iterations, "max_iterations", "must be 1 to 1000000");
+        check(iterations, "max_iterations", "must be 1 to 1000000");
         let compaction = self
             .compaction_threshold_tokens
             .is_none_or(|tokens| u64::from(tokens) >= dray_agent::compaction::MIN_THRESHOLD_TOKENS);
-        unless(
+        check(
             compaction,
             "compaction_threshold_tokens",
             "must be at least 1000",
         );
-        unless(
+        check(
             self.tool_timeout > Period::default() && self.tool_timeout <= ONE_HOUR,
             "tool_timeout",
             "must be above 0 and at most 1h",
         );
         let chats = (1..=100_000).contains(&self.max_chats);
-        unless(chats, "max_chats", "must be 1 to 100000");
-        unless(
+        check(chats, "max_chats", "must be 1 to 100000");
+        check(
             self.max_body > ByteSize::default() && self.max_body <= ByteSize::mib(256),
             "max_body",
             "must be 1B to 256MiB",
         );
         let is_name = |name: &str| name.parse::<http::HeaderName>().is_ok();
-        unless(
+        check(
             is_name(&self.language_header),
             "language_header",
             "must be a header's name",
         );
         let names = self.forward_headers.iter().all(|name| is_name(name));
-        unless(names, "forward_headers", "must be names of headers");
+        check(names, "forward_headers", "must be names of headers");
         let programs = (1..=10_000).contains(&self.mcp_programs.max_running);
-        unless(programs, "mcp_programs.max_running", "must be 1 to 10000");
+        check(programs, "mcp_programs.max_running", "must be 1 to 10000");
         for (field, period) in self.periods_above_zero() {
-            unless(period > Period::default(), field, "must be above 0");
+            check(period > Period::default(), field, "must be above 0");
         }
         for (name, server) in &self.mcp_servers {
             let field = format!("mcp_servers.{name}.command");
-            unless(
+            check(
                 !server.command.trim().is_empty(),
                 &field,
                 "must name a program",
@@ -361,11 +361,11 @@ impl Config {
         ]
     }
 
-    fn door_problems(&self) -> Vec<ConfigProblem> {
+    fn access_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         // An unspecified address such as `0.0.0.0` is not loopback, so it counts as reachable by others.
-        let alone = self.listen.ip().is_loopback();
-        if !alone && self.clients.is_empty() && self.dial_url.is_none() {
+        let is_loopback_only = self.listen.ip().is_loopback();
+        if !is_loopback_only && self.clients.is_empty() && self.dial_url.is_none() {
             problems.push(ConfigProblem::new(
                 "clients",
                 "must hold a key: other machines reach `listen`, and no `dial_url` is set whose keys could be checked",
@@ -380,16 +380,17 @@ impl Config {
             }
         }
         // DIAL Core acts for many users, even when it runs on this machine.
-        let shared = !alone || self.dial_url.is_some();
-        let one_for_all = |address: &String| !address.contains("{session}");
-        if shared && self.sandbox.as_ref().is_some_and(one_for_all) {
+        let shared = !is_loopback_only || self.dial_url.is_some();
+        let has_no_session = |address: &String| !address.contains("{session}");
+        if shared && self.sandbox.as_ref().is_some_and(has_no_session) {
             problems.push(ConfigProblem::new(
                 "sandbox",
                 "must have `{session}` in it: conversations of several people would share one sandbox",
             ));
         }
-        let is_local = |url: &String| url.starts_with("https://") || is_loopback_url(url);
-        if !self.public_url.as_ref().is_none_or(is_local) {
+        let is_https_or_loopback =
+            |url: &String| url.starts_with("https://") || is_loopback_url(url);
+        if !self.public_url.as_ref().is_none_or(is_https_or_loopback) {
             problems.push(ConfigProblem::new(
                 "public_url",
                 "must be `https`: authorization codes come back there",
@@ -409,11 +410,11 @@ impl Config {
             ("py_interpreter.url", &self.py_interpreter.url),
         ];
         // Only the text is checked: a name that does not resolve yet must not stop the start.
-        let wrong = endpoints.into_iter().filter(|(_, url)| {
+        let invalid = endpoints.into_iter().filter(|(_, url)| {
             let url = url.as_deref();
             url.is_some_and(|url| !is_base_url(url))
         });
-        wrong
+        invalid
             .map(|(field, _)| {
                 ConfigProblem::new(field, "must be an http or https URL without user and query")
             })
@@ -455,8 +456,8 @@ impl Config {
     fn mapping_problem(&self) -> Option<ConfigProblem> {
         let mut seen = BTreeSet::new();
         let models = self.prompt_mapping.values().flatten();
-        let twice: BTreeSet<_> = models.filter(|model| !seen.insert(*model)).collect();
-        let names: Vec<_> = twice.into_iter().map(String::as_str).collect();
+        let duplicates: BTreeSet<_> = models.filter(|model| !seen.insert(*model)).collect();
+        let names: Vec<_> = duplicates.into_iter().map(String::as_str).collect();
         let message = format!(
             "Duplicate model/deployment names found: {}",
             names.join(", ")

@@ -48,7 +48,7 @@ pub struct ListedManifest {
 pub struct ManifestDirectory {
     folder: Option<PathBuf>,
     reader: Arc<ManifestReader>,
-    known: Mutex<BTreeMap<String, CachedManifest>>,
+    cached: Mutex<BTreeMap<String, CachedManifest>>,
 }
 
 /// The outcome of reading a file, kept until the file changes.
@@ -81,7 +81,7 @@ impl ManifestDirectory {
         let manifests = Self {
             folder,
             reader,
-            known: Mutex::default(),
+            cached: Mutex::default(),
         };
         for listed in manifests.files() {
             // Refused ones are logged where they are read.
@@ -111,22 +111,22 @@ impl ManifestDirectory {
         let Some((path, stamp)) = self.stamp(name) else {
             return Ok(None);
         };
-        // The lock is not held while the file is read. Two requests may read it twice; both find the same.
-        let known = self.lock().get(name).cloned();
-        let known = match known {
+        // The lock is not held while the file is read. Concurrent requests may both read it, with the same result.
+        let cached = self.lock().get(name).cloned();
+        let cached = match cached {
             // A refused file is cached too, so that it is logged once for each change and not for each request.
-            Some(known) if known.stamp == stamp => known,
+            Some(cached) if cached.stamp == stamp => cached,
             _ => {
                 let read = self.read(&path);
                 if let Err(reason) = &read {
                     tracing::warn!(path = %path.display(), reason, "a manifest cannot be used");
                 }
-                let known = CachedManifest { stamp, read };
-                self.lock().insert(name.to_owned(), known.clone());
-                known
+                let cached = CachedManifest { stamp, read };
+                self.lock().insert(name.to_owned(), cached.clone());
+                cached
             }
         };
-        known.read.map(Some).map_err(|reason| {
+        cached.read.map(Some).map_err(|reason| {
             let message = format!("The manifest '{name}' is refused: {reason}");
             RequestFailure::new(400, message.clone()).display(message)
         })
@@ -185,7 +185,7 @@ impl ManifestDirectory {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CachedManifest>> {
         // Entries are inserted as a whole, so a panic under the lock leaves none incomplete.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -200,14 +200,14 @@ fn builder_message(error: &io::Error) -> String {
     .to_owned()
 }
 
-/// The text of a file of at most `most` bytes.
-fn read_text(path: &Path, most: u64) -> io::Result<String> {
+/// The text of a file of at most `max_bytes` bytes.
+fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(path)?
         // One byte beyond the limit shows that there is more, without reading the rest.
-        .take(most + 1)
+        .take(max_bytes + 1)
         .read_to_string(&mut text)?;
-    if text.len() as u64 > most {
+    if text.len() as u64 > max_bytes {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(text)

@@ -65,13 +65,13 @@ struct LabelNames {
 }
 
 /// A name for a label: the name itself while few are known.
-fn bounded(known: &Mutex<BTreeSet<String>>, name: &str) -> String {
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    if !known.contains(name) {
-        if known.len() >= MAX_NAMES {
+fn bounded(shown_names: &Mutex<BTreeSet<String>>, name: &str) -> String {
+    let mut shown_names = shown_names.lock().unwrap_or_else(PoisonError::into_inner);
+    if !shown_names.contains(name) {
+        if shown_names.len() >= MAX_NAMES {
             return OTHER_NAMES.to_owned();
         }
-        known.insert(name.to_owned());
+        shown_names.insert(name.to_owned());
     }
     name.to_owned()
 }
@@ -197,7 +197,7 @@ impl OrchestratorMetrics {
         self.running.add(1, &[]);
         TurnTimer {
             metrics: self.clone(),
-            at: Instant::now(),
+            started_at: Instant::now(),
             // This value remains if the future of the turn is dropped before its end: the client disconnected.
             outcome: "gone",
         }
@@ -222,7 +222,7 @@ fn outcome_label(is_ok: bool) -> KeyValue {
 #[derive(Debug)]
 pub(crate) struct TurnTimer {
     metrics: OrchestratorMetrics,
-    at: Instant,
+    started_at: Instant,
     outcome: &'static str,
 }
 
@@ -244,7 +244,7 @@ impl Drop for TurnTimer {
         let labels = [KeyValue::new("outcome", self.outcome)];
         self.metrics.running.add(-1, &[]);
         self.metrics.turns.add(1, &labels);
-        let seconds = self.at.elapsed().as_secs_f64();
+        let seconds = self.started_at.elapsed().as_secs_f64();
         self.metrics.duration.record(seconds, &labels);
         tracing::info!(outcome = self.outcome, seconds, "request completed");
     }

@@ -104,9 +104,10 @@ impl ManifestGrant {
             );
             return Err(forbidden_failure(message));
         }
-        let most = &mut manifest.orchestrator.max_iterations;
+        let max_iterations = &mut manifest.orchestrator.max_iterations;
         // `None` stays, because it means the limit of the service.
-        *most = most.map(|most| most.min(self.max_iterations));
+        *max_iterations =
+            max_iterations.map(|max_iterations| max_iterations.min(self.max_iterations));
         let limit = &mut manifest.features.file_loading.size_limit;
         *limit = limit.map(|limit| limit.min(self.max_file_bytes));
         Ok(())
@@ -128,7 +129,7 @@ impl CallerGrants {
     ///
     /// # Errors
     ///
-    /// The mistake in the configuration, for the operator.
+    /// The problem of the configuration, for the operator.
     pub(crate) fn new(config: &Config) -> Result<Self, String> {
         let permissions = config.permissions.clone();
         let grant = |manifests: &ManifestPermissions| {

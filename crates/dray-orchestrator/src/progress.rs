@@ -11,7 +11,7 @@ const MAX_ATTEMPTS: usize = 3;
 /// The record of a response that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct ProgressRecord {
-    /// How often a replica has taken the response over.
+    /// Number of times that a replica has taken the response over.
     takeovers: u32,
     /// The checkpoint; `None` while a tool runs that must not be called again.
     token: Option<String>,
@@ -22,7 +22,7 @@ struct ProgressRecord {
 pub struct ResponseRun {
     /// Id of the response.
     pub(crate) id: String,
-    /// How often a replica has taken it over.
+    /// Number of times that a replica has taken it over.
     pub(crate) takeovers: u32,
 }
 
@@ -42,7 +42,8 @@ impl ProgressStore {
     ///
     /// # Errors
     ///
-    /// 409 when another replica has taken the response over, 503 while the bus fails. The earlier checkpoint stays then.
+    /// 409 when another replica has taken the response over, 503 while the bus fails. After an error the earlier
+    /// checkpoint stays.
     pub(crate) async fn set(
         &self,
         principal: &str,
@@ -56,10 +57,11 @@ impl ProgressStore {
         };
         for _ in 0..MAX_ATTEMPTS {
             let found = self.get(principal, response).await?;
-            let is_later =
+            let is_taken_over =
                 |found: &RevisedRecord<ProgressRecord>| found.value.takeovers > run.takeovers;
-            if found.as_ref().is_some_and(is_later) {
-                // This process counts as gone, and must not change what the other one has stored.
+            if found.as_ref().is_some_and(is_taken_over) {
+                // Another replica took over because it considers this process dead. Its newer checkpoint must not be
+                // replaced.
                 return Err(RequestFailure::new(
                     409,
                     "Another replica makes the response.",
@@ -100,7 +102,7 @@ impl ProgressStore {
         Ok(found.and_then(|found| found.value.token))
     }
 
-    /// Forgets the checkpoint of a response that has ended. A failure leaves it until its record expires.
+    /// Deletes the checkpoint of a response that has ended. If that fails, the record stays until it expires.
     pub(crate) async fn delete(&self, principal: &str, response: &str) {
         let deleted = async {
             let Some(found) = self.get(principal, response).await? else {

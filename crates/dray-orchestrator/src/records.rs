@@ -1,8 +1,8 @@
 //! State for clients of `OpenAI`'s API between requests: small records in a bucket of the bus, and content in the
 //! store, to which records refer by digest.
 //!
-//! The key of a record holds the tenant and a digest of the principal, so a request can name records of its own caller
-//! only: an id of another caller's record gives the same answer as one that does not exist.
+//! The key of a record contains the tenant and a digest of the principal, so a request can name only records of its own
+//! caller: an id of another caller's record gets the same response as an id that does not exist.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bucket of the records.
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
-/// Longest time for the store to take or to give a document.
+/// Longest time for a write to the store, and for a read from it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of one record; the bucket takes messages of 256 KiB, headers included.
 const MAX_RECORD_BYTES: usize = 200 << 10;
@@ -36,7 +36,7 @@ pub(crate) enum RecordKind {
     Conversation,
     /// An approval of a call, see [`crate::approvals`].
     Approval,
-    /// Whose approval a chat is asked about.
+    /// The principal of an approval that a chat decides about.
     ChatQuestion,
     /// A sign-in page that is open, see [`crate::sign_ins`].
     SignInPage,
@@ -48,7 +48,7 @@ pub(crate) enum RecordKind {
     SignInTokens,
     /// The permission to renew tokens, which one replica has at a time.
     SignInRenewal,
-    /// What a conversation or a caller has used, see [`crate::budgets`].
+    /// The use of a conversation or a caller, see [`crate::budgets`].
     Usage,
     /// The progress of a response in the background, see [`crate::progress`].
     Progress,
@@ -314,7 +314,7 @@ impl CallerRecords {
         }
     }
 
-    /// Reads a document; `None` when it is gone.
+    /// Reads a document; `None` when the store has dropped it.
     ///
     /// # Errors
     ///
@@ -334,7 +334,7 @@ impl CallerRecords {
         }
     }
 
-    /// Opens content for reading; `None` when it is gone.
+    /// Opens content for reading; `None` when the store has dropped it.
     ///
     /// # Errors
     ///
@@ -376,7 +376,7 @@ impl CallerRecords {
         })
     }
 
-    /// Extends the life of content as if it were stored now; `false` when it is gone.
+    /// Extends the lifetime of content as if it were stored now; `false` when the store has dropped it.
     ///
     /// # Errors
     ///
@@ -430,15 +430,15 @@ fn bus_failure(error: &KeyError) -> RequestFailure {
     unavailable_failure()
 }
 
-/// The failure of a store that does not answer.
+/// The failure of a request whose content could not be read from the store or written to it.
 pub(crate) fn store_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
     tracing::warn!(error, "content of a client was not read or written");
     unavailable_failure()
 }
 
-/// Files, responses and conversations cannot be read or written.
+/// The failure of a request while the bus or the store fails.
 pub(crate) fn unavailable_failure() -> RequestFailure {
-    let text = "What is stored cannot be read or written at the moment.";
+    let text = "Stored data is not available right now.";
     RequestFailure::new(503, text).display(format!("{text} Please try again later."))
 }
 
@@ -449,8 +449,8 @@ mod tests {
     #[test]
     fn an_id_adds_no_part_to_a_key() {
         assert!(is_id(&random_id("file-")));
-        for wrong in ["", "a.b", "*", ">", "a b", "ü", &"x".repeat(65)] {
-            assert!(!is_id(wrong), "{wrong}");
+        for invalid_id in ["", "a.b", "*", ">", "a b", "ü", &"x".repeat(65)] {
+            assert!(!is_id(invalid_id), "{invalid_id}");
         }
     }
 }

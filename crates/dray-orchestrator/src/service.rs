@@ -41,7 +41,7 @@ use dray_tool_files::FileServices;
 /// Delay before the first retry of a model call; it doubles with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The running service, for the address that it listens on.
+/// The running service.
 #[derive(Debug)]
 pub struct Orchestrator {
     address: SocketAddr,
@@ -132,7 +132,8 @@ impl Orchestrator {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a request without a choice, `Unavailable` while the bus fails; nothing was recorded then.
+    /// `InvalidArgument` for a request without a choice, `Unavailable` while the bus fails. After an error nothing is
+    /// recorded.
     pub async fn decide_in_chat(
         self: Arc<Self>,
         request: Request<v1::DecideInChatRequest>,
@@ -175,7 +176,7 @@ fn turn_records(
     }
 }
 
-/// Everything behind the listener.
+/// Builds the HTTP surface with the engine and the stores that it uses.
 fn http_surface(
     config: Config,
     address: SocketAddr,
@@ -190,8 +191,8 @@ fn http_surface(
     let manifests = ManifestDirectory::open(config.manifests.clone(), Arc::clone(&reader))
         .map_err(|error| StartError::with_source("the manifests cannot be read", error))?;
     let manifests = Arc::new(manifests);
-    let (skills, unfit) = skill::of_layers(&layers);
-    for reason in unfit {
+    let (skills, skipped) = skill::of_layers(&layers);
+    for reason in skipped {
         tracing::warn!("a skill is left out: {reason}");
     }
     let core = dial_client(&config)?;
@@ -251,12 +252,12 @@ fn file_services(config: &Config, core: Option<&DialClient>, cx: &ServiceContext
     );
     match core {
         Some(core) => services.with_dial(Arc::new(core.clone())),
-        // Without DIAL files are kept in the artifact store alone.
+        // Without DIAL files are kept only in the artifact store.
         None => services,
     }
 }
 
-/// What is kept for clients between their requests.
+/// The stores of state that clients use between their requests.
 fn client_state(
     config: &Config,
     address: SocketAddr,
@@ -364,8 +365,8 @@ fn tool_kinds(
     mcp.login_timeout = config.interactive_login_timeout.as_duration();
     let dial = core.map(|core| Arc::new(core.clone()) as Arc<dyn DialPort>);
     mcp.dial.clone_from(&dial);
-    let keeper = state.sign_ins.clone();
-    mcp.oauth.keeper = keeper.map(|keeper| keeper as Arc<dyn SignInKeeper>);
+    let sign_ins = state.sign_ins.clone();
+    mcp.oauth.keeper = sign_ins.map(|sign_ins| sign_ins as Arc<dyn SignInKeeper>);
     Ok(ToolKinds {
         client,
         rest,

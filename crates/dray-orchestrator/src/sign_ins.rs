@@ -1,9 +1,9 @@
 //! Sign-ins of users at MCP servers, kept between requests: pages that are open, and tokens.
 //!
-//! A browser that comes back from an authorization server shows no key of this service, so its address proves only that
-//! a user signed in. That user sees a code, and the sign-in counts when the principal that asked for it sends the code
-//! in the same conversation: a page that was passed on to another person leads nowhere, because that person has no part
-//! in the conversation. Records are encrypted, because operators of the bus can read its buckets.
+//! A browser that comes back from an authorization server sends no key of this service, so its request proves only that
+//! some user signed in. That user sees a code, and the sign-in takes effect when the principal that asked for it sends
+//! the code in the same conversation. So a sign-in page that is passed on to another person has no effect: that person
+//! cannot write in the conversation. Records are encrypted, because operators of the bus can read its buckets.
 
 mod codes;
 mod lease;
@@ -32,7 +32,8 @@ use seal::RecordSeal;
 pub(crate) const CALLBACK_PATH: &str = "/v1/sign-in/callback";
 /// How long a page may be open before its user has signed in.
 const PAGE_LIFETIME: Duration = Duration::from_mins(15);
-/// How long the code of a page may be sent. Authorization codes live at most 10 minutes (RFC 6749 section 4.1.2).
+/// How long the code of a page may be sent. Authorization codes are valid for at most 10 minutes (RFC 6749 section
+/// 4.1.2).
 const CODE_LIFETIME: Duration = Duration::from_mins(10);
 /// Attempts to replace tokens that another replica replaces too.
 const MAX_WRITE_ATTEMPTS: u32 = 4;
@@ -42,7 +43,7 @@ const NO_PRINCIPAL: &str = "";
 /// A record whose content is encrypted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SealedRecord {
-    /// Unix milliseconds from which it does not count.
+    /// Unix milliseconds from which the record counts as missing.
     expires_ms: u64,
     sealed: String,
 }
@@ -62,7 +63,7 @@ struct ReturnedPage {
     confirmed: ConfirmedSignIn,
 }
 
-/// What the user of a browser that came back sees.
+/// The page that the user gets after the sign-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallbackPage {
     /// The code to send in the chat, and the tool set that it is for.
@@ -101,7 +102,7 @@ impl StoredSignIns {
         }
     }
 
-    /// Takes the query of a browser that came back. Each page works once.
+    /// Handles the query with which a browser comes back from the authorization server. Each page works once.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl StoredSignIns {
         }
         match self.records.delete(kind, NO_PRINCIPAL, &id, revision).await {
             Ok(()) => {}
-            // Two requests for the same page came at the same time.
+            // Another request for the same page came first.
             Err(RecordError::Stale) => return Ok(CallbackPage::Unknown),
             Err(RecordError::Failed(failure)) => return Err(failure),
         }
@@ -203,8 +204,8 @@ impl StoredSignIns {
             .await?;
         let opened = found.filter(|record| record.value.expires_ms > self.records.now_ms());
         Ok(opened.and_then(|record| {
-            let bound = bound_text(kind, principal, id);
-            let value = self.seal.open(&bound, &record.value.sealed)?;
+            let associated = associated_data(kind, principal, id);
+            let value = self.seal.open(&associated, &record.value.sealed)?;
             Some((serde_json::from_slice(&value).ok()?, record.revision))
         }))
     }
@@ -218,7 +219,7 @@ impl StoredSignIns {
         value: &T,
     ) -> Result<SealedRecord, RequestFailure> {
         let value = serde_json::to_vec(value).map_err(|_| RequestFailure::unexpected())?;
-        let sealed = self.seal.seal(&bound_text(kind, principal, id), value);
+        let sealed = self.seal.seal(&associated_data(kind, principal, id), value);
         let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         Ok(SealedRecord {
             expires_ms: self.records.now_ms().saturating_add(lifetime_ms),
@@ -312,12 +313,12 @@ impl SignInKeeper for StoredSignIns {
             pending: pending.clone(),
         };
         let kind = RecordKind::SignInPage;
-        let kept = async {
+        let stored = async {
             self.replace_page(owner, conversation, &id).await?;
             self.create(kind, NO_PRINCIPAL, &id, PAGE_LIFETIME, &page)
                 .await
         };
-        kept.await.map_err(|_| SignInStoreError)
+        stored.await.map_err(|_| SignInStoreError)
     }
 
     async fn load_tokens(&self, owner: &SignInOwner) -> Result<Option<String>, SignInStoreError> {
@@ -343,8 +344,8 @@ impl SignInKeeper for StoredSignIns {
 
     async fn begin_renewal(&self, owner: &SignInOwner) -> Result<RenewalLease, SignInStoreError> {
         let id = record_id(&owner_text(owner));
-        let taken = lease::take_lease(&self.records, &owner.principal, &id).await;
-        taken.map_err(|_| SignInStoreError)
+        let lease = lease::take_lease(&self.records, &owner.principal, &id).await;
+        lease.map_err(|_| SignInStoreError)
     }
 
     async fn end_renewal(&self, owner: &SignInOwner, lease: RenewalLease) {
@@ -353,8 +354,8 @@ impl SignInKeeper for StoredSignIns {
     }
 }
 
-/// The text to which the encryption of a record is bound, so that it cannot be used in place of another record.
-fn bound_text(kind: RecordKind, principal: &str, id: &str) -> String {
+/// The associated data of the encryption of a record (RFC 8439), so that one record cannot be put in place of another.
+fn associated_data(kind: RecordKind, principal: &str, id: &str) -> String {
     format!("{}\n{principal}\n{id}", kind.as_str())
 }
 

@@ -6,18 +6,18 @@
 //!   the model's words on.
 //! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
 //! - `compactor`: old messages of long conversations.
-//! - `additions`: what a turn adds to the conversation.
+//! - `additions`: system prompt, skills and notices, which a turn adds to the conversation.
 //! - `agent_tool`: other agents as tools; `handoff`, `succession`: other agents that continue a turn.
-//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about which
-//!   the people of a chat decide.
+//! - `approval_policy`, `approval_forms`, `settle`: calls that a person must approve; `chat_approvals`: those about
+//!   which the people of a chat decide.
 //! - `tool_access`: tools that only some callers may use; `tool_search`: large sets of tools.
 //! - `waiting`, `question_forms`: calls whose tools ask the user.
 //! - `mcp_report`: calls of MCP servers as items of responses.
-//! - `budget`: what a turn may use.
+//! - `budget`: the limits of a turn.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `telemetry`: spans and metrics of a turn.
-//! - `checkpoint`: what is kept of a response that another replica may have to finish.
-//! - `pause`: what is kept of a turn that begins to wait.
+//! - `checkpoint`: the stored progress of a response that another replica may have to finish.
+//! - `pause`: the stored progress of a turn that begins to wait.
 //! - `finish`: state, statistics, and how a failure is reported.
 
 mod additions;
@@ -30,6 +30,7 @@ mod chat_approvals;
 mod checkpoint;
 mod client_tools;
 mod compactor;
+mod failures;
 mod file_links;
 mod finish;
 mod handoff;
@@ -62,7 +63,6 @@ mod tool_access;
 mod tool_runner;
 mod tool_search;
 mod tool_sources;
-mod trouble;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -116,14 +116,14 @@ pub(crate) struct SharedParts {
     pub(crate) metrics: OrchestratorMetrics,
 }
 
-/// What the operator's layers add to each manifest.
+/// The additions of the operator's layers to each manifest.
 pub(crate) struct SharedAdditions {
     pub(crate) layers: Arc<LayerSet>,
     /// Skills of the layers.
     pub(crate) skills: Vec<Skill>,
 }
 
-/// What stays in the store or the bus after a turn, for later requests at any replica.
+/// Stores whose content outlives a turn, for later requests at any replica.
 #[derive(Debug)]
 pub(crate) struct TurnRecords {
     /// Work of turns that wait for their client.
@@ -144,7 +144,7 @@ impl fmt::Debug for SharedParts {
     }
 }
 
-/// Where the model of all turns is.
+/// The endpoint of the model of all turns.
 #[derive(Clone, Debug)]
 pub(crate) enum ModelEndpoint {
     /// At an endpoint of chat completions.
@@ -166,9 +166,9 @@ impl Agent for AgentEngine {
         request: CheckedChatRequest,
         sink: EventSink,
     ) -> Result<AnswerEnd, RequestFailure> {
-        let begun = self.parts.metrics.begin();
+        let timer = self.parts.metrics.begin();
         let answered = self.turn(request, &sink, None).await;
-        begun.end(answered.as_ref().err());
+        timer.end(answered.as_ref().err());
         answered
     }
 
@@ -178,7 +178,7 @@ impl Agent for AgentEngine {
             return Err(RequestFailure::unexpected());
         };
         let bucket = core.bucket(caller).await;
-        let bucket = bucket.map_err(|error| trouble::unverified_failure(&error))?;
+        let bucket = bucket.map_err(|error| failures::unverified_failure(&error))?;
         Ok(CallerIdentity::Dial(bucket.bucket))
     }
 
@@ -200,8 +200,8 @@ impl Agent for AgentEngine {
                 "DIAL is not configured, so no deployments exist.",
             ));
         };
-        let made = dray_tool_dial::deployment_template(dial, caller, deployment).await;
-        made.map_err(|refused| trouble::refused_template(deployment, &refused))
+        let template = dray_tool_dial::deployment_template(dial, caller, deployment).await;
+        template.map_err(|refused| failures::refused_template_failure(deployment, &refused))
     }
 }
 
@@ -239,7 +239,7 @@ impl AgentEngine {
             .loader
             .load(&request.caller, &request.identity, &request.manifest)
             .await?;
-        // Boxed: the futures of a turn are large, and they would make that of each caller as large.
+        // Boxed: the futures of a turn are large, and the future of each caller would contain them.
         let opened = Box::pin(open::open_turn(
             &self.parts,
             request,

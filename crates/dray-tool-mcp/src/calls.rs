@@ -76,12 +76,12 @@ impl McpSession {
         let active = self.handler().begin_call(questions);
         for _ in 0..MAX_ROUNDS {
             // The call has no time limit: when the caller's time is over, it drops the future, which cancels the call.
-            let called = self.peer().call_tool_once(params.clone()).await;
-            let called = match called.map_err(|error| self.failure(error)) {
+            let response = self.peer().call_tool_once(params.clone()).await;
+            let response = match response.map_err(|error| self.failure(error)) {
                 Err(SessionError::PagesRequired(data)) => return visit(tool, &data, questions),
-                called => called?,
+                response => response?,
             };
-            match called {
+            match response {
                 CallToolResponse::Complete(result) => {
                     let unanswered = active.call.unanswered();
                     return Ok(completed(tool, result, unanswered, questions));
@@ -93,9 +93,10 @@ impl McpSession {
                         .await;
                 }
                 CallToolResponse::InputRequired(required) => {
-                    let asked = required_questions(&required).map_err(SessionError::Malformed)?;
-                    if asked.is_empty() {
-                        // The server only wants more time (SEP-2322): the request is sent again with the state alone.
+                    let new_questions =
+                        required_questions(&required).map_err(SessionError::Malformed)?;
+                    if new_questions.is_empty() {
+                        // The server only wants more time (SEP-2322): the request is sent again with only the state.
                         tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
                         // The answers were sent with the last request; if they were sent again, they would answer a new
                         // question.
@@ -103,16 +104,16 @@ impl McpSession {
                         params.request_state = required.request_state;
                         continue;
                     }
-                    let Some(answers) = questions.ask_all(&asked).await else {
-                        return Ok(pending_round(tool, required, asked, questions));
+                    let Some(answers) = questions.ask_all(&new_questions).await else {
+                        return Ok(pending_round(tool, required, new_questions, questions));
                     };
-                    params.input_responses = Some(input_responses(&asked, answers));
+                    params.input_responses = Some(input_responses(&new_questions, answers));
                     params.request_state = required.request_state;
                 }
                 _ => return Err(SessionError::Malformed("its response is not a tool result")),
             }
         }
-        Err(SessionError::Malformed("it asks without end"))
+        Err(SessionError::Malformed("it does not stop asking questions"))
     }
 
     /// Continues a task with the answers to the questions for which an earlier call returned.
@@ -162,19 +163,20 @@ impl McpSession {
                 TaskPayload::InputRequired { input_requests } => {
                     let mut required = InputRequiredResult::new(Some(input_requests), None);
                     // A server may return a question until it has processed the answer (SEP-2663).
-                    let open = required.input_requests.get_or_insert_default();
-                    open.retain(|key, _| !answered.contains(key));
-                    let asked = required_questions(&required).map_err(SessionError::Malformed)?;
-                    if !asked.is_empty() {
-                        let Some(answers) = questions.ask_all(&asked).await else {
+                    let open_requests = required.input_requests.get_or_insert_default();
+                    open_requests.retain(|key, _| !answered.contains(key));
+                    let new_questions =
+                        required_questions(&required).map_err(SessionError::Malformed)?;
+                    if !new_questions.is_empty() {
+                        let Some(answers) = questions.ask_all(&new_questions).await else {
                             // The task continues with the answers, in a later call.
                             guard.is_over = true;
                             let resume = ResumePoint::Task { id: id.to_owned() };
-                            let pending = questions.pending(tool, asked, resume);
+                            let pending = questions.pending(tool, new_questions, resume);
                             return Ok(CallEnd::Pending(pending, None));
                         };
-                        answered.extend(asked.keys().cloned());
-                        let responses = input_responses(&asked, answers);
+                        answered.extend(new_questions.keys().cloned());
+                        let responses = input_responses(&new_questions, answers);
                         let update = UpdateTaskParams::new(id, responses);
                         let updated = self.peer().update_task(update).await;
                         updated.map_err(|error| self.failure(error))?;
@@ -187,9 +189,9 @@ impl McpSession {
     }
 }
 
-fn poll_interval(named_ms: Option<u64>) -> Duration {
-    let named = named_ms.map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis);
-    named.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
+fn poll_interval(requested_ms: Option<u64>) -> Duration {
+    let requested = requested_ms.map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis);
+    requested.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 /// A call that succeeds when the user has visited pages.
@@ -221,13 +223,13 @@ fn completed(
 fn pending_round(
     tool: &str,
     required: InputRequiredResult,
-    asked: QuestionMap,
+    new_questions: QuestionMap,
     questions: &CallQuestions,
 ) -> CallEnd {
     let resume = ResumePoint::Repeat {
         state: required.request_state,
     };
-    CallEnd::Pending(questions.pending(tool, asked, resume), None)
+    CallEnd::Pending(questions.pending(tool, new_questions, resume), None)
 }
 
 fn task_failure(error: &JsonObject) -> SessionError {

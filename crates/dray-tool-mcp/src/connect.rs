@@ -87,21 +87,21 @@ pub async fn connect_all(
     caller: &Caller,
     options: &McpOptions,
 ) -> Vec<ToolsetResult> {
-    let first = join_all(
+    let first_attempts = join_all(
         sets.iter()
             // Boxed, because the future of the whole set-up is large (`clippy::large_futures`).
             .map(|set| Box::pin(begin_set(*set, caller, options))),
     )
     .await;
-    let unauthorised: Vec<(usize, String)> = first
+    let required_sign_ins: Vec<(usize, String)> = first_attempts
         .iter()
         .enumerate()
         .filter_map(|(index, attempt)| Some((index, attempt.required_sign_in()?.id.clone())))
         .collect();
     // One batch, so that the user is asked once for all sets (quickapps 28).
-    let outcomes = sign_in(&unauthorised, caller, options).await;
-    let mut attempts: Vec<Option<FirstAttempt>> = first.into_iter().map(Some).collect();
-    let retried = unauthorised
+    let outcomes = sign_in(&required_sign_ins, caller, options).await;
+    let mut attempts: Vec<Option<FirstAttempt>> = first_attempts.into_iter().map(Some).collect();
+    let retried = required_sign_ins
         .iter()
         .zip(outcomes)
         .map(|((index, _), outcome)| {
@@ -123,8 +123,8 @@ pub async fn connect_all(
             None => retried
                 .iter_mut()
                 .flatten()
-                .find(|(of, _)| *of == index)
-                .map(|(_, built)| std::mem::take(built))
+                .find(|(set_index, _)| *set_index == index)
+                .map(|(_, result)| std::mem::take(result))
                 .unwrap_or_default(),
         })
         .collect()
@@ -136,8 +136,8 @@ pub async fn connect_set(
     caller: &Caller,
     options: &McpOptions,
 ) -> ToolsetResult {
-    let mut all = Box::pin(connect_all(&[set], caller, options)).await;
-    all.pop().unwrap_or_default()
+    let mut results = Box::pin(connect_all(&[set], caller, options)).await;
+    results.pop().unwrap_or_default()
 }
 
 /// A set after the first attempt.
@@ -160,7 +160,7 @@ impl FirstAttempt {
     fn into_result(self, set: McpToolset<'_>, options: &McpOptions) -> ToolsetResult {
         let label = &self.label;
         let message = match self.outcome {
-            Ok((server, listed)) => return set_tools(set, label, &server, listed, options),
+            Ok((server, offer)) => return set_tools(set, label, &server, offer, options),
             Err(ToolsetError::Disabled) => return ToolsetResult::default(),
             Err(ToolsetError::Message(message)) => message,
             Err(ToolsetError::Failed(_, error) | ToolsetError::NoCredentials(error)) => {
@@ -181,15 +181,15 @@ async fn begin_set(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -
     }
     let server = match prepare_target(set, &mut label, caller, options).await {
         Ok(server) => Arc::new(server),
-        Err(missing) => {
+        Err(error) => {
             return FirstAttempt {
                 label,
-                outcome: Err(missing),
+                outcome: Err(error),
             };
         }
     };
     let outcome = match Box::pin(server.list(caller)).await {
-        Ok(listed) => Ok((server, listed)),
+        Ok(offer) => Ok((server, offer)),
         Err(error) => Err(ToolsetError::Failed(server, error)),
     };
     FirstAttempt { label, outcome }
@@ -197,17 +197,17 @@ async fn begin_set(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -
 
 /// One batch for all; `None` if no client can be asked.
 async fn sign_in(
-    unauthorised: &[(usize, String)],
+    required_sign_ins: &[(usize, String)],
     caller: &Caller,
     options: &McpOptions,
 ) -> Vec<Option<SignIn>> {
     // A sign-in needs a channel to a client that shows it (quickapps 28).
     let dial = options.dial.as_ref().filter(|_| caller.channel.is_some());
-    let (Some(dial), false) = (dial, unauthorised.is_empty()) else {
-        return vec![None; unauthorised.len()];
+    let (Some(dial), false) = (dial, required_sign_ins.is_empty()) else {
+        return vec![None; required_sign_ins.len()];
     };
     let mut ids: Vec<String> = Vec::new();
-    for (_, id) in unauthorised {
+    for (_, id) in required_sign_ins {
         // Two sets may be the same toolset; the user signs in once.
         if !ids.contains(id) {
             ids.push(id.clone());
@@ -216,12 +216,15 @@ async fn sign_in(
     tracing::info!(toolsets = ids.len(), "interactive login requested");
     let outcomes = dial.sign_in(caller, &ids, options.login_timeout).await;
     tracing::info!(?outcomes, "interactive login resolved");
-    let of = |id: &String| {
-        let at = ids.iter().position(|known| known == id)?;
+    let outcome_of = |id: &String| {
+        let index = ids.iter().position(|known| known == id)?;
         // A missing outcome must not count as a sign-in.
-        Some(outcomes.get(at).copied().unwrap_or(SignIn::Failed))
+        Some(outcomes.get(index).copied().unwrap_or(SignIn::Failed))
     };
-    unauthorised.iter().map(|(_, id)| of(id)).collect()
+    required_sign_ins
+        .iter()
+        .map(|(_, id)| outcome_of(id))
+        .collect()
 }
 
 async fn after_sign_in(
@@ -259,17 +262,17 @@ fn set_tools(
     set: McpToolset<'_>,
     label: &str,
     server: &Arc<ServerTarget>,
-    listed: ServerOffer,
+    offer: ServerOffer,
     options: &McpOptions,
 ) -> ToolsetResult {
     let shared = set.shared();
     // An empty list means all (quickapps 27.2).
     let allowed = shared.allowed.filter(|allowed| !allowed.is_empty());
-    let mut built = ToolsetResult::default();
-    built
+    let mut result = ToolsetResult::default();
+    result
         .tools
-        .extend(feature_tools(set, label, server, &listed, options));
-    for offered in listed.tools {
+        .extend(feature_tools(set, label, server, &offer, options));
+    for offered in offer.tools {
         if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
             continue;
         }
@@ -300,13 +303,13 @@ fn set_tools(
             questions: options.questions.clone(),
         };
         let tool: Arc<dyn Tool> = Arc::new(tool);
-        built.tools.push(tool);
+        result.tools.push(tool);
     }
-    if listed.is_cut {
+    if offer.is_cut {
         let text = format!("MCP error for {label}: the list of its tools does not end and was cut");
-        built.issues.push(SetupIssue::of_set(label, text));
+        result.issues.push(SetupIssue::of_set(label, text));
     }
-    built
+    result
 }
 
 /// Tools for the server's resources and prompts, if the manifest requests them.
@@ -314,7 +317,7 @@ fn feature_tools(
     set: McpToolset<'_>,
     label: &str,
     server: &Arc<ServerTarget>,
-    listed: &ServerOffer,
+    offer: &ServerOffer,
     options: &McpOptions,
 ) -> Vec<Arc<dyn Tool>> {
     let McpToolset::Mcp(mcp) = set else {
@@ -322,10 +325,10 @@ fn feature_tools(
     };
     let resources = RESOURCE_FEATURES
         .into_iter()
-        .filter(|_| mcp.resources && listed.has_resources);
+        .filter(|_| mcp.resources && offer.has_resources);
     let prompts = PROMPT_FEATURES
         .into_iter()
-        .filter(|_| mcp.prompts && listed.has_prompts);
+        .filter(|_| mcp.prompts && offer.has_prompts);
     let shared = set.shared();
     resources
         .chain(prompts)

@@ -51,8 +51,8 @@ pub(crate) async fn of_server(
         .as_ref()
         .is_some_and(|dial| dial.origin().owns(url));
     // The token of the user is sent only to the exact origin of DIAL (R2).
-    if is_dial && let Some(own) = &caller.authorization {
-        add_header(&mut headers, "authorization", own.expose());
+    if is_dial && let Some(user_token) = &caller.authorization {
+        add_header(&mut headers, "authorization", user_token.expose());
     }
     forward_headers(&mut headers, is_dial, caller, options);
     Ok(headers)
@@ -64,8 +64,8 @@ pub(crate) fn of_dial(caller: &Caller, options: &McpOptions) -> Vec<(String, Sec
     if let Some(key) = &caller.api_key {
         headers.push(("api-key".to_owned(), key.clone()));
     }
-    if let Some(own) = &caller.authorization {
-        headers.push(("authorization".to_owned(), own.clone()));
+    if let Some(user_token) = &caller.authorization {
+        headers.push(("authorization".to_owned(), user_token.clone()));
     }
     forward_headers(&mut headers, true, caller, options);
     headers
@@ -89,14 +89,14 @@ fn forward_headers(
 }
 
 fn add_header(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
-    let is_taken = headers
+    let is_set = headers
         .iter()
         .any(|(known, _)| known.eq_ignore_ascii_case(name))
         || PROTOCOL_HEADERS
             .iter()
-            .any(|own| own.eq_ignore_ascii_case(name));
+            .any(|protocol_header| protocol_header.eq_ignore_ascii_case(name));
     // The backend does the opposite: its forwarded headers override configured ones (quickapps 44.3).
-    if !is_taken {
+    if !is_set {
         headers.push((name.to_owned(), Secret::new(value)));
     }
 }
@@ -118,7 +118,7 @@ struct TokenResponse {
     access_token: String,
 }
 
-/// A token for this request alone: it is not cached, because the next caller may be another user.
+/// A token that is used only for this request: it is not cached, because the next caller may be another user.
 async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<Secret, WireError> {
     let mut form = vec![
         ("grant_type", "client_credentials"),
@@ -132,9 +132,9 @@ async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<
     if !response.is_success() {
         return Err(WireError::Status(response.status()));
     }
-    let granted: TokenResponse = response
+    let token_response: TokenResponse = response
         .json()
         .await
         .map_err(|_| WireError::Malformed("the token endpoint gave no token"))?;
-    Ok(Secret::new(granted.access_token))
+    Ok(Secret::new(token_response.access_token))
 }

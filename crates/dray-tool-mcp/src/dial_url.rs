@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use dray_agent::json_pointer::escape_segment;
 use dray_tool::{FileStorage, HandledFailure, ToolFailure, UrlClass};
 use dray_types::RedactedUrl;
 use serde_json::{Map, Value};
 
 use crate::server::KnownToolset;
 
-/// Beginning of a reference to a file by its address. The pipeline removes it from top-level arguments only.
-const BY_ADDRESS: &str = "file:url::";
+/// Prefix of a reference to a file by its URL. The pipeline removes it from top-level arguments only.
+const FILE_URL_PREFIX: &str = "file:url::";
 
 /// Most references and alternatives of a schema that are followed for one value, one after the other.
 const MAX_SCHEMA_HOPS: usize = 64;
@@ -38,12 +39,12 @@ pub(crate) async fn grant_files(
 ) -> Result<(), ToolFailure> {
     let mut urls = Vec::new();
     // Moved out and back, because JSON pointers need a single `Value`.
-    let mut all = Value::Object(std::mem::take(arguments));
-    for (pointer, name) in file_positions(schema, &all)? {
-        let Some(Value::String(text)) = all.pointer_mut(&pointer) else {
+    let mut all_arguments = Value::Object(std::mem::take(arguments));
+    for (pointer, name) in file_positions(schema, &all_arguments)? {
+        let Some(Value::String(text)) = all_arguments.pointer_mut(&pointer) else {
             continue;
         };
-        let url = text.strip_prefix(BY_ADDRESS).unwrap_or(text);
+        let url = text.strip_prefix(FILE_URL_PREFIX).unwrap_or(text);
         check_file_url(&name, url, storage.as_ref())?;
         let Some(known) = known else {
             return Err(ToolFailure::parameter(
@@ -60,15 +61,15 @@ pub(crate) async fn grant_files(
             urls.push(bare);
         }
     }
-    if let Value::Object(all) = all {
-        *arguments = all;
+    if let Value::Object(all_arguments) = all_arguments {
+        *arguments = all_arguments;
     }
     let Some(known) = known.filter(|_| !urls.is_empty()) else {
         return Ok(());
     };
     let granted = known.dial.grant(caller, &urls, &known.id).await;
     granted.map_err(|refused| {
-        let failed = match refused.status {
+        let failure = match refused.status {
             Some(status) => HandledFailure::new(format!(
                 "The files cannot be shared with the tool: DIAL answered {status}."
             ))
@@ -77,7 +78,7 @@ pub(crate) async fn grant_files(
                 "The files cannot be shared with the tool: DIAL cannot be asked.",
             ),
         };
-        failed.because(refused).into()
+        failure.because(refused).into()
     })
 }
 
@@ -95,8 +96,9 @@ fn file_positions(schema: &Value, arguments: &Value) -> Result<Vec<(String, Stri
     };
     search.visit(schema, arguments, "", "", MAX_SCHEMA_HOPS);
     if search.visits_left == 0 {
-        let why = "The schema of the tool is too complex to find the files among its arguments.";
-        return Err(HandledFailure::new(why).into());
+        let message =
+            "The schema of the tool is too complex to find the files among its arguments.";
+        return Err(HandledFailure::new(message).into());
     }
     Ok(search.found)
 }
@@ -112,27 +114,27 @@ impl<'a> UrlSearch<'a> {
     /// refers to itself ends where the value does; `hops` limits what is followed without descending.
     fn visit(&mut self, schema: &'a Value, value: &Value, pointer: &str, name: &str, hops: usize) {
         self.visits_left = self.visits_left.saturating_sub(1);
-        let Some(left) = hops.checked_sub(1).filter(|_| self.visits_left > 0) else {
+        let Some(hops_left) = hops.checked_sub(1).filter(|_| self.visits_left > 0) else {
             return;
         };
         let reference = schema.get("$ref").and_then(Value::as_str);
         let root = self.root;
         let target = reference.and_then(|target| root.pointer(target.strip_prefix('#')?));
         if let Some(target) = target {
-            self.visit(target, value, pointer, name, left);
+            self.visit(target, value, pointer, name, hops_left);
         }
         for key in ["anyOf", "oneOf", "allOf"] {
             let choices = schema.get(key).and_then(Value::as_array);
             for choice in choices.into_iter().flatten() {
-                self.visit(choice, value, pointer, name, left);
+                self.visit(choice, value, pointer, name, hops_left);
             }
         }
         let takes_file = schema.get("dial_url") == Some(&Value::Bool(true));
         match value {
             Value::String(_) if takes_file => self.add(pointer.to_owned(), name),
             Value::Array(items) => {
-                for (at, item) in items.iter().enumerate() {
-                    let pointer = format!("{pointer}/{at}");
+                for (index, item) in items.iter().enumerate() {
+                    let pointer = format!("{pointer}/{index}");
                     if takes_file && item.is_string() {
                         self.add(pointer, name);
                     } else if let Some(schema) = schema.get("items") {
@@ -146,8 +148,7 @@ impl<'a> UrlSearch<'a> {
                     let Some(member) = members.get(key) else {
                         continue;
                     };
-                    // RFC 6901, section 3: `~` first; otherwise the escape of `/` would be escaped again.
-                    let segment = key.replace('~', "~0").replace('/', "~1");
+                    let segment = escape_segment(key);
                     let name = match name {
                         "" => key.clone(),
                         _ => format!("{name}.{key}"),

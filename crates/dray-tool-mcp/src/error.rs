@@ -71,7 +71,7 @@ impl CloseReason {
         current.get_or_insert(cause);
     }
 
-    /// The cause; later callers learn only that the connection ended.
+    /// The cause; later callers get only the information that the connection ended.
     pub(crate) fn cause(&self) -> WireError {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Errors cannot be cloned, so the first caller gets the details.

@@ -170,7 +170,7 @@ impl Tool for FeatureTool {
         let names = FileNames {
             tool: self.feature.name().to_owned(),
             now_ms: self.clock.now_ms(),
-            used: 0,
+            count: 0,
         };
         let rules = &self.rules.attachments;
         result_output(result, names, rules, turn.storage.as_ref(), &self.server).await

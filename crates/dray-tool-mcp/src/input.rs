@@ -19,7 +19,7 @@ pub(crate) struct PendingCall {
     pub(crate) tool: String,
     pub(crate) questions: QuestionMap,
     pub(crate) resume: ResumePoint,
-    /// What the user answered before, for servers that ask again from the beginning.
+    /// Earlier answers of the user, for servers that ask again from the beginning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) earlier: Vec<(UserQuestion, UserAnswer)>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a server is assumed to begin with `initialize` before it is asked again.
+/// Time for which a server is assumed to begin with `initialize` before it is asked again.
 const MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Most servers that are remembered, because manifests of callers name their own.
@@ -21,7 +21,7 @@ pub struct LegacyServers(Arc<Mutex<HashMap<String, Instant>>>);
 impl LegacyServers {
     pub(crate) fn contains(&self, address: &str) -> bool {
         let found = self.lock().get(address).copied();
-        found.is_some_and(|at| at.elapsed() < MAX_AGE)
+        found.is_some_and(|recorded_at| recorded_at.elapsed() < MAX_AGE)
     }
 
     pub(crate) fn insert(&self, address: String) {
@@ -30,9 +30,9 @@ impl LegacyServers {
             servers.clear();
         }
         // The time of the first entry is kept; otherwise a server in use would never be asked again.
-        let at = servers.entry(address).or_insert_with(Instant::now);
-        if at.elapsed() >= MAX_AGE {
-            *at = Instant::now();
+        let recorded_at = servers.entry(address).or_insert_with(Instant::now);
+        if recorded_at.elapsed() >= MAX_AGE {
+            *recorded_at = Instant::now();
         }
     }
 
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_so_many_servers_are_remembered() {
+    fn the_number_of_remembered_servers_is_limited() {
         let servers = LegacyServers::default();
         for server in 0..=MAX_SERVERS {
             servers.insert(server.to_string());

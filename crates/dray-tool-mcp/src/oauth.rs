@@ -4,9 +4,9 @@
 //! lifetime of tokens.
 
 mod backend;
-mod kept;
 mod renewal;
 mod sign_ins;
+mod stored;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 
 use self::backend::OAuthBackend;
-pub use self::kept::{
-    CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
-};
-use self::kept::{CapturedStates, KeptTokens};
 use self::renewal::RenewalGate;
 pub use self::renewal::{RENEWAL_LEASE_LIFETIME, RenewalLease};
 pub use self::sign_ins::SignIns;
+pub use self::stored::{
+    CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
+};
+use self::stored::{CapturedStates, StoredTokens};
 
 /// Name of this client where a server registers it by request (RFC 7591).
 const CLIENT_NAME: &str = "Drayage";
@@ -44,8 +44,8 @@ pub trait SignInPort: fmt::Debug + Send + Sync {
     /// The redirect URI, exactly as authorization servers know it.
     fn redirect_uri(&self) -> &str;
 
-    /// Shows the page to the user behind this caller, and returns the address that the browser was sent back to, with
-    /// its query. The browser has to be the one of this caller: an answer from another one signs in another user.
+    /// Shows the page to the user behind this caller, and returns the address to which the browser was redirected, with
+    /// its query. It must be the browser of this caller: an answer from another browser signs in another user.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ pub(crate) struct RemoteSignIn {
     client_metadata_url: Option<String>,
     backend: Arc<OAuthBackend>,
     /// Stores the sign-in of this owner, if the caller is known.
-    kept: Option<(Arc<dyn SignInKeeper>, SignInOwner)>,
-    /// States of pages that this process made and did not show or keep yet.
+    store: Option<(Arc<dyn SignInKeeper>, SignInOwner)>,
+    /// States of pages that this process made and did not show or store yet.
     states: CapturedStates,
     /// If sign-ins are stored, one process at a time renews tokens.
     renewals: Arc<RenewalGate>,
@@ -181,7 +181,7 @@ impl RemoteSignIn {
 
     /// The sign-in that an earlier process or another replica made; `None` without one.
     async fn restore(&self) -> Option<AuthorizationManager> {
-        let (keeper, owner) = self.kept.as_ref()?;
+        let (keeper, owner) = self.store.as_ref()?;
         // Looked up first: without tokens no server is contacted.
         let tokens = keeper.load_tokens(owner).await.ok()??;
         let restoring = async {
@@ -205,14 +205,14 @@ impl RemoteSignIn {
         }
     }
 
-    /// A manager whose tokens go where this sign-in is kept.
+    /// A manager that stores its tokens together with this sign-in.
     async fn new_manager(&self, states: CapturedStates) -> Result<AuthorizationManager, AuthError> {
         let backend: Arc<OAuthBackend> = Arc::clone(&self.backend);
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(self.server.as_str(), backend).await?;
         manager.set_state_store(states);
-        if let Some((keeper, owner)) = &self.kept {
-            manager.set_credential_store(KeptTokens {
+        if let Some((keeper, owner)) = &self.store {
+            manager.set_credential_store(StoredTokens {
                 keeper: Arc::clone(keeper),
                 owner: owner.clone(),
                 renewals: Arc::clone(&self.renewals),
@@ -254,7 +254,7 @@ impl RemoteSignIn {
         confirmed: &ConfirmedSignIn,
         challenge: &Challenge,
     ) -> Result<AuthorizationManager, SignInError> {
-        let Some((keeper, _)) = &self.kept else {
+        let Some((keeper, _)) = &self.store else {
             return Err(SignInError::NoPort);
         };
         let pending = &confirmed.pending;
@@ -276,9 +276,9 @@ impl RemoteSignIn {
         issuer: Option<&str>,
     ) -> Result<AuthorizationManager, SignInError> {
         let mut manager = self.new_manager(states).await?;
-        let found = manager.resolve_metadata_from_challenge(Some(&challenge.header));
-        let metadata = self.with_untrusted_host(found.await)?.metadata;
-        // Before any credential goes there.
+        let resolution = manager.resolve_metadata_from_challenge(Some(&challenge.header));
+        let metadata = self.with_untrusted_host(resolution.await)?.metadata;
+        // Checked before any credential is sent to the endpoint.
         self.backend.check(&metadata.token_endpoint)?;
         if issuer.is_some_and(|issuer| metadata.issuer.as_deref() != Some(issuer)) {
             let text = "the server names another authorization server than before".to_owned();
@@ -297,8 +297,8 @@ impl RemoteSignIn {
     ) -> Result<Secret, SignInError> {
         // Renews expiring tokens in a task of its own; the check below then finds valid tokens.
         self.token().await;
-        let mut slot = self.manager.lock().await;
-        let known = slot.take();
+        let mut manager_slot = self.manager.lock().await;
+        let known = manager_slot.take();
         if let Some(manager) = &known
             && let Ok(token) = self.current_token(manager).await
             && refused
@@ -306,16 +306,20 @@ impl RemoteSignIn {
                 .is_none_or(|refused| refused.expose() != token.expose())
         {
             // Another call has signed in meanwhile.
-            *slot = known;
+            *manager_slot = known;
             return Ok(token);
         }
-        if let Some(confirmed) = prompt.confirmed.iter().find(|one| self.is_of(one)) {
+        if let Some(confirmed) = prompt
+            .confirmed
+            .iter()
+            .find(|confirmed| self.belongs_to_owner(confirmed))
+        {
             match self.exchange_confirmed(confirmed, challenge).await {
                 Ok(manager) => {
                     let token = self.current_token(&manager).await?;
                     let is_new = refused.as_ref().map(Secret::expose) != Some(token.expose());
                     if is_new {
-                        *slot = Some(manager);
+                        *manager_slot = Some(manager);
                         return Ok(token);
                     }
                 }
@@ -339,7 +343,7 @@ impl RemoteSignIn {
             None => self.begin(challenge, prompt).await?,
         };
         let token = self.current_token(&manager).await?;
-        *slot = Some(manager);
+        *manager_slot = Some(manager);
         Ok(token)
     }
 
@@ -364,7 +368,7 @@ impl RemoteSignIn {
             self.with_untrusted_host(exchanged)?;
             return Ok(manager);
         }
-        if prompt.port.is_none() && self.kept.is_none() {
+        if prompt.port.is_none() && self.store.is_none() {
             return Err(SignInError::NoPort);
         }
         let mut request = AuthorizationRequest::new(self.redirect_uri(prompt))
@@ -412,7 +416,7 @@ impl RemoteSignIn {
         page: &SignInPage,
         prompt: &UserPrompt<'_>,
     ) -> Result<AuthorizationManager, SignInError> {
-        let (keeper, owner) = self.kept.as_ref().ok_or(SignInError::NoPort)?;
+        let (keeper, owner) = self.store.as_ref().ok_or(SignInError::NoPort)?;
         let pending = PendingSignIn::new(&page.toolset, &page.url, &self.states)?;
         keeper
             .keep_pending(owner, prompt.conversation, &pending)
@@ -421,8 +425,8 @@ impl RemoteSignIn {
     }
 
     /// Whether a confirmed sign-in is one of this owner at this server.
-    fn is_of(&self, confirmed: &ConfirmedSignIn) -> bool {
-        let owner = self.kept.as_ref().map(|(_, owner)| owner);
+    fn belongs_to_owner(&self, confirmed: &ConfirmedSignIn) -> bool {
+        let owner = self.store.as_ref().map(|(_, owner)| owner);
         owner == Some(&confirmed.owner)
     }
 
@@ -431,9 +435,9 @@ impl RemoteSignIn {
         secret.map(|secret| secret.expose().to_owned())
     }
 
-    /// Where authorization servers send the browser back to; empty where no page is shown.
+    /// The address to which authorization servers redirect the browser; empty if no page is shown.
     fn redirect_uri<'a>(&'a self, prompt: &UserPrompt<'a>) -> &'a str {
-        match (prompt.port, &self.kept) {
+        match (prompt.port, &self.store) {
             (Some(port), _) => port.redirect_uri(),
             (None, Some((keeper, _))) => keeper.redirect_uri(),
             (None, None) => "",

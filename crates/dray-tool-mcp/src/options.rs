@@ -28,16 +28,16 @@ const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_mins(1);
 /// immediately; those that ignore it cause this wait at each start.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a program runs without a call by default.
+/// Time that a program runs without a call by default.
 const PROGRAM_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Most programs that run at a time by default.
 const MAX_PROGRAMS: usize = 32;
 
-/// A program that is an MCP server. A manifest names it `stdio:{name}`; it never says what to run.
+/// A program that is an MCP server. A manifest names it `stdio:{name}`; it never contains the command.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramCommand {
-    /// The program; absolute, or found by the `PATH` of `env`, else in the system's own folders.
+    /// The program; absolute, or found by the `PATH` of `env`, else in the system's own directories.
     pub command: String,
     /// Its arguments, without the program itself.
     pub args: Vec<String>,

@@ -22,10 +22,10 @@ const MAX_CALL_SILENCE: Duration = Duration::from_hours(1);
 /// Address of a program: this and its name.
 const PROGRAM_SCHEME: &str = "stdio:";
 
-/// The default name of a set, which says nothing.
+/// The default name of a set, which does not identify it.
 const DEFAULT_SET_NAME: &str = "untitled-mcp-toolset";
 
-/// Why a set has no tools.
+/// The reason why a set has no tools.
 pub(crate) enum ToolsetError {
     /// The manifest switches the set off.
     Disabled,
@@ -125,7 +125,7 @@ fn server_address(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, Tool
         url::Url::parse(&info.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     if !is_web {
         return Err(ToolsetError::Message(format!(
-            "MCP error for {}: the address of the server is none of http or https",
+            "MCP error for {}: the address of the server is neither http nor https",
             mcp.name
         )));
     }
@@ -188,6 +188,8 @@ async fn known_target(
 
 fn app_endpoint(dial: &dyn DialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
     dial.origin().mcp_url(id).ok_or_else(|| {
-        ToolsetError::Message(format!("MCP error for {label}: its id is none of DIAL"))
+        ToolsetError::Message(format!(
+            "MCP error for {label}: its id is not an id of DIAL"
+        ))
     })
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::SessionError;
 use crate::session::{McpSession, ServerOffer};
 
-/// How long a list of tools is used that a program returned right after its start.
+/// Time for which a list of tools is used that a program returned right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);
 
 /// Longest and shortest time between two checks for idle programs.
@@ -46,16 +46,22 @@ struct ProgramsState {
 #[derive(Debug)]
 struct ProgramSlot {
     session: tokio::sync::Mutex<Option<Arc<McpSession>>>,
-    used: Mutex<Instant>,
+    last_used: Mutex<Instant>,
 }
 
 impl ProgramSlot {
     fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self
+            .last_used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    fn used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_used(&self) -> Instant {
+        *self
+            .last_used
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,7 +120,10 @@ impl ProgramPool {
     /// Whether a program of this conversation runs.
     pub fn is_running(&self, conversation: &str) -> bool {
         let state = self.state();
-        state.programs.keys().any(|(of, _)| of == conversation)
+        state
+            .programs
+            .keys()
+            .any(|(owner, _)| owner == conversation)
     }
 
     /// The running program of a conversation, else a new one. Returns whether it is new.
@@ -180,16 +189,16 @@ impl ProgramPool {
     }
 
     /// The tools of a program, if they are known.
-    pub(crate) fn listed(&self, name: &str) -> Option<ServerOffer> {
+    pub(crate) fn cached_offer(&self, name: &str) -> Option<ServerOffer> {
         let state = self.state();
-        let (at, listed) = state.lists.get(name)?;
-        (at.elapsed() < MAX_LIST_AGE).then(|| listed.clone())
+        let (listed_at, offer) = state.lists.get(name)?;
+        (listed_at.elapsed() < MAX_LIST_AGE).then(|| offer.clone())
     }
 
     /// Stores the tools of a program. They must be from a program that has served no call yet, so that they contain
     /// nothing of a caller.
-    pub(crate) fn keep_list(&self, name: &str, listed: &ServerOffer) {
-        let entry = (Instant::now(), listed.clone());
+    pub(crate) fn cache_offer(&self, name: &str, offer: &ServerOffer) {
+        let entry = (Instant::now(), offer.clone());
         self.state().lists.insert(name.to_owned(), entry);
     }
 
@@ -201,17 +210,20 @@ impl ProgramPool {
             return Ok(Arc::clone(program));
         }
         if state.programs.len() >= self.inner.max_running {
-            let idle = state.programs.iter().filter(|(_, one)| is_idle(one));
-            let oldest = idle.min_by_key(|(_, one)| one.used());
+            let idle = state
+                .programs
+                .iter()
+                .filter(|(_, program)| is_idle(program));
+            let oldest = idle.min_by_key(|(_, program)| program.last_used());
             let oldest = oldest.map(|(key, _)| key.clone());
             let oldest = oldest.ok_or(SessionError::TooManyPrograms)?;
             ended = state.programs.remove(&oldest);
         }
         let program = Arc::new(ProgramSlot {
             session: tokio::sync::Mutex::default(),
-            used: Mutex::new(Instant::now()),
+            last_used: Mutex::new(Instant::now()),
         });
-        // While the service ends, the program belongs to this request alone.
+        // While the service ends, the program belongs only to this request.
         if !state.is_closed {
             state.programs.insert(key.clone(), Arc::clone(&program));
         }
@@ -236,13 +248,15 @@ impl ProgramPool {
     fn end_idle(&self) {
         let mut state = self.state();
         let timeout = self.inner.idle_timeout;
-        let over: Vec<_> = state
+        let ended_keys: Vec<_> = state
             .programs
             .iter()
-            .filter(|(_, one)| is_idle(one) && (one.used().elapsed() >= timeout || has_ended(one)))
+            .filter(|(_, program)| {
+                is_idle(program) && (program.last_used().elapsed() >= timeout || has_ended(program))
+            })
             .map(|(key, _)| key.clone())
             .collect();
-        let ended: Vec<_> = over
+        let ended: Vec<_> = ended_keys
             .iter()
             .filter_map(|key| state.programs.remove(key))
             .collect();

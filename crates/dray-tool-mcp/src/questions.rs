@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_none_of_the_web_is_no_question() {
+    fn a_page_outside_the_web_is_not_a_question() {
         let of = |url: &str| {
             let params = json!({"mode": "url", "message": "Agree.", "url": url});
             question_of_params(&serde_json::from_value(params).unwrap())

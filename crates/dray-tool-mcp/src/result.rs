@@ -19,23 +19,24 @@ const MAX_LINKED_RESOURCES: usize = 16;
 pub(crate) struct FileNames {
     pub(crate) tool: String,
     pub(crate) now_ms: u64,
-    pub(crate) used: usize,
+    /// Number of files that have a name already.
+    pub(crate) count: usize,
 }
 
 impl FileNames {
     /// `{tool}-{timestamp}{ext}`, from the second file on with a number.
     fn next(&mut self, media_type: &str) -> String {
-        self.used += 1;
+        self.count += 1;
         let ext = dray_media_type::usual_extension(media_type).unwrap_or("bin");
         let (tool, now) = (&self.tool, self.now_ms);
-        match self.used {
+        match self.count {
             1 => format!("{tool}-{now}.{ext}"),
-            used => format!("{tool}-{now}-{used}.{ext}"),
+            count => format!("{tool}-{now}-{count}.{ext}"),
         }
     }
 }
 
-/// The result of a call, or its failure when the tool says so.
+/// The result of a call, or a failure if the tool reports one.
 pub(crate) async fn result_output(
     result: CallToolResult,
     mut names: FileNames,
@@ -61,7 +62,7 @@ pub(crate) async fn result_output(
                 }
                 // After the check of the type, so that the numbers have no gaps.
                 let name = names.next(&media_type);
-                attachments.push(keep_file(storage, &name, &media_type, bytes).await?);
+                attachments.push(store_file(storage, &name, &media_type, bytes).await?);
             }
             ResultBlock::Link(link) => {
                 texts.push(linked_text(&link));
@@ -70,7 +71,7 @@ pub(crate) async fn result_output(
                 for (media_type, bytes) in linked_files(&link, &names.tool, is_read, server).await {
                     if is_supported(rules, &media_type) {
                         let name = names.next(&media_type);
-                        attachments.push(keep_file(storage, &name, &media_type, bytes).await?);
+                        attachments.push(store_file(storage, &name, &media_type, bytes).await?);
                     }
                 }
             }
@@ -88,7 +89,7 @@ pub(crate) async fn result_output(
     if result.is_error == Some(true) {
         let text = if content.is_empty() {
             format!(
-                "Error calling MCP tool '{}': it failed without a word",
+                "Error calling MCP tool '{}': it failed without a message",
                 names.tool
             )
         } else {
@@ -140,7 +141,9 @@ async fn linked_files(
             return Vec::new();
         }
     };
-    let blocks = contents.into_iter().map(|one| read_resource(one, tool));
+    let blocks = contents
+        .into_iter()
+        .map(|resource| read_resource(resource, tool));
     let files = blocks.filter_map(|block| match block {
         Ok(ResultBlock::File(media_type, bytes)) => Some((media_type, bytes)),
         _ => None,
@@ -148,7 +151,7 @@ async fn linked_files(
     files.collect()
 }
 
-async fn keep_file(
+async fn store_file(
     storage: &dyn FileStorage,
     name: &str,
     media_type: &str,

@@ -53,7 +53,7 @@ pub(crate) struct ServerTarget {
     legacy_servers: LegacyServers,
     pub(crate) known: Option<KnownToolset>,
     pub(crate) pooled: Option<PooledProgram>,
-    /// The sign-in of users or clients, where the manifest says so.
+    /// The sign-in of users or clients, if the manifest requires one.
     sign_in: Option<Arc<RemoteSignIn>>,
     sign_in_port: Option<Arc<dyn SignInPort>>,
     /// The conversation to which sign-in pages belong.
@@ -158,18 +158,18 @@ impl ServerTarget {
                 .has_changed_tools(&pooled.conversation, &pooled.name);
             !has_changed
         });
-        if let Some(listed) = known.and_then(|pooled| pooled.pool.listed(&pooled.name)) {
-            return Ok(listed);
+        if let Some(offer) = known.and_then(|pooled| pooled.pool.cached_offer(&pooled.name)) {
+            return Ok(offer);
         }
         self.use_token().await;
         for _ in 0..MAX_SIGN_INS {
-            let listed = tokio::time::timeout(self.setup, Box::pin(self.list_once())).await;
-            let listed = listed.map_err(|_| SessionError::TimedOut)?;
-            match &listed {
+            let offer = tokio::time::timeout(self.setup, Box::pin(self.list_once())).await;
+            let offer = offer.map_err(|_| SessionError::TimedOut)?;
+            match &offer {
                 Err(error) if self.can_sign_in_after(error) => {
                     self.answer_challenge(error.challenge(), caller).await?;
                 }
-                _ => return listed,
+                _ => return offer,
             }
         }
         tokio::time::timeout(self.setup, Box::pin(self.list_once()))
@@ -179,8 +179,8 @@ impl ServerTarget {
 
     async fn list_once(&self) -> Result<ServerOffer, SessionError> {
         let (session, is_new) = self.session().await?;
-        let listed = match session.list().await {
-            Ok(listed) => listed,
+        let offer = match session.list().await {
+            Ok(offer) => offer,
             Err(error) => {
                 if self.can_sign_in_after(&error) {
                     self.forget(&session).await;
@@ -190,9 +190,9 @@ impl ServerTarget {
         };
         // Only from a fresh program: a later list may depend on what a caller did with it.
         if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
-            pooled.pool.keep_list(&pooled.name, &listed);
+            pooled.pool.cache_offer(&pooled.name, &offer);
         }
-        Ok(listed)
+        Ok(offer)
     }
 
     /// Calls a tool. The call is repeated once if the server cannot have run it: its session was gone, or a user had to

@@ -104,12 +104,12 @@ impl McpSession {
         let close_reason = CloseReason::default();
         match target {
             ServerAddress::Streamable(url) => {
-                let standing = StandingStream::default();
-                let transport = open_streamable(url, settings, &standing);
+                let standing_stream = StandingStream::default();
+                let transport = open_streamable(url, settings, &standing_stream);
                 let session = Self::serve(transport, mode, close_reason).await?;
                 if session.has_initialize() {
                     // Otherwise a message that the server sends right after the handshake could be lost.
-                    standing.settled().await;
+                    standing_stream.settled().await;
                 }
                 Ok(session)
             }
@@ -201,7 +201,7 @@ impl McpSession {
     pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
         let info = self.peer().peer_info();
         let capabilities = info.as_ref().map(|info| &info.capabilities);
-        let mut listed = ServerOffer {
+        let mut offer = ServerOffer {
             tools: Vec::new(),
             is_cut: false,
             has_resources: capabilities.is_some_and(|has| has.resources.is_some()),
@@ -218,16 +218,16 @@ impl McpSession {
                 .list_tools(Some(page))
                 .await
                 .map_err(|error| self.failure(error))?;
-            listed.tools.extend(page.tools);
+            offer.tools.extend(page.tools);
             match page.next_cursor.filter(|next| !next.is_empty()) {
-                None => return Ok(listed),
+                None => return Ok(offer),
                 Some(next) if seen.insert(next.clone()) => cursor = Some(next),
                 // This cursor came before, so the list would never end.
                 Some(_) => break,
             }
         }
-        listed.is_cut = true;
-        Ok(listed)
+        offer.is_cut = true;
+        Ok(offer)
     }
 
     /// Reads a resource of the server. Dropping the future sends a cancellation to the server.
@@ -254,11 +254,12 @@ impl McpSession {
         } else {
             None
         };
-        let mut shown = json!({"resources": listed.resources, "next_cursor": listed.next_cursor});
-        if let (Some(templates), Some(members)) = (templates, shown.as_object_mut()) {
+        let mut page_json =
+            json!({"resources": listed.resources, "next_cursor": listed.next_cursor});
+        if let (Some(templates), Some(members)) = (templates, page_json.as_object_mut()) {
             members.insert("templates".to_owned(), json!(templates));
         }
-        Ok(shown)
+        Ok(page_json)
     }
 
     /// One page of prompts.
@@ -277,11 +278,12 @@ impl McpSession {
     ) -> Result<Vec<ContentBlock>, SessionError> {
         let mut params = GetPromptRequestParams::new(name);
         params.arguments = Some(arguments);
-        let got = self.peer().get_prompt_once(params).await;
-        let GetPromptResponse::Complete(got) = got.map_err(|error| self.failure(error))? else {
+        let prompt = self.peer().get_prompt_once(params).await;
+        let GetPromptResponse::Complete(prompt) = prompt.map_err(|error| self.failure(error))?
+        else {
             return Err(SessionError::Malformed("it asks before it gives a prompt"));
         };
-        let messages = got.messages.into_iter().flat_map(|message| {
+        let messages = prompt.messages.into_iter().flat_map(|message| {
             // A tool result has no roles, and without them the model cannot distinguish question and answer.
             let role = format!("{}:", json!(message.role).as_str().unwrap_or_default());
             [ContentBlock::text(role), message.content]

@@ -102,7 +102,7 @@ impl McpTool {
         let names = FileNames {
             tool: self.name.clone(),
             now_ms: self.clock.now_ms(),
-            used: 0,
+            count: 0,
         };
         result_output(
             result,

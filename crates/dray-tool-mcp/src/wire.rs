@@ -119,22 +119,22 @@ fn refusal(response: &dray_http::HttpResponse) -> WireError {
 
 /// The messages in a body: one, or a batch of them.
 fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> {
-    let all = match value {
+    let values = match value {
         // Only MCP 2025-03-26 has batches.
-        Value::Array(all) => all,
-        one => vec![one],
+        Value::Array(values) => values,
+        single => vec![single],
     };
-    let messages = all.into_iter().map(serde_json::from_value);
+    let messages = values.into_iter().map(serde_json::from_value);
     let messages: Result<_, _> = messages.collect();
-    messages.map_err(|_| WireError::Malformed("no message of JSON-RPC"))
+    messages.map_err(|_| WireError::Malformed("its answer is not a message of JSON-RPC"))
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
     serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
 }
 
-fn is_type(answer: &dray_http::HttpResponse, expected: &str) -> bool {
-    let kind = answer.header("content-type").unwrap_or_default();
+fn is_type(response: &dray_http::HttpResponse, expected: &str) -> bool {
+    let kind = response.header("content-type").unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case(expected)
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::json_pointer::escape_segment;
+
 /// A place that a patch may not change. Prints as `pointer: reason`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedPatch {
@@ -46,8 +48,7 @@ pub fn apply_patch(
 }
 
 fn find_refusals(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
-    // RFC 6901, section 3: `~` first; otherwise the escape of `/` would be escaped again.
-    let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+    let pointer = format!("{at}/{}", escape_segment(key));
     if key == "type" {
         refusals.push(RefusedPatch { pointer });
         // Values below it are refused together with it.
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7396_with_objects_hold() {
+    fn the_examples_of_rfc_7396_with_objects_are_patched_as_specified() {
         for (template, patch, result) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (

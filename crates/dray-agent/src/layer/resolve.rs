@@ -120,8 +120,8 @@ impl LayerSet {
             reader,
             resolved: ResolvedToolsets::default(),
         };
-        for tool_set in run.all(tool_sets) {
-            let tool_set = run.with_tools(tool_set);
+        for tool_set in run.resolve_all(tool_sets) {
+            let tool_set = run.resolve_tools(tool_set);
             run.resolved.tool_sets.push(tool_set);
         }
         run.resolved
@@ -227,11 +227,13 @@ struct ResolutionRun<'a> {
 }
 
 impl ResolutionRun<'_> {
-    fn with_tools(&mut self, mut tool_set: ToolSet) -> ToolSet {
+    fn resolve_tools(&mut self, mut tool_set: ToolSet) -> ToolSet {
         match &mut tool_set {
-            ToolSet::RestApi(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
-            ToolSet::DialDeployment(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
-            ToolSet::Internal(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
+            ToolSet::RestApi(set) => set.tools = self.resolve_all(std::mem::take(&mut set.tools)),
+            ToolSet::DialDeployment(set) => {
+                set.tools = self.resolve_all(std::mem::take(&mut set.tools));
+            }
+            ToolSet::Internal(set) => set.tools = self.resolve_all(std::mem::take(&mut set.tools)),
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
             | ToolSet::DialApp(_)
@@ -241,15 +243,15 @@ impl ResolutionRun<'_> {
         tool_set
     }
 
-    fn all<T: TemplateTarget>(&mut self, entries: Vec<T>) -> Vec<T> {
+    fn resolve_all<T: TemplateTarget>(&mut self, entries: Vec<T>) -> Vec<T> {
         entries
             .into_iter()
-            .filter_map(|entry| self.one(entry))
+            .filter_map(|entry| self.resolve_one(entry))
             .collect()
     }
 
     /// Follows templates until an entry has none.
-    fn one<T: TemplateTarget>(&mut self, mut entry: T) -> Option<T> {
+    fn resolve_one<T: TemplateTarget>(&mut self, mut entry: T) -> Option<T> {
         let mut trail: Vec<String> = Vec::new();
         while entry.is_enabled() {
             let Some(template) = entry.template() else {

@@ -153,9 +153,12 @@ fn refused_files_become_failures_and_are_then_dropped() {
 #[test]
 fn texts_of_failures_are_those_that_models_know() {
     assert_eq!(MISSING_URL_MESSAGE, "Missing or empty attachment_url.");
-    assert_eq!(NO_PATH, "Invalid storage path for attachment file.");
     assert_eq!(
-        NOT_ACCEPTED,
+        INVALID_PATH_MESSAGE,
+        "Invalid storage path for attachment file."
+    );
+    assert_eq!(
+        UNACCEPTED_TYPE_MESSAGE,
         "Orchestrator deployment does not accept this file type."
     );
 }

@@ -131,12 +131,12 @@ impl ManifestSchema {
             Value::Object(object) => self.check_object(&chain, object, path, report),
             Value::Array(items) => {
                 let schemas = || chain.iter().filter_map(|members| members.get("items"));
-                for (at, item) in items.iter().enumerate() {
+                for (index, item) in items.iter().enumerate() {
                     for schema in schemas() {
                         self.check(
                             schema,
                             item,
-                            &join_member_path(path, &at.to_string()),
+                            &join_member_path(path, &index.to_string()),
                             report,
                         );
                     }
@@ -188,8 +188,9 @@ fn fitting_alternative<'s>(
     if let [only] = others[..] {
         return Ok(Some(only));
     }
-    let typed = |schema: &&Value| schema.get("type").is_some_and(|kind| is_of(kind, value));
-    match others.iter().find(|schema| typed(schema)) {
+    let allows_type =
+        |schema: &&Value| schema.get("type").is_some_and(|kind| has_type(kind, value));
+    match others.iter().find(|schema| allows_type(schema)) {
         Some(found) => Ok(Some(found)),
         None => Err(VariantMismatch(
             None,
@@ -216,7 +217,11 @@ fn chosen_variant<'s>(
     variants: &'s [Value],
     value: &Value,
 ) -> Result<Option<&'s Value>, VariantMismatch> {
-    let plain: Vec<_> = variants.iter().flat_map(allowed_values).collect();
+    let plain: Vec<_> = variants
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(allowed_values)
+        .collect();
     if !plain.is_empty() {
         let fits = plain.contains(&value);
         return if fits {
@@ -240,13 +245,6 @@ fn chosen_variant<'s>(
     })
 }
 
-/// The values that a variant without structure allows.
-fn allowed_values(variant: &Value) -> Vec<&Value> {
-    let listed = variant.get("enum").and_then(Value::as_array);
-    let one = variant.get("const");
-    listed.into_iter().flatten().chain(one).collect()
-}
-
 fn one_of(values: &[&Value]) -> String {
     let names: Vec<_> = values.iter().filter_map(|value| value.as_str()).collect();
     format!("must be one of {}", names.join(", "))
@@ -267,7 +265,7 @@ fn must_be(what: &str, value: &Value) -> String {
 
 /// The first keyword of one schema that the value itself violates. Members and items are not checked.
 fn broken_keyword(schema: &Map<String, Value>, value: &Value) -> Option<String> {
-    if let Some(kind) = schema.get("type").filter(|kind| !is_of(kind, value)) {
+    if let Some(kind) = schema.get("type").filter(|kind| !has_type(kind, value)) {
         let kinds = kind
             .as_array()
             .map_or(std::slice::from_ref(kind), Vec::as_slice);
@@ -278,26 +276,27 @@ fn broken_keyword(schema: &Map<String, Value>, value: &Value) -> Option<String> 
             .collect();
         return Some(must_be(&names.join(" or "), value));
     }
-    let allowed = values_of(schema);
+    let allowed = allowed_values(schema);
     if !allowed.is_empty() && !allowed.contains(&value) {
         return Some(one_of(&allowed));
     }
     let bound = |key| schema.get(key).and_then(Value::as_f64);
     if let Some(number) = value.as_f64() {
-        let low = bound("minimum").filter(|low| number < *low);
-        let open = bound("exclusiveMinimum").filter(|low| number <= *low);
-        let high = bound("maximum").filter(|high| number > *high);
-        return low
-            .map(|low| format!("must be at least {low}"))
-            .or_else(|| open.map(|low| format!("must be more than {low}")))
-            .or_else(|| high.map(|high| format!("must be at most {high}")));
+        let minimum = bound("minimum").filter(|minimum| number < *minimum);
+        let exclusive_minimum = bound("exclusiveMinimum").filter(|minimum| number <= *minimum);
+        let maximum = bound("maximum").filter(|maximum| number > *maximum);
+        return minimum
+            .map(|minimum| format!("must be at least {minimum}"))
+            .or_else(|| exclusive_minimum.map(|minimum| format!("must be more than {minimum}")))
+            .or_else(|| maximum.map(|maximum| format!("must be at most {maximum}")));
     }
-    let least = schema.get("minItems").and_then(Value::as_u64)?;
-    let is_short = u64::try_from(value.as_array()?.len()).is_ok_and(|length| length < least);
-    is_short.then(|| format!("must have at least {least} item"))
+    let min_items = schema.get("minItems").and_then(Value::as_u64)?;
+    let is_short = u64::try_from(value.as_array()?.len()).is_ok_and(|length| length < min_items);
+    is_short.then(|| format!("must have at least {min_items} item"))
 }
 
-fn values_of(schema: &Map<String, Value>) -> Vec<&Value> {
+/// The values to which `enum` and `const` of a schema restrict a value; empty without these keywords.
+fn allowed_values(schema: &Map<String, Value>) -> Vec<&Value> {
     let listed = schema.get("enum").and_then(Value::as_array);
     listed
         .into_iter()
@@ -319,9 +318,9 @@ fn with_article(kind: &str) -> &str {
 }
 
 /// Whether a value is of a type, or of one of a list of types.
-fn is_of(kind: &Value, value: &Value) -> bool {
+fn has_type(kind: &Value, value: &Value) -> bool {
     match kind {
-        Value::Array(kinds) => kinds.iter().any(|kind| is_of(kind, value)),
+        Value::Array(kinds) => kinds.iter().any(|kind| has_type(kind, value)),
         _ => match kind.as_str() {
             Some("null") => value.is_null(),
             Some("boolean") => value.is_boolean(),

@@ -112,10 +112,10 @@ fn remove_private_keys(schema: &mut Value, preview: bool) {
 }
 
 fn take_definitions(schema: &mut Value) -> Map<String, Value> {
-    let taken = schema
+    let definitions = schema
         .as_object_mut()
         .and_then(|root| root.shift_remove("$defs"));
-    match taken {
+    match definitions {
         Some(Value::Object(definitions)) => definitions,
         _ => Map::new(),
     }
@@ -143,19 +143,19 @@ fn inline_properties(schema: &mut Value, definitions: &Map<String, Value>) {
 /// Drops definitions that are not referenced, directly or indirectly.
 fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
     let mut reached = BTreeSet::new();
-    let mut open = vec![schema];
-    while let Some(value) = open.pop() {
+    let mut unvisited = vec![schema];
+    while let Some(value) = unvisited.pop() {
         match value {
             Value::Object(members) => {
                 if let Some(name) = members.get("$ref").and_then(definition_name)
                     // Each definition once: a recursive one would make the loop endless.
                     && reached.insert(name.to_owned())
                 {
-                    open.extend(definitions.get(name));
+                    unvisited.extend(definitions.get(name));
                 }
-                open.extend(members.values());
+                unvisited.extend(members.values());
             }
-            Value::Array(items) => open.extend(items),
+            Value::Array(items) => unvisited.extend(items),
             _ => {}
         }
     }

@@ -261,7 +261,7 @@ fn unknown_keys_are_ignored_and_named() {
 }
 
 #[test]
-fn free_values_hold_any_json() {
+fn free_values_accept_any_json() {
     let mut document = example();
     let free = json!({"a": {"b": [{"c": null}]}});
     document["orchestrator"]["deployment"]["parameters"]["custom_fields"] =
@@ -287,7 +287,7 @@ fn early_names_of_keys_are_read() {
 }
 
 #[test]
-fn the_default_model_serves_where_none_is_named() {
+fn the_default_model_is_used_if_none_is_named() {
     let read = |default: &str, deployment: Value| {
         let settings = ManifestSettings {
             preview: false,

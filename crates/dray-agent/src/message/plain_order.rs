@@ -27,12 +27,12 @@ pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure
     if messages.is_empty() {
         return refused("messages", "Invalid messages array: it must not be empty.");
     }
-    let mut open: HashSet<&str> = HashSet::new();
-    let mut caller = 0;
+    let mut open_calls: HashSet<&str> = HashSet::new();
+    let mut call_index = 0;
     for (index, message) in messages.iter().enumerate() {
         if message.role == Role::Tool {
             let id = message.tool_call_id.as_deref().unwrap_or_default();
-            if !open.remove(id) {
+            if !open_calls.remove(id) {
                 return refused(
                     format!("messages.{index}.tool_call_id"),
                     "Messages with role 'tool' must answer a call in 'tool_calls' of the assistant message before them.",
@@ -40,16 +40,16 @@ pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure
             }
             continue;
         }
-        check_answered(&open, caller)?;
+        check_answered(&open_calls, call_index)?;
         if message.role == Role::Function {
             return refused(
                 format!("messages.{index}.role"),
                 "Messages with role 'function' are not supported. Use the role 'tool'.",
             );
         }
-        caller = index;
+        call_index = index;
         for call in message.calls() {
-            if !open.insert(&call.id) {
+            if !open_calls.insert(&call.id) {
                 return refused(
                     format!("messages.{index}.tool_calls"),
                     format!("Two calls have the id '{}'.", call.id),
@@ -57,17 +57,20 @@ pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure
             }
         }
     }
-    check_answered(&open, caller)
+    check_answered(&open_calls, call_index)
 }
 
-fn check_answered(open: &HashSet<&str>, caller: usize) -> Result<(), Box<RequestFailure>> {
-    if open.is_empty() {
+fn check_answered(
+    open_calls: &HashSet<&str>,
+    call_index: usize,
+) -> Result<(), Box<RequestFailure>> {
+    if open_calls.is_empty() {
         return Ok(());
     }
-    let mut missing: Vec<_> = open.iter().copied().collect();
+    let mut missing: Vec<_> = open_calls.iter().copied().collect();
     missing.sort_unstable();
     refused(
-        format!("messages.{caller}.tool_calls"),
+        format!("messages.{call_index}.tool_calls"),
         format!(
             "An assistant message with 'tool_calls' must be followed by messages with role 'tool' that answer each \
              'tool_call_id'. These have no answer: {}.",

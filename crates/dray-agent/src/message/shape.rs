@@ -8,7 +8,7 @@ use super::Role;
 /// One thing that is wrong with the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ShapeViolation {
-    /// The list of messages is empty; reported alone.
+    /// The list of messages is empty; then no other problem is reported.
     #[error("Messages array must not be empty.")]
     Empty,
     /// A system message that is not the first message.
@@ -101,7 +101,7 @@ fn shape_violations(roles: &[Role]) -> Vec<ShapeViolation> {
     };
     let misplaced = misplaced_roles(roles);
     if !misplaced.is_empty() {
-        // Reported alone: with a forbidden role, the order of the others is meaningless (quickapps 10).
+        // The only reported problem: with a forbidden role, the order of the others is meaningless (quickapps 10).
         return misplaced;
     }
     let mut violations = alternation_violations(roles);
@@ -172,8 +172,8 @@ mod tests {
 
     fn refused(letters: &str, lines: &[&str]) {
         let error = check_roles(&roles(letters)).unwrap_err();
-        let said: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
-        assert_eq!(said, lines, "{letters}");
+        let messages: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, lines, "{letters}");
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_array_is_reported_alone() {
+    fn an_empty_array_is_the_only_reported_problem() {
         refused("", &["Messages array must not be empty."]);
     }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expectation_follows_who_really_spoke() {
+    fn the_expected_role_follows_from_the_actual_role() {
         refused(
             "uuau",
             &["Message at index 1: expected role 'assistant', got 'user'."],
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_is_the_users() {
+    fn the_last_message_must_be_of_the_user() {
         refused(
             "suaa",
             &[

@@ -44,12 +44,12 @@ pub fn learn_skills(predefined: &[Skill], fetched: Vec<FetchedSkill>) -> LoadedS
             reason,
         };
         let parsed = content.and_then(|markdown| parse_lenient(&markdown));
-        let kept = parsed.and_then(|ParsedSkill { skill, warnings }| {
+        let loaded = parsed.and_then(|ParsedSkill { skill, warnings }| {
             // After parsing, because the name is inside the document.
             refuse_taken_name(&skill.name, &learned.skills, predefined.len())?;
             Ok((skill, warnings))
         });
-        match kept {
+        match loaded {
             Ok((skill, warnings)) => {
                 learned.warnings.extend(warnings.into_iter().map(issue));
                 learned.skills.push(skill);

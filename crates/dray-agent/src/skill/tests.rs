@@ -219,7 +219,7 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
         url: "p/gone".to_owned(),
         content: Err("DIAL prompt has no content".to_owned()),
     };
-    let all = vec![
+    let fetched_skills = vec![
         fetched("p/1", "one"),
         fetched("p/2", "own"),
         fetched("p/3", "one"),
@@ -227,7 +227,7 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
         missing,
         fetched("p/4", "Two"),
     ];
-    let learned = learn_skills(&predefined, all);
+    let learned = learn_skills(&predefined, fetched_skills);
     let names: Vec<_> = learned
         .skills
         .iter()
@@ -336,12 +336,12 @@ fn a_conversation_that_already_read_the_skill_is_not_changed() {
 #[test]
 fn names_that_are_too_long_are_cut_in_messages() {
     let name = "ä".repeat(100_000);
-    let said = warnings(&format!("name: {name}\ndescription: d"));
+    let messages = warnings(&format!("name: {name}\ndescription: d"));
     assert_eq!(
-        said[0],
+        messages[0],
         format!("Skill name exceeds 64 characters: {}…", "ä".repeat(200))
     );
-    assert!(said.iter().all(|line| line.chars().count() < 400));
+    assert!(messages.iter().all(|line| line.chars().count() < 400));
 }
 
 proptest! {

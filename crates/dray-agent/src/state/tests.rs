@@ -12,8 +12,8 @@ fn messages(wire: Value) -> Vec<Message> {
 fn unpacks(wire: Value, expected: &Value, notices: &[&str]) {
     let unpacked = unpack_history(messages(wire));
     assert_eq!(&serde_json::to_value(&unpacked.messages).unwrap(), expected);
-    let said: Vec<_> = unpacked.notices.iter().map(ToString::to_string).collect();
-    assert_eq!(said, notices);
+    let notice_texts: Vec<_> = unpacked.notices.iter().map(ToString::to_string).collect();
+    assert_eq!(notice_texts, notices);
 }
 
 /// An assistant message that makes calls.
@@ -131,7 +131,7 @@ fn rounds_go_directly_before_their_message_and_leave_its_state() {
 fn the_legacy_form_becomes_a_pair_for_each_call() {
     let call =
         |id| json!({"id": id, "type": "function", "function": {"name": "t", "arguments": "{}"}});
-    let kept = json!({"state": {"k": 1}});
+    let custom_content = json!({"state": {"k": 1}});
     unpacks(
         json!([{"role": "assistant", "content": "done", "custom_content": {"state": {"k": 1,
         "tool_execution_history": [
@@ -140,12 +140,12 @@ fn the_legacy_form_becomes_a_pair_for_each_call() {
                 "attachments": [{"url": "files/b/a"}], "state": {"s": 1}}},
         ]}}}]),
         &json!([
-            {"role": "assistant", "content": "", "tool_calls": [call("1")], "custom_content": kept},
+            {"role": "assistant", "content": "", "tool_calls": [call("1")], "custom_content": custom_content},
             {"role": "tool", "content": "one", "tool_call_id": "1"},
-            {"role": "assistant", "content": "", "tool_calls": [call("2")], "custom_content": kept},
+            {"role": "assistant", "content": "", "tool_calls": [call("2")], "custom_content": custom_content},
             {"role": "tool", "content": "", "tool_call_id": "2",
              "custom_content": {"attachments": [{"url": "files/b/a"}], "state": {"s": 1}}},
-            {"role": "assistant", "content": "done", "custom_content": kept},
+            {"role": "assistant", "content": "done", "custom_content": custom_content},
         ]),
         &["message 0: tool history of the deprecated form"],
     );

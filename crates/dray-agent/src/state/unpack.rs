@@ -89,7 +89,7 @@ fn expand_history(
 ) {
     let mut rounds = Vec::with_capacity(items.len());
     let mut is_legacy = false;
-    for (at, item) in items.into_iter().enumerate() {
+    for (item_index, item) in items.into_iter().enumerate() {
         // Items of early releases are pairs of a call and its result and have no role.
         let read = if item.get("role").is_some() {
             parse_current_item(item).map(|item| rounds.push(item))
@@ -101,7 +101,7 @@ fn expand_history(
         if let Err(reason) = read {
             unpacked.notices.push(HistoryNotice::Unreadable {
                 index,
-                item: at,
+                item: item_index,
                 reason,
             });
             return;
@@ -121,22 +121,23 @@ fn expand_history(
 /// Drops rounds that lack a result, and results without their call: a model's service refuses either, in this turn and
 /// in all that follow.
 fn keep_complete_rounds(rounds: &mut Vec<Message>) {
-    let mut kept = false;
+    let mut is_complete = false;
     // Decided before messages are removed, because whether a round is complete depends on the messages after it.
-    let keep: Vec<bool> = (0..rounds.len())
-        .map(|at| {
-            let (Some(message), Some(after)) = (rounds.get(at), rounds.get(at + 1..)) else {
+    let keep_flags: Vec<bool> = (0..rounds.len())
+        .map(|position| {
+            let (Some(message), Some(after)) = (rounds.get(position), rounds.get(position + 1..))
+            else {
                 return false;
             };
             if message.role == Role::Assistant {
                 // The results that follow are treated like their round.
-                kept = !message.calls().is_empty() && super::is_answered(message, after);
+                is_complete = !message.calls().is_empty() && super::is_answered(message, after);
             }
-            kept
+            is_complete
         })
         .collect();
-    let mut keep = keep.into_iter();
-    rounds.retain(|_| keep.next().unwrap_or(false));
+    let mut keep_flags = keep_flags.into_iter();
+    rounds.retain(|_| keep_flags.next().unwrap_or(false));
     for message in rounds
         .iter_mut()
         .filter(|message| message.content.is_none())
@@ -163,7 +164,7 @@ struct LegacyItem {
     tool_execution_result: LegacyResult,
 }
 
-/// The result in such an item.
+/// The result in an item of early releases.
 #[derive(Deserialize)]
 struct LegacyResult {
     tool_call_id: Option<String>,
@@ -178,11 +179,11 @@ fn parse_legacy_item(message: &Message, item: Value) -> Result<[Message; 2], &'s
         tool_call,
         tool_execution_result: result,
     } = serde_json::from_value(item).map_err(|_| "neither a message nor a call with its result")?;
-    let mut answer = Message::new(Role::Tool, "");
-    answer.content = result.content.or(answer.content);
-    answer.tool_call_id = result.tool_call_id.or_else(|| Some(tool_call.id.clone()));
+    let mut tool_message = Message::new(Role::Tool, "");
+    tool_message.content = result.content.or(tool_message.content);
+    tool_message.tool_call_id = result.tool_call_id.or_else(|| Some(tool_call.id.clone()));
     if result.attachments.is_some() || result.state.is_some() {
-        answer.custom_content = Some(CustomContent {
+        tool_message.custom_content = Some(CustomContent {
             attachments: result.attachments,
             state: result.state,
             ..CustomContent::default()
@@ -194,5 +195,5 @@ fn parse_legacy_item(message: &Message, item: Value) -> Result<[Message; 2], &'s
         // Its history was already removed, so the copy does not contain it again.
         ..message.clone()
     };
-    Ok([call, answer])
+    Ok([call, tool_message])
 }

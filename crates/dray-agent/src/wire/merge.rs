@@ -70,7 +70,7 @@ fn merge_delta(merged: &mut Value, more: Value) {
         (Value::Object(merged), Value::Object(more)) => {
             for (key, value) in more {
                 match merged.get_mut(&key) {
-                    Some(known) => merge_delta(known, value),
+                    Some(existing) => merge_delta(existing, value),
                     None => {
                         merged.insert(key, value);
                     }
@@ -79,13 +79,13 @@ fn merge_delta(merged: &mut Value, more: Value) {
         }
         (Value::Array(merged), Value::Array(more)) => {
             for element in more {
-                let same = |known: &&mut Value| {
+                let has_same_index = |existing: &&mut Value| {
                     let index = element.get("index");
-                    index.is_some() && known.get("index") == index
+                    index.is_some() && existing.get("index") == index
                 };
                 // Most deltas extend the newest item.
-                match merged.iter_mut().rev().find(same) {
-                    Some(known) => merge_delta(known, element),
+                match merged.iter_mut().rev().find(has_same_index) {
+                    Some(existing) => merge_delta(existing, element),
                     None => merged.push(element),
                 }
             }

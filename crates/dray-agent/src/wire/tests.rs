@@ -45,7 +45,7 @@ fn call(id: &str) -> ToolCall {
 }
 
 #[test]
-fn every_chunk_says_of_which_answer_it_is() {
+fn every_chunk_names_its_answer() {
     let start = writer().start();
     assert_eq!(
         start,
@@ -218,12 +218,12 @@ fn stages_left_open_are_closed_in_order() {
         status: StageStatus::Completed,
     });
     let closed = writer.close_open(StageStatus::Failed);
-    let shown: Vec<_> = closed
+    let closing_stages: Vec<_> = closed
         .iter()
         .map(|chunk| chunk["choices"][0]["delta"]["custom_content"]["stages"][0].clone())
         .collect();
     assert_eq!(
-        shown,
+        closing_stages,
         [
             json!({"index": 0, "status": "failed"}),
             json!({"index": 2, "status": "failed"})
@@ -234,11 +234,11 @@ fn stages_left_open_are_closed_in_order() {
 
 #[test]
 fn lines_are_ascii_without_spaces() {
-    let mut out = Vec::new();
-    write_event_line(&mut out, &json!({"a": "é\u{2028}🙂\n\"", "b": [1, null]}));
-    out.extend_from_slice(DONE_LINE);
+    let mut line = Vec::new();
+    write_event_line(&mut line, &json!({"a": "é\u{2028}🙂\n\"", "b": [1, null]}));
+    line.extend_from_slice(DONE_LINE);
     assert_eq!(
-        String::from_utf8(out).unwrap(),
+        String::from_utf8(line).unwrap(),
         "data: {\"a\":\"\\u00e9\\u2028\\ud83d\\ude42\\n\\\"\",\"b\":[1,null]}\n\ndata: [DONE]\n\n"
     );
 }
@@ -361,11 +361,11 @@ fn calls_after_text_leave_the_text() {
 fn r_16_the_same_events_give_the_same_bytes() {
     let bytes = || {
         let mut writer = writer();
-        let mut out = Vec::new();
+        let mut written = Vec::new();
         for event in everything() {
-            writer.write_event(&mut out, event);
+            writer.write_event(&mut written, event);
         }
-        out
+        written
     };
     assert_eq!(bytes(), bytes());
 }
@@ -373,11 +373,11 @@ fn r_16_the_same_events_give_the_same_bytes() {
 proptest! {
     #[test]
     fn any_text_survives_a_line(text in any::<String>()) {
-        let mut out = Vec::new();
-        write_event_line(&mut out, &json!({ "t": text }));
-        prop_assert!(out.is_ascii());
-        let shown = String::from_utf8(out).unwrap();
-        let body = shown.strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();
+        let mut written = Vec::new();
+        write_event_line(&mut written, &json!({ "t": text }));
+        prop_assert!(written.is_ascii());
+        let line = String::from_utf8(written).unwrap();
+        let body = line.strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();
         prop_assert!(!body.contains('\n'));
         let read: Value = serde_json::from_str(body).unwrap();
         prop_assert_eq!(&read["t"], &text);

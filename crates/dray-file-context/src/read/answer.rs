@@ -32,7 +32,7 @@ pub struct FileAnswer {
     pub content: String,
     /// Whether it was read.
     pub status: ReadStatus,
-    /// Why it was not read; `None` after success.
+    /// The reason why it was not read; `None` after success.
     pub code: Option<FailureCode>,
     /// The first character of the content within the text.
     pub offset: Option<usize>,
@@ -148,10 +148,10 @@ impl ReadAnswer {
 
     /// The preview in the record of a node: each file's name, beginning and end.
     pub fn preview(&self) -> String {
-        let one = |file: &FileAnswer| {
+        let file_preview = |file: &FileAnswer| {
             format!("## {}\n{}", display_name(file), preview_ends(&file.content))
         };
-        let files: Vec<_> = self.files.iter().map(one).collect();
+        let files: Vec<_> = self.files.iter().map(file_preview).collect();
         files.join("\n\n")
     }
 }
@@ -209,11 +209,11 @@ pub struct NodeRecord {
 
 impl NodeRecord {
     /// The entry for a call of this duration.
-    pub fn of(took: std::time::Duration) -> Self {
+    pub fn of(duration: std::time::Duration) -> Self {
         Self {
             module_type: "readFiles",
             module_name: "chat:read_file",
-            running_time: (took.as_secs_f64() * 100.0).round() / 100.0,
+            running_time: (duration.as_secs_f64() * 100.0).round() / 100.0,
             // An empty array of unit values is written as `[]` (12.4).
             usages: [],
         }

@@ -8,7 +8,7 @@ pub const READ_TOOL: &str = "read_files";
 /// Its name in stored calls of G0. Accepted, never advertised (R-11).
 pub const LEGACY_TOOL: &str = "file_read";
 
-/// How a call identifies its files; also the key of each file in the answer.
+/// The kind of name by which a call identifies its files; also the key of each file in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadHandle {
@@ -133,21 +133,21 @@ pub(crate) fn parse_lenient_json(text: &str) -> Option<Value> {
     let inner = text.get(from..=to)?;
     serde_json::from_str(inner)
         .ok()
-        .or_else(|| serde_json::from_str(&without_last_commas(inner)).ok())
+        .or_else(|| serde_json::from_str(&without_trailing_commas(inner)).ok())
 }
 
 /// Removes trailing commas.
-fn without_last_commas(text: &str) -> String {
+fn without_trailing_commas(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     let (mut in_string, mut escaped) = (false, false);
-    for (at, character) in text.char_indices() {
+    for (index, character) in text.char_indices() {
         if in_string {
             in_string = escaped || character != '"';
             escaped = !escaped && character == '\\';
         } else if character == '"' {
             in_string = true;
         } else if character == ',' {
-            let after = text.get(at + 1..).unwrap_or_default().trim_start();
+            let after = text.get(index + 1..).unwrap_or_default().trim_start();
             if after.starts_with(['}', ']']) {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why, from a closed set.
+/// The reason, from a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCode {

@@ -20,7 +20,7 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
         return None;
     }
     let byte_of = |character: usize| {
-        let mut offsets = text.char_indices().map(|(at, _)| at);
+        let mut offsets = text.char_indices().map(|(index, _)| index);
         offsets.nth(character).unwrap_or(text.len())
     };
     let end = offset.saturating_add(limit).min(length);
@@ -33,21 +33,21 @@ pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>>
     })
 }
 
-/// Shares a budget: no file gets more than it wants, files that want equally much get equally much, and the unused
-/// share of small files is given to large ones.
-pub fn share_budget(budget: usize, wanted: &[usize]) -> Vec<usize> {
-    let mut order: Vec<_> = wanted.iter().copied().enumerate().collect();
+/// Shares a budget: no file gets more than its demand, files with equal demands get equal shares, and the unused share
+/// of small files is given to large ones.
+pub fn share_budget(budget: usize, demands: &[usize]) -> Vec<usize> {
+    let mut order: Vec<_> = demands.iter().copied().enumerate().collect();
     // Smallest first: the unused share of a file is distributed among the later ones.
-    order.sort_by_key(|&(index, want)| (want, index));
-    let mut shares = vec![0; wanted.len()];
-    let (mut left, mut waiting) = (budget, order.len());
-    for (index, want) in order {
-        let fair = left.checked_div(waiting).unwrap_or(0);
-        let given = want.min(fair);
+    order.sort_by_key(|&(index, demand)| (demand, index));
+    let mut shares = vec![0; demands.len()];
+    let (mut remaining, mut waiting) = (budget, order.len());
+    for (index, demand) in order {
+        let fair_share = remaining.checked_div(waiting).unwrap_or(0);
+        let granted = demand.min(fair_share);
         if let Some(share) = shares.get_mut(index) {
-            *share = given;
+            *share = granted;
         }
-        left -= given;
+        remaining -= granted;
         waiting -= 1;
     }
     shares

@@ -147,7 +147,7 @@ impl ReadPlan {
             entries: entries.collect(),
             offset: arguments.offset,
             limit: arguments.limit,
-            // With a smaller budget, a page would be too short to continue from.
+            // With a smaller budget, pages would be too short to be useful.
             budget: budget.max(limits::READ_BUDGET_MIN),
         }
     }
@@ -171,7 +171,7 @@ impl ReadPlan {
     pub fn assemble(&self, results: Vec<Result<ReadText, ReadFailure>>) -> ReadAnswer {
         let results: Vec<_> = results.into_iter().map(not_empty).collect();
         let limit = self.limit.unwrap_or(usize::MAX);
-        let wanted: Vec<_> = self
+        let demands: Vec<_> = self
             .tasks()
             .enumerate()
             .map(|(index, _)| match results.get(index) {
@@ -185,7 +185,7 @@ impl ReadPlan {
                 _ => 0,
             })
             .collect();
-        let mut shares = page::share_budget(self.budget, &wanted).into_iter();
+        let mut shares = page::share_budget(self.budget, &demands).into_iter();
         let mut results = results.into_iter();
         let files = self.entries.iter().map(|entry| {
             let empty_answer = FileAnswer::of(self.handle, &entry.name);
@@ -227,9 +227,9 @@ impl ReadPlan {
                 .failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
         };
         // The name of the upload has priority over that of the download (section 11).
-        let own = Some(name.clone()).filter(|name| !name.is_empty());
+        let upload_name = Some(name.clone()).filter(|name| !name.is_empty());
         FileAnswer {
-            file_name: own.or(found.file_name).unwrap_or_default(),
+            file_name: upload_name.or(found.file_name).unwrap_or_default(),
             content: page.text.to_owned(),
             status: ReadStatus::Ok,
             offset: Some(page.offset),

@@ -48,7 +48,7 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
     }
     let words = sections.language.words();
     let mut lines = vec![words.left_out.to_owned()];
-    let (over, refused): (Vec<_>, Vec<_>) = sections
+    let (over_limit, refused): (Vec<_>, Vec<_>) = sections
         .left_out
         .iter()
         .partition(|file| file.reason == ExclusionReason::Limit);
@@ -59,10 +59,10 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
             words.reason(file.reason)
         ));
     }
-    if !over.is_empty() {
-        let first = over.iter().take(SHOWN_NAMES);
-        let mut names: Vec<_> = first.map(|file| shown_name(&file.name)).collect();
-        if over.len() > SHOWN_NAMES {
+    if !over_limit.is_empty() {
+        let shown = over_limit.iter().take(SHOWN_NAMES);
+        let mut names: Vec<_> = shown.map(|file| shown_name(&file.name)).collect();
+        if over_limit.len() > SHOWN_NAMES {
             names.push("…".to_owned());
         }
         let reach = sections
@@ -70,7 +70,7 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
             .map_or_else(|| words.reach.to_owned(), escape_xml);
         lines.push(format!(
             "- {}",
-            words.over_limit(over.len(), &names, &reach)
+            words.over_limit(over_limit.len(), &names, &reach)
         ));
     }
     let lines = lines.join("\n");

@@ -44,14 +44,14 @@ pub(super) fn write_layout_b(
 
 fn files_block(layout: ReminderLayout, sections: &ReminderSections<'_>) -> Option<String> {
     let words = sections.language.words();
-    let of_g2 = layout == ReminderLayout::BDocuments;
+    let is_g2 = layout == ReminderLayout::BDocuments;
     let listed = sections
         .files
         .iter()
-        .filter(|line| !of_g2 || line.file_type.is_document());
-    let blocks = block::join_blocks(listed.map(|line| file_line(line, of_g2, sections.hides_urls)));
+        .filter(|line| !is_g2 || line.file_type.is_document());
+    let blocks = block::join_blocks(listed.map(|line| file_line(line, is_g2, sections.hides_urls)));
     let blocks = block::with_left_out(sections, blocks)?;
-    let heading = if of_g2 {
+    let heading = if is_g2 {
         words.files_of_g2.to_owned()
     } else {
         let says_media = layout == ReminderLayout::BMedia && sections.media_attached;
@@ -72,12 +72,12 @@ pub(super) fn second_use(sections: &ReminderSections<'_>, says_media: bool) -> &
     }
 }
 
-fn file_line(line: &ReminderLine, of_g2: bool, hides_url: bool) -> String {
+fn file_line(line: &ReminderLine, is_g2: bool, hides_url: bool) -> String {
     let mut lines = vec![
         field_element("id", &line.id),
         field_element("name", &line.name),
     ];
-    if !of_g2 {
+    if !is_g2 {
         lines.push(field_element("type", line.file_type.as_str()));
         if !line.unavailable && !line.url.is_empty() && !hides_url {
             lines.push(field_element("url", &line.url));

@@ -70,7 +70,7 @@ fn layout_a_names_every_file_but_documents_an_image() {
 }
 
 #[test]
-fn layout_a_with_time_alone_and_no_question_is_exact() {
+fn layout_a_with_only_a_time_and_no_question_is_exact() {
     let sections = ReminderSections {
         time: Some(CURRENT_TIME),
         ..ReminderSections::default()
@@ -148,7 +148,7 @@ fn g2_lists_only_documents_in_its_own_spelling() {
 }
 
 #[test]
-fn g4_says_that_media_are_attached() {
+fn g4_mentions_attached_media() {
     let files = [file("h-1", "p.png", FileType::Image)];
     let text = write(
         ReminderLayout::BMedia,
@@ -230,7 +230,7 @@ fn the_tool_call_layout_leaves_empty_lines_and_escapes_contents() {
 }
 
 #[test]
-fn r_12_a_question_cannot_close_the_wrapper_that_it_stands_in() {
+fn r_12_a_question_cannot_close_its_wrapper() {
     let sections = ReminderSections {
         time: Some(CURRENT_TIME),
         ..ReminderSections::default()

@@ -28,27 +28,27 @@ impl ReminderLanguage {
 
 /// The texts of a layout around the data.
 pub(super) struct LayoutTexts {
-    /// Layout A, under `# Input Files`.
+    /// The line of layout A under `# Input Files`.
     pub(super) files_of_a: &'static str,
-    /// Layout B, the first line.
+    /// The first line of layout B.
     pub(super) opening: &'static str,
-    /// Layout C, the first line.
+    /// The first line of layout C.
     pub(super) opening_of_c: &'static str,
     /// Heading of the files.
     pub(super) files: &'static str,
-    /// Under the heading of the files, with the first use.
+    /// The text under the heading of the files, with their first use.
     pub(super) files_use: &'static str,
     /// Heading and text of the layout of G2.
     pub(super) files_of_g2: &'static str,
-    /// Second use, where the URLs are shown.
+    /// The second use, if URLs are shown.
     pub(super) url_use: &'static str,
     /// The second use, if ids are used instead of URLs.
     pub(super) id_use: &'static str,
-    /// Second use, where media are attached to the message and URLs are shown.
+    /// The second use, if media are attached to the message and URLs are shown.
     pub(super) media_use: &'static str,
-    /// Second use, where media are attached and URLs are not shown.
+    /// The second use, if media are attached and URLs are not shown.
     pub(super) media_use_without_urls: &'static str,
-    /// Above the files that have no id.
+    /// The line above the files that have no id.
     pub(super) left_out: &'static str,
     /// How files above the limit can be reached, unless the caller provides a text.
     pub(super) reach: &'static str,
@@ -60,32 +60,32 @@ pub(super) struct LayoutTexts {
     pub(super) boundary: &'static str,
     /// Heading of the datasets.
     pub(super) datasets: &'static str,
-    /// Under the heading of the datasets.
+    /// The text under the heading of the datasets.
     pub(super) datasets_use: &'static str,
     /// Heading of time and directory.
     pub(super) background: &'static str,
     /// Label before the current time.
     pub(super) time: &'static str,
-    /// Before the working directory in layout B.
+    /// Label before the working directory in layout B.
     pub(super) directory: &'static str,
-    /// Before the working directory in layout C.
+    /// Label before the working directory in layout C.
     pub(super) directory_of_c: &'static str,
-    /// The legacy layout, above its files.
+    /// The line of the legacy layout above its files.
     pub(super) files_of_legacy: &'static str,
-    /// The legacy layout, before a file's number.
+    /// Label of the legacy layout before a file's number.
     pub(super) file_of_legacy: &'static str,
-    /// The legacy layout, below its files.
+    /// The text of the legacy layout below its files.
     pub(super) advice_of_legacy: &'static str,
-    /// The tool-call layout, under `# Input Files`.
+    /// The line of the tool-call layout under `# Input Files`.
     pub(super) files_of_tool_call: &'static str,
-    /// Between the names of files above the limit.
+    /// Separator between the names of files above the limit.
     comma: &'static str,
     /// The language of these texts, for sentences with numbers or names in them.
     language: ReminderLanguage,
 }
 
 impl LayoutTexts {
-    /// Why one file has no id.
+    /// The reason why one file has no id.
     pub(super) fn reason(&self, reason: ExclusionReason) -> &'static str {
         let (english, chinese) = match reason {
             ExclusionReason::Limit => ("over the limit", "超出数量限制"),

@@ -54,17 +54,17 @@ pub struct InjectionReport {
 }
 
 impl InjectionPlan {
-    /// Plans this turn's files below the sandbox's working directory. `taken` are existing names of other files in the
-    /// directory; no file is overwritten.
+    /// Plans this turn's files below the sandbox's working directory. `existing_names` are the names of other files in
+    /// the directory; no file is overwritten.
     pub fn new<'a>(
         files: &[AgentInputFile],
         directory: &str,
-        taken: impl IntoIterator<Item = &'a str>,
+        existing_names: impl IntoIterator<Item = &'a str>,
         max_bytes: Option<u64>,
     ) -> Self {
         let mut names = NameAllocator::new();
-        for name in taken {
-            // No file has an empty id as its owner, so none gets a reserved name.
+        for name in existing_names {
+            // No file has an empty id, so none gets a reserved name.
             names.reserve(name, "");
         }
         let root = directory.trim_end_matches('/');
@@ -90,8 +90,8 @@ impl InjectionPlan {
     /// bytes than allowed.
     pub fn report(&self, outcomes: &[InjectionResult]) -> InjectionReport {
         let mut report = InjectionReport::default();
-        for (at, injection) in self.files.iter().enumerate() {
-            let reason = match outcomes.get(at) {
+        for (index, injection) in self.files.iter().enumerate() {
+            let reason = match outcomes.get(index) {
                 Some(InjectionResult::Written(size)) if *size <= injection.max_bytes => {
                     report.written.insert(injection.file.id.clone());
                     continue;

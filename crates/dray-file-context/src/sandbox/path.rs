@@ -11,23 +11,23 @@ pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
     if target.starts_with('/') || target.ends_with('/') {
         return None;
     }
-    let mut kept: Vec<&str> = Vec::new();
+    let mut segments: Vec<&str> = Vec::new();
     for segment in target.split('/') {
         match segment {
             "" | "." => {}
             ".." => {
                 // `None` above the directory, even if a later segment would return into it.
-                kept.pop()?;
+                segments.pop()?;
             }
-            other => kept.push(other),
+            other => segments.push(other),
         }
     }
     let last = target.rsplit('/').next().unwrap_or_default();
-    if kept.is_empty() || matches!(last, "." | "..") {
+    if segments.is_empty() || matches!(last, "." | "..") {
         return None;
     }
     let root = directory.trim_end_matches('/');
-    Some(format!("{root}/{}", kept.join("/")))
+    Some(format!("{root}/{}", segments.join("/")))
 }
 
 /// Whether a path with all links resolved on the disk is still below the resolved directory. Check this between

@@ -13,11 +13,11 @@ use crate::read::{FailureCode, ReadFailure};
 fn catalog() -> FileCatalog {
     let mut socket = document("w-0");
     socket.file.url = "WSS://h.example/a".into();
-    let mut gone = document("e-0");
-    gone.unavailable = true;
+    let mut expired = document("e-0");
+    expired.unavailable = true;
     FileCatalog::new(vec![
         socket,
-        gone,
+        expired,
         entry("c-0", "p.png", FileType::Image, FileTurn::Current),
     ])
 }
@@ -64,8 +64,8 @@ fn a_call_fails_at_its_first_fault() {
         json!({"file_index": 1, "target_path": "a"}),
         json!("x"),
     ] {
-        let said = FetchPlan::new(&wrong, &catalog(), "/w", None).unwrap_err();
-        assert_eq!(said, "file_index: expected a string");
+        let message = FetchPlan::new(&wrong, &catalog(), "/w", None).unwrap_err();
+        assert_eq!(message, "file_index: expected a string");
     }
     assert_eq!(
         plan("none", "../x").unwrap_err(),

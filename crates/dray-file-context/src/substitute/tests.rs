@@ -75,11 +75,11 @@ fn r_9_only_the_maps_own_keys_are_looked_up() {
 }
 
 #[test]
-fn configured_parameters_are_replaced_too_and_the_model_wins() {
+fn configured_parameters_are_replaced_too_and_the_model_overrides_them() {
     let object = |value: Value| value.as_object().unwrap().clone();
     let configured = object(json!({"file": "current-0", "mode": "a", "fixed": "current-1"}));
-    let said = object(json!({"mode": "b", "file": "current-1"}));
-    let merged = Value::Object(merge_arguments(&configured, &said));
+    let model_arguments = object(json!({"mode": "b", "file": "current-1"}));
+    let merged = Value::Object(merge_arguments(&configured, &model_arguments));
     check(
         &merged,
         &json!({"file": "https://x/b", "mode": "b", "fixed": "https://x/b"}),
@@ -102,28 +102,28 @@ fn only_others_tools_get_urls() {
 }
 
 fn catalog() -> FileCatalog {
-    let mut one = document("a-0");
-    one.aliases = vec!["old-0".into()];
-    one.positions = vec!["3-0".into()];
-    one.former_urls = vec!["https://s3/k?sig=1&exp=2".into(), "/relative".into()];
-    FileCatalog::new(vec![one, document("b-0")])
+    let mut entry = document("a-0");
+    entry.aliases = vec!["old-0".into()];
+    entry.positions = vec!["3-0".into()];
+    entry.former_urls = vec!["https://s3/k?sig=1&exp=2".into(), "/relative".into()];
+    FileCatalog::new(vec![entry, document("b-0")])
 }
 
 #[test]
 fn r_10_links_are_renewed_at_the_last_moment_and_once_for_each_file() {
     let value = json!({"a": ["a-0", "old-0", "https://s3/k?sig=1&exp=2", "https://s3/k?sig=1&amp;exp=2"], "b": "b-0"});
-    let mut asked = Vec::new();
-    let done = substitute_ids(&value, &catalog(), |entry| {
-        asked.push(entry.file.id.clone());
+    let mut renewed_ids = Vec::new();
+    let substituted = substitute_ids(&value, &catalog(), |entry| {
+        renewed_ids.push(entry.file.id.clone());
         Some(format!("https://fresh/{}", entry.file.id))
     });
     let fresh = "https://fresh/a-0";
     assert_eq!(
-        done.value,
+        substituted.value,
         json!({"a": [fresh, fresh, fresh, fresh], "b": "https://fresh/b-0"})
     );
     assert_eq!(
-        (asked, done.replaced),
+        (renewed_ids, substituted.replaced),
         (
             vec!["a-0".to_owned(), "b-0".to_owned()],
             vec!["a-0".to_owned(), "b-0".to_owned()]
@@ -146,9 +146,9 @@ fn r_10_a_link_that_others_cannot_open_is_never_given_out() {
         "https://",
         "data:image/png;base64,AA",
     ] {
-        let done = substitute_ids(&json!(["a-0"]), &catalog(), |_| Some(bad.to_owned()));
+        let substituted = substitute_ids(&json!(["a-0"]), &catalog(), |_| Some(bad.to_owned()));
         assert_eq!(
-            (done.value, done.unresolved),
+            (substituted.value, substituted.unresolved),
             (json!(["a-0"]), vec!["a-0".to_owned()]),
             "{bad}"
         );

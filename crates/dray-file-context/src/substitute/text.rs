@@ -1,5 +1,5 @@
 //! Ids in the text of arguments: only replaced strings change; all other bytes are kept. Numbers keep all digits, keys
-//! their position, escapes their spelling.
+//! keep their position, and escapes keep their spelling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,8 +84,8 @@ fn replace_strings(
     let mut written = String::with_capacity(json.len());
     let mut rest = json;
     let mut position = JsonPosition::default();
-    while let Some(at) = rest.find(['"', '{', '}', '[', ']', ',', ':']) {
-        let (before, tail) = rest.split_at(at);
+    while let Some(index) = rest.find(['"', '{', '}', '[', ']', ',', ':']) {
+        let (before, tail) = rest.split_at(index);
         written.push_str(before);
         let length = if tail.starts_with('"') {
             literal_length(tail)
@@ -145,11 +145,11 @@ impl JsonPosition {
 /// Bytes of the string literal that `text` begins with, quotes included.
 fn literal_length(text: &str) -> usize {
     let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().skip(1) {
+    for (index, byte) in text.bytes().enumerate().skip(1) {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => return at + 1,
+            b'"' => return index + 1,
             _ => {}
         }
     }
@@ -177,14 +177,14 @@ mod tests {
     fn only_the_strings_that_are_replaced_change() {
         let json = r#" { "n" : 123456789012345678901234567890 , "e":1.50E+400,"f":0.1000000000000000055511151231257827,
             "id":"a-0", "a-0":"a-0 stays", "list":[ "b-0" ,"\u0061-0", {"a-0":-0.0}], "s":"\ud800", "q":"\\\"a-0" } "#;
-        let done = substitute_text(json, &catalog(), signed).unwrap();
+        let substituted = substitute_text(json, &catalog(), signed).unwrap();
         let url = r#""https://s.example/a?x=\"1\"""#;
         let expected = json
             .replace(r#""id":"a-0""#, &format!(r#""id":{url}"#))
             .replace(r#""\u0061-0""#, url);
-        assert_eq!(done.text, expected);
+        assert_eq!(substituted.text, expected);
         assert_eq!(
-            (done.replaced, done.unresolved),
+            (substituted.replaced, substituted.unresolved),
             (vec!["a-0".to_owned()], vec!["b-0".to_owned()])
         );
         let found = catalog();
@@ -204,8 +204,8 @@ mod tests {
     fn values_deeper_than_the_limit_are_unchanged() {
         let nested = |depth: usize| format!("{}\"a-0\"{}", "[".repeat(depth), "]".repeat(depth));
         let is_replaced = |depth: usize| {
-            let done = substitute_text(&nested(depth), &catalog(), signed).unwrap();
-            !done.replaced.is_empty()
+            let substituted = substitute_text(&nested(depth), &catalog(), signed).unwrap();
+            !substituted.replaced.is_empty()
         };
         assert!(is_replaced(0) && is_replaced(limits::ARGUMENT_DEPTH - 1));
         assert!(!is_replaced(limits::ARGUMENT_DEPTH + 1));
@@ -231,7 +231,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_says_what_the_value_says(value in value(), pretty in any::<bool>()) {
+        fn text_and_value_are_substituted_in_the_same_way(value in value(), pretty in any::<bool>()) {
             let json = if pretty {
                 serde_json::to_string_pretty(&value).unwrap()
             } else {

@@ -206,7 +206,7 @@ fn a_file_input_that_the_node_does_not_declare_is_ignored() {
 }
 
 #[test]
-fn declared_types_win_where_their_generation_says_so() {
+fn declared_types_are_used_in_generations_that_trust_them() {
     let parts = [
         file("image", "photo", "/api/file/1"),
         file("file", "p.png", "/p.png"),
@@ -399,10 +399,10 @@ fn the_oldest_generation_numbers_distinct_names_and_lists_new_documents() {
         maps,
         json!({"1": "/2/b.pdf", "3": "/2/a.pdf", "4": "/1/c.pdf"})
     );
-    let said = built.current_user_message.text();
+    let message_text = built.current_user_message.text();
     assert!(
-        said.contains("- 文件1: b.pdf(document)\n**重要提示**"),
-        "{said}"
+        message_text.contains("- 文件1: b.pdf(document)\n**重要提示**"),
+        "{message_text}"
     );
     assert_eq!(built.rewritten_histories, built.chat_histories);
 }

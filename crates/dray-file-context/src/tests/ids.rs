@@ -189,12 +189,12 @@ proptest! {
         window in 1_u32..8,
     ) {
         let mut histories = Vec::new();
-        for (at, (files, has_question, has_answer, name)) in turns.iter().enumerate() {
+        for (turn, (files, has_question, has_answer, name)) in turns.iter().enumerate() {
             let parts: Vec<_> = (0..*files)
-                .map(|n| file("file", &format!("{name}.pdf"), &format!("/{at}/{n}/x.pdf")))
+                .map(|n| file("file", &format!("{name}.pdf"), &format!("/{turn}/{n}/x.pdf")))
                 .collect();
-            histories.push(message("Human", &if *has_question { format!("q{at}") } else { String::new() }, &parts));
-            histories.push(message("AI", &if *has_answer { format!("r{at}") } else { String::new() }, &[]));
+            histories.push(message("Human", &if *has_question { format!("q{turn}") } else { String::new() }, &parts));
+            histories.push(message("AI", &if *has_answer { format!("r{turn}") } else { String::new() }, &[]));
         }
         let named = |built: &BuiltContext| -> Vec<(String, String, String)> {
             let entries = built.catalog.entries().iter();
@@ -209,9 +209,9 @@ proptest! {
     fn r_1_ids_do_not_depend_on_where_a_trimmed_history_begins(
         ids in prop::collection::vec(any::<bool>(), 1..6), cut in 0_usize..6,
     ) {
-        let histories: Vec<_> = ids.iter().enumerate().flat_map(|(at, named)| {
-            let id = |letter: &str| if *named { format!("{letter}{at}") } else { String::new() };
-            [message("Human", &id("q"), &[file("file", "", &format!("/{at}.pdf"))]), message("AI", &id("r"), &[])]
+        let histories: Vec<_> = ids.iter().enumerate().flat_map(|(turn, named)| {
+            let id = |letter: &str| if *named { format!("{letter}{turn}") } else { String::new() };
+            [message("Human", &id("q"), &[file("file", "", &format!("/{turn}.pdf"))]), message("AI", &id("r"), &[])]
         }).collect();
         let from = (cut * 2).min(histories.len());
         let all = build(json!({"history": histories}));

@@ -45,14 +45,15 @@ fn an_unusable_name_does_not_change_the_ids_of_other_files() {
                 ("ftp.txt", ExclusionReason::Url)
             ]
         );
-        let shown = built.current_user_message.text();
+        let message_text = built.current_user_message.text();
         assert!(
-            shown.contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
-            "{shown}"
+            message_text
+                .contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
+            "{message_text}"
         );
         assert!(
-            shown.contains("\n- ftp.txt: its address cannot be used\n"),
-            "{shown}"
+            message_text.contains("\n- ftp.txt: its address cannot be used\n"),
+            "{message_text}"
         );
     }
 }
@@ -75,12 +76,15 @@ fn a_file_that_was_left_out_keeps_its_number_so_ids_are_the_same_in_the_next_tur
     let later = build(json!({"history": history, "renewals": renewals}));
     assert_eq!(later.catalog.find("a1-2").unwrap().file.name, "b.pdf");
     assert_eq!(reasons(&later), [("bad.pdf", ExclusionReason::Name)]);
-    let shown = later.rewritten_histories[0].text();
-    assert!(shown.contains("- bad.pdf: ") && shown.contains("<status>unavailable</status>"));
+    let message_text = later.rewritten_histories[0].text();
+    assert!(
+        message_text.contains("- bad.pdf: ")
+            && message_text.contains("<status>unavailable</status>")
+    );
 }
 
 #[test]
-fn files_above_the_limit_are_counted_and_the_message_says_how_to_reach_them() {
+fn files_above_the_limit_are_counted_and_the_message_explains_how_to_reach_them() {
     let parts: Vec<_> = (0..300)
         .map(|number| file("file", "", &format!("https://h.example/{number}.pdf")))
         .collect();
@@ -91,10 +95,10 @@ fn files_above_the_limit_are_counted_and_the_message_says_how_to_reach_them() {
     let built = build(request);
     assert_eq!(built.current_files.len(), 20);
     assert_eq!(built.left_out.len(), 280);
-    let shown = built.current_user_message.text();
+    let message_text = built.current_user_message.text();
     assert!(
-        shown.contains("- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): call read_attachment with their address."),
-        "{shown}"
+        message_text.contains("- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): call read_attachment with their address."),
+        "{message_text}"
     );
 }
 
@@ -102,8 +106,11 @@ fn files_above_the_limit_are_counted_and_the_message_says_how_to_reach_them() {
 fn a_message_whose_only_file_is_left_out_lists_it() {
     let parts = [file("file", "x", "not-a-url"), text("t")];
     let built = build(json!({"history": [message("Human", "h", &parts)]}));
-    let shown = built.rewritten_histories[0].text();
-    assert!(shown.contains("- x: its address cannot be used"), "{shown}");
+    let message_text = built.rewritten_histories[0].text();
+    assert!(
+        message_text.contains("- x: its address cannot be used"),
+        "{message_text}"
+    );
     // With a `generation` the message is not changed.
     let built = build(json!({"generation": "g1", "history": [message("Human", "h", &parts)]}));
     assert_eq!(built.rewritten_histories, built.chat_histories);

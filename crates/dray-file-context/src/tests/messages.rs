@@ -36,8 +36,11 @@ fn history_gets_the_file_section_and_nothing_of_now() {
             &json!({"generation": generation, "history": history, "question": "q"}),
         );
         let built = build(request);
-        let said = built.rewritten_histories[0].text();
-        assert!(said.contains("a.pdf") && said.contains("ab"), "{said}");
+        let message_text = built.rewritten_histories[0].text();
+        assert!(
+            message_text.contains("a.pdf") && message_text.contains("ab"),
+            "{message_text}"
+        );
         for now in [
             "2026-05-14",
             "/workspace",
@@ -46,7 +49,10 @@ fn history_gets_the_file_section_and_nothing_of_now() {
             "技能",
             "知识库",
         ] {
-            assert!(!said.contains(now), "{generation}: {now} in {said}");
+            assert!(
+                !message_text.contains(now),
+                "{generation}: {now} in {message_text}"
+            );
         }
         assert!(
             built
@@ -161,7 +167,7 @@ fn media_come_before_the_text() {
 }
 
 #[test]
-fn g2_leaves_a_message_of_images_alone() {
+fn g2_does_not_change_a_message_with_only_images() {
     let history = json!([message(
         "Human",
         "h",
@@ -202,18 +208,18 @@ fn without_any_context_the_question_is_not_even_trimmed() {
 #[test]
 fn the_layout_can_be_chosen_apart_from_the_generation() {
     let parts = [file("file", "", "/a.pdf")];
-    let said = |layout: &str| {
+    let message_text = |layout: &str| {
         let built = build(
             json!({"layout": layout, "responseChatItemId": "c", "question": "q",
             "contents": {"c-0": "text <of> it"}, "userMessage": message("Human", "q", &parts)}),
         );
         built.current_user_message.text()
     };
-    assert!(said("a").contains("# Input Files") && said("g1") == said("a"));
-    assert!(said("b-g2").contains("的的文件"));
-    assert!(said("c").contains("可以借助以下信息来完成任务"));
-    assert!(said("legacy").contains("- 文件c-0: a.pdf(document)"));
-    assert!(said("tool-call").contains("<content>text &lt;of&gt; it</content>"));
+    assert!(message_text("a").contains("# Input Files") && message_text("g1") == message_text("a"));
+    assert!(message_text("b-g2").contains("的的文件"));
+    assert!(message_text("c").contains("可以借助以下信息来完成任务"));
+    assert!(message_text("legacy").contains("- 文件c-0: a.pdf(document)"));
+    assert!(message_text("tool-call").contains("<content>text &lt;of&gt; it</content>"));
 }
 
 #[test]
@@ -228,8 +234,12 @@ fn the_tool_call_layout_lists_documents_whose_text_is_there() {
         "contents": {"c-0": "x", "h-2": "old"}, "history": [message("Human", "h", &parts)],
         "userMessage": message("Human", "q", &parts)}),
     );
-    let said = built.current_user_message.text();
-    assert!(said.contains("<id>c-0</id>") && !said.contains("c-1") && !said.contains("c-2"));
+    let message_text = built.current_user_message.text();
+    assert!(
+        message_text.contains("<id>c-0</id>")
+            && !message_text.contains("c-1")
+            && !message_text.contains("c-2")
+    );
     assert_eq!(built.current_user_message.data_id.as_deref(), Some("c"));
     let old = built.rewritten_histories[0].text();
     assert!(

@@ -21,17 +21,17 @@ impl ConversationHost {
     /// One turn: sign, build, answer, store.
     fn build_context(&mut self, question: &str, names: &[&str], window: u32) -> BuiltContext {
         self.turn += 1;
-        let files = names.iter().enumerate().map(|(at, name)| {
-            let key = format!("chat/x/{}-{at}/{name}", self.turn);
+        let files = names.iter().enumerate().map(|(index, name)| {
+            let key = format!("chat/x/{}-{index}/{name}", self.turn);
             json!({"file": {"type": "file", "name": name, "key": key, "url": self.link(&key)}})
         });
         let mut parts: Vec<_> = files.collect();
         parts.push(text(question));
-        let mut asked = message("Human", &format!("q{}", self.turn), &parts);
+        let mut user_message = message("Human", &format!("q{}", self.turn), &parts);
         let answer = format!("r{}", self.turn);
         let mut request: ContextRequest =
             serde_json::from_value(json!({"histories": self.histories, "history": window,
-            "userMessage": asked, "question": question, "responseChatItemId": answer,
+            "userMessage": user_message, "question": question, "responseChatItemId": answer,
             "workingDirectory": "/workspace"}))
             .unwrap();
         let scope = crate::renew::StoreScope::of(["chat/x".to_owned()]);
@@ -46,8 +46,8 @@ impl ConversationHost {
             ..crate::renew::RenewedLinks::default()
         });
         let built = ContextBuilder::build(&request).unwrap();
-        asked["attachments"] = serde_json::to_value(&built.current_attachments).unwrap();
-        self.histories.push(asked);
+        user_message["attachments"] = serde_json::to_value(&built.current_attachments).unwrap();
+        self.histories.push(user_message);
         self.histories.push(message("AI", &answer, &[text("fine")]));
         built
     }
@@ -86,12 +86,12 @@ fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
         host.build_context("more", files, 20);
     }
     let last = host.build_context("and now?", &["plan.pdf"], 20);
-    let told =
+    let json_text =
         serde_json::to_string(&(&last.rewritten_histories, &last.current_user_message)).unwrap();
     assert!(
-        told.contains("Signature=turn10")
-            && !told.contains("Signature=turn9")
-            && !told.contains("Signature=turn1<")
+        json_text.contains("Signature=turn10")
+            && !json_text.contains("Signature=turn9")
+            && !json_text.contains("Signature=turn1<")
     );
 
     let call = json!({"ids": ids}).to_string();
@@ -114,11 +114,11 @@ fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
     assert_eq!(last.current_files[0].name, "plan-5.pdf");
 
     let arguments = json!({"file": ids[0], "also": "https://s3.example/chat/x/1-0/plan.pdf?X-Amz-Signature=turn1"});
-    let done =
+    let substituted =
         substitute::substitute_ids(&arguments, &last.catalog, |entry| entry.public_url.clone());
-    assert_eq!(done.value["file"], done.value["also"]);
+    assert_eq!(substituted.value["file"], substituted.value["also"]);
     assert!(
-        done.value["file"]
+        substituted.value["file"]
             .as_str()
             .unwrap()
             .ends_with("Signature=turn10")

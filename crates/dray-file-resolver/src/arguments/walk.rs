@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::de::{Deserializer as _, Visitor};
 
+use dray_agent::json_pointer::escape_segment;
 use dray_types::reference::{FileReference, ParsedReference};
 
 use super::{
@@ -183,8 +184,7 @@ impl<'a> ArgumentWalker<'a> {
             pointer.push('/');
             match step {
                 PathStep::Member(name) => {
-                    // The tilde comes first, because the escape of a slash contains one.
-                    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                    pointer.push_str(&escape_segment(name));
                 }
                 PathStep::Element(index) => pointer.push_str(&index.to_string()),
             }

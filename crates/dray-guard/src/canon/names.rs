@@ -36,7 +36,7 @@ const BLOCKED_NAMES: &[&str] = &[
     "metadata.platformequinix.com",
 ];
 
-/// Whether a host is never fetched; `extra` holds the operator's additions.
+/// Whether a host is never fetched; `extra` contains the operator's additions.
 pub fn is_blocked_name(name: &CanonicalName, extra: &HostPatterns) -> bool {
     is_blocked(name.as_str(), extra)
 }

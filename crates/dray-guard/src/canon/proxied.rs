@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn t_5_the_server_name_fits_its_host_alone() {
+    fn t_5_a_server_name_fits_only_its_own_host() {
         let name = CanonicalUrl::parse("https://files.example.org/").unwrap();
         let address = CanonicalUrl::parse("https://8.8.8.8/").unwrap();
         for (host, server_name, fits) in [

@@ -215,7 +215,7 @@ fn u_12_path_and_query_keep_their_encoding() {
 
 // U-12
 #[test]
-fn u_12_any_printable_character_may_stand_in_path_and_query() {
+fn u_12_path_and_query_may_contain_any_printable_character() {
     for character in ('!'..='~').filter(|character| *character != '\\') {
         for text in [
             format!("http://example.com/a{character}b"),

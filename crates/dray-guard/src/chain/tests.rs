@@ -118,7 +118,7 @@ fn x_1_five_redirects_are_six_requests() {
 
 //
 #[test]
-fn x_1_zero_follows_none_and_ten_is_the_ceiling() {
+fn x_1_zero_follows_no_redirect_and_ten_is_the_maximum() {
     for limit in [0, 1, 10] {
         let admin = AdminPolicy {
             max_redirects: MaxRedirects::new(limit).unwrap(),

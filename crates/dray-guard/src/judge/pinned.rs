@@ -84,10 +84,11 @@ impl PinnedAddresses {
         let unique = judged
             .iter()
             // After the judgement: a DNS response with a blocked IPv6 address is refused even with IPv6 off (D-3).
-            .filter(|one| one.address.is_ipv4() || !config.ipv4_only)
-            .filter(|one| seen.insert(one.address))
+            .filter(|classified| classified.address.is_ipv4() || !config.ipv4_only)
+            .filter(|classified| seen.insert(classified.address))
             .copied();
-        let (v4, v6): (Vec<_>, Vec<_>) = unique.partition(|one| one.address.is_ipv4());
+        let (v4, v6): (Vec<_>, Vec<_>) =
+            unique.partition(|classified| classified.address.is_ipv4());
         let (preferred, other) = if config.ipv6_first {
             (v6, v4)
         } else {
@@ -95,9 +96,9 @@ impl PinnedAddresses {
         };
         let addresses = interleave(preferred, other)
             .take(MAX_PINNED)
-            .map(|one| PinnedAddr {
-                socket: SocketAddr::new(one.address, port),
-                class: one.class,
+            .map(|classified| PinnedAddr {
+                socket: SocketAddr::new(classified.address, port),
+                class: classified.class,
             })
             .collect();
         Self {
@@ -127,11 +128,11 @@ impl PinnedAddresses {
     }
 }
 
-/// A hop that is refused, with every address that was judged. The agent learns the code alone (I-8).
+/// A hop that is refused, with every address that was judged. The agent gets only the code (I-8).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct RefusedHop {
-    /// Why it is refused; the only part that an agent learns (I-8).
+    /// Why it is refused; the only part that an agent gets (I-8).
     pub code: Code,
     /// Every address of the answer with its class.
     pub judged: Vec<ClassifiedAddress>,

@@ -78,7 +78,7 @@ impl PrivateRanges {
             .collect()
     }
 
-    /// The narrowest entry that holds `address`.
+    /// The narrowest entry that contains `address`.
     pub(super) fn find(&self, address: IpAddr) -> Option<IpNet> {
         self.entries
             .iter()

@@ -103,7 +103,7 @@ fn d_4_addresses_are_judged_before_any_is_dropped() {
 }
 
 #[test]
-fn a_refusal_holds_every_address_with_its_class() {
+fn a_refusal_contains_every_address_with_its_class() {
     let refusal = judge(JudgeConfig::default())
         .judge_answer(
             &answer(&["8.8.8.8", "::ffff:127.0.0.1", "fe80::1"]),

@@ -180,7 +180,7 @@ fn the_first_failing_step_of_3_1_decides() {
 
 // U-3
 #[test]
-fn u_3_plain_http_is_an_unsupported_scheme_when_the_operator_wants_https() {
+fn u_3_plain_http_is_an_unsupported_scheme_if_the_operator_requires_https() {
     let admin = AdminPolicy {
         https_only: true,
         ..admin(None)

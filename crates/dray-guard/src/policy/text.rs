@@ -19,7 +19,7 @@ pub fn parse_switch(text: &str) -> Result<bool, SwitchError> {
     }
 }
 
-/// How many redirects are followed at most: 0 to 10, by default 5. Five means six requests.
+/// The maximum number of redirects that are followed: 0 to 10, by default 5. Five means six requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRedirects(u8);
 

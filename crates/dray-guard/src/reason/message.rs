@@ -23,11 +23,11 @@ enum ReasonMessage {
 
 impl Code {
     /// The message for the agent, in one or two sentences.
-    pub(super) fn message(self, u: &ShownUrl, host: ShownHost<'_>) -> String {
-        let not_fetched = format!("External URL {u} could not be fetched.");
+    pub(super) fn message(self, url: &ShownUrl, host: ShownHost<'_>) -> String {
+        let not_fetched = format!("External URL {url} could not be fetched.");
         match self.sentence() {
             ReasonMessage::Policy(sentence) => sentence.to_owned(),
-            ReasonMessage::Url(verdict) => format!("External URL {u} {verdict}"),
+            ReasonMessage::Url(verdict) => format!("External URL {url} {verdict}"),
             ReasonMessage::Transport(cause) => format!("{not_fetched} {cause}"),
             ReasonMessage::Host => format!("{not_fetched} could not resolve host {host}."),
             ReasonMessage::Status(status) => {

@@ -83,7 +83,7 @@ fn every_message_is_in_the_golden_file() {
 
 /// Fails to compile when a code is added, and fails when it is not in the list above.
 #[test]
-fn the_golden_file_holds_every_code() {
+fn the_golden_file_contains_every_code() {
     use std::collections::BTreeSet;
     let number = |code: Code| match code {
         Code::DisabledByAdmin => 0,
@@ -133,7 +133,7 @@ fn the_golden_file_holds_every_code() {
 
 // I-8: only the URL that the agent wrote is in a message; S-5: and of that, no secret.
 #[test]
-fn i_8_messages_hold_no_secret_and_no_address() {
+fn i_8_messages_contain_no_secret_and_no_address() {
     for code in CODE_TABLE {
         let fault = code.fault(&url(), ShownHost::RedirectTarget);
         for word in ["secret", "token", "user:", "#part", "169.254", "127.0.0.1"] {

@@ -33,9 +33,9 @@ pub struct PolicyFileProblem {
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
-    /// What to do.
+    /// Advice on how to solve it.
     pub remedy: String,
 }
 
@@ -56,7 +56,7 @@ pub struct RoleLimits {
     pub is_trial: bool,
 }
 
-/// What a rule does with a request that it matches.
+/// The effect of a rule on a request that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleEffect {
     Allow,
@@ -356,7 +356,7 @@ impl Compiler {
                     .map(|types| self.media_types(file, types)),
                 max_bytes: entry
                     .max_bytes
-                    .map(|limit| self.positive(file, &limit, |size| size.as_u64())),
+                    .map(|limit| self.positive_limit(file, &limit, |size| size.as_u64())),
             })
         });
         CompiledRule {
@@ -383,13 +383,14 @@ impl Compiler {
             bytes_per_day,
             concurrent,
         } = entry;
-        let mut count =
-            |limit: Option<Spanned<u64>>| limit.map(|limit| self.positive(file, &limit, |it| *it));
+        let mut count = |limit: Option<Spanned<u64>>| {
+            limit.map(|limit| self.positive_limit(file, &limit, |limit| *limit))
+        };
         let (requests_per_hour, requests_per_day) =
             (count(requests_per_hour), count(requests_per_day));
         let concurrent = count(concurrent);
         let mut size = |limit: Option<Spanned<dray_types::ByteSize>>| {
-            limit.map(|limit| self.positive(file, &limit, |it| it.as_u64()))
+            limit.map(|limit| self.positive_limit(file, &limit, |limit| limit.as_u64()))
         };
         RoleLimits {
             requests_per_hour,
@@ -435,8 +436,8 @@ impl Compiler {
 
     /// Without a setting the default is to deny, unless every file is in report-only mode.
     fn defaults(&self) -> DefaultOutcome {
-        let unset = !self.has_enforced_file;
-        let either = |is_allowed| {
+        let is_unset_allowed = !self.has_enforced_file;
+        let outcome_if = |is_allowed| {
             if is_allowed {
                 RuleOutcome::Allow
             } else {
@@ -449,15 +450,17 @@ impl Compiler {
             Some((name, DefaultSetting::Ask)) => (name.clone(), RuleOutcome::Ask, RuleOutcome::Ask),
             Some((name, DefaultSetting::Deny)) => (name.clone(), deny, deny),
             Some((name, DefaultSetting::Report)) => (name.clone(), allow, deny),
-            Some((name, DefaultSetting::Trial { is_allowed })) => {
-                (name.clone(), either(unset), either(*is_allowed))
-            }
+            Some((name, DefaultSetting::Trial { is_allowed })) => (
+                name.clone(),
+                outcome_if(is_unset_allowed),
+                outcome_if(*is_allowed),
+            ),
             None => {
                 let name = RuleName {
                     name: DEFAULT_RULE.to_owned(),
                     place: String::new(),
                 };
-                (name, either(unset), deny)
+                (name, outcome_if(is_unset_allowed), deny)
             }
         };
         DefaultOutcome {

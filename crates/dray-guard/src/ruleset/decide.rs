@@ -13,7 +13,7 @@ use super::{RuleName, RuleOutcome, RuleSet};
 use crate::canon::{CanonicalUrl, Host};
 use crate::reason::Code;
 
-/// The caller. A part that is unknown is empty, and matches only the pattern `*`.
+/// The caller of a request. A part that is unknown is empty, and matches only the pattern `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// The tenant.
@@ -167,7 +167,7 @@ impl RuleDecision {
 #[error("the decision depends on a part of the request that was not recorded")]
 pub struct Undecided;
 
-/// The rules that count in a judgement.
+/// The rules that are considered in a judgement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JudgedRules {
     /// Those in force.
@@ -236,7 +236,7 @@ impl RuleSet {
                 let outcome = match rule.effect {
                     RuleEffect::Allow => RuleOutcome::Allow,
                     // A hidden path or method cannot be asked about: such rules name none.
-                    RuleEffect::Ask => asked(request),
+                    RuleEffect::Ask => approval_outcome(request),
                     RuleEffect::Deny => RuleOutcome::Deny,
                 };
                 return Ok((outcome, Some(rule)));
@@ -247,14 +247,14 @@ impl RuleSet {
             JudgedRules::WithTrial => self.defaults.outcome_in_trial,
         };
         match outcome {
-            RuleOutcome::Ask => Ok((asked(request), None)),
+            RuleOutcome::Ask => Ok((approval_outcome(request), None)),
             outcome => Ok((outcome, None)),
         }
     }
 }
 
 /// The outcome where a person is asked. A name with a root dot is not what the person would read.
-const fn asked(request: &RequestView<'_>) -> RuleOutcome {
+const fn approval_outcome(request: &RequestView<'_>) -> RuleOutcome {
     if request.root_dot {
         RuleOutcome::Deny
     } else {
@@ -267,9 +267,9 @@ impl CompiledRule {
         let denies = self.effect != RuleEffect::Allow;
         let hosts = self.hosts.as_ref();
         // A rule that denies a name also matches it with a root dot; no rule that allows does.
-        let is_host =
+        let matches_host =
             hosts.is_none_or(|hosts| hosts.matches(request.host) && (denies || !request.root_dot));
-        let is_port = self
+        let matches_port = self
             .ports
             .as_ref()
             .is_none_or(|ports| ports.contains(&request.port));
@@ -277,19 +277,19 @@ impl CompiledRule {
             .response
             .as_ref()
             .is_some_and(|limits| limits.media_types.is_some());
-        if !is_host || !is_port || (limits_response && !request.sees_response) {
+        if !matches_host || !matches_port || (limits_response && !request.sees_response) {
             return Ok(false);
         }
         let methods = self.methods.as_ref();
-        let is_method = is_met(methods, &request.method, denies, |methods, method| {
+        let method_result = is_met(methods, &request.method, denies, |methods, method| {
             methods.contains(*method)
         });
         let paths = self.paths.as_ref();
-        let is_path = is_met(paths, &request.path, denies, |paths, path| {
+        let path_result = is_met(paths, &request.path, denies, |paths, path| {
             paths.iter().any(|pattern| pattern.matches(path))
         });
         // A condition that is not met decides; the other one does not matter.
-        match (is_method, is_path) {
+        match (method_result, path_result) {
             (Some(false), _) | (_, Some(false)) => Ok(false),
             (Some(true), Some(true)) => Ok(true),
             _ => Err(Undecided),

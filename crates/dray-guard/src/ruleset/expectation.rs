@@ -72,18 +72,18 @@ impl ExpectationTable {
             let offset = error.valid_up_to();
             vec![file.problem(offset, "the file is not UTF-8", "Save it as UTF-8 text.")]
         })?;
-        let read: ExpectationFile = toml::from_str(text).map_err(|error| {
+        let document: ExpectationFile = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let problem = error.message().replace('\n', " ");
             vec![file.problem(offset, problem, "See docs/egress-policy.md.")]
         })?;
-        if read.expect.is_empty() {
+        if document.expect.is_empty() {
             let remedy = "Write tables [[expect]] with url and outcome.";
             return Err(vec![file.problem(0, "the file expects nothing", remedy)]);
         }
         let mut problems = Vec::new();
-        let mut table = Vec::with_capacity(read.expect.len());
-        for entry in read.expect {
+        let mut table = Vec::with_capacity(document.expect.len());
+        for entry in document.expect {
             let offset = entry.span().start;
             let entry = entry.into_inner();
             match checked_kind(&entry) {
@@ -108,10 +108,10 @@ impl ExpectationTable {
             .iter()
             .map(|(line, expectation, kind)| {
                 let (outcome, rule) = judge(&admin, rules, expectation, kind);
-                let is_rule = expectation
+                let is_rule_met = expectation
                     .rule
                     .as_ref()
-                    .is_none_or(|wanted| *wanted == rule);
+                    .is_none_or(|expected_rule| *expected_rule == rule);
                 let expected = match &expectation.rule {
                     Some(rule) => format!("{} by {rule}", expectation.outcome),
                     None => expectation.outcome.clone(),
@@ -121,7 +121,7 @@ impl ExpectationTable {
                     url: expectation.url.clone(),
                     expected,
                     found: format!("{} by {rule}", outcome.as_str()),
-                    is_met: is_rule && outcome.as_str() == expectation.outcome,
+                    is_met: is_rule_met && outcome.as_str() == expectation.outcome,
                 }
             })
             .collect()

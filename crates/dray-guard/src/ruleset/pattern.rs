@@ -47,29 +47,30 @@ fn matches_sequence<P, T>(
     is_any: impl Fn(&P) -> bool,
     is_match: impl Fn(&P, &T) -> bool,
 ) -> bool {
-    let (mut at, mut next) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while let Some(element) = text.get(next) {
-        match pattern.get(at) {
+    let (mut pattern_index, mut text_index) = (0, 0);
+    // The index after the last wildcard in the pattern, and the index in the text at which that wildcard ends.
+    let mut last_wildcard: Option<(usize, usize)> = None;
+    while let Some(element) = text.get(text_index) {
+        match pattern.get(pattern_index) {
             Some(item) if is_any(item) => {
-                at += 1;
-                retry = Some((at, next));
+                pattern_index += 1;
+                last_wildcard = Some((pattern_index, text_index));
             }
             Some(item) if is_match(item, element) => {
-                at += 1;
-                next += 1;
+                pattern_index += 1;
+                text_index += 1;
             }
             _ => {
-                let Some((after, taken)) = retry else {
+                let Some((after_wildcard, wildcard_end)) = last_wildcard else {
                     return false;
                 };
-                at = after;
-                next = taken + 1;
-                retry = Some((after, next));
+                pattern_index = after_wildcard;
+                text_index = wildcard_end + 1;
+                last_wildcard = Some((after_wildcard, text_index));
             }
         }
     }
-    pattern.iter().skip(at).all(is_any)
+    pattern.iter().skip(pattern_index).all(is_any)
 }
 
 /// Hosts of a rule. Names and suffixes are looked up in hash sets, so that long lists take no additional time.
@@ -96,16 +97,21 @@ impl HostList {
         }
         // Checked as the name that results when each wildcard is replaced by a label. The last two labels must not be
         // wildcards.
-        let mut later = rest.rsplit('.');
-        let has_name = later.by_ref().take(2).filter(|label| *label != "*").count() == 2;
+        let mut later_labels = rest.rsplit('.');
+        let has_name = later_labels
+            .by_ref()
+            .take(2)
+            .filter(|label| *label != "*")
+            .count()
+            == 2;
         if first == "*" || !has_name {
             return Err(PatternError::Wildcard(text.to_owned()));
         }
-        let named: Vec<&str> = text
+        let sample_labels: Vec<&str> = text
             .split('.')
             .map(|label| if label == "*" { "x" } else { label })
             .collect();
-        HostPattern::parse(&named.join("."))?;
+        HostPattern::parse(&sample_labels.join("."))?;
         let labels = text.trim_end_matches('.').to_ascii_lowercase();
         self.labels
             .push(labels.split('.').map(str::to_owned).collect());
@@ -249,6 +255,6 @@ impl MediaPattern {
             && self
                 .sub
                 .as_ref()
-                .is_none_or(|wanted| sub.eq_ignore_ascii_case(wanted))
+                .is_none_or(|own_subtype| sub.eq_ignore_ascii_case(own_subtype))
     }
 }

@@ -9,9 +9,9 @@ use crate::RequestKind;
 use crate::canon::CanonicalUrl;
 use crate::reason::Code;
 
-/// Most requests that a difference keeps as examples.
+/// Most requests that are kept as examples of a difference.
 const MAX_EXAMPLES: usize = 3;
-/// Most differences that are kept apart.
+/// Most differences that are listed.
 const MAX_CHANGES: usize = 1000;
 
 /// The name that stands for no policy.
@@ -68,7 +68,7 @@ impl ReplayOutcome {
 pub enum ReplayBaseline<'a> {
     /// That of these rules; `None` stands for no policy.
     Rules(Option<&'a RuleSet>),
-    /// What was decided when it happened, and by which rule.
+    /// The recorded outcome, and the rule that decided it.
     Recorded(ReplayOutcome, Arc<RuleName>),
 }
 
@@ -83,15 +83,15 @@ pub struct RequestRecord<'a> {
     pub port: u32,
     /// Protocol of the proxy's client: `connect`, `http` or `socks5`; empty for a fetch.
     pub proxy_protocol: &'a str,
-    /// Of a proxied connection: `refused`, `opened` or `closed`.
+    /// Stage of a proxied connection: `refused`, `opened` or `closed`.
     pub proxy_stage: &'a str,
     /// Whether it was a request inside a tunnel into which the proxy looked.
     pub is_intercepted: bool,
     /// Method; empty for tunnels and where it was not recorded.
     pub method: &'a str,
-    /// Who asked.
+    /// The caller.
     pub caller: Caller,
-    /// When, in Unix milliseconds.
+    /// Time of the request in Unix milliseconds.
     pub time_ms: u64,
     /// `allow` or `deny`.
     pub verdict: &'a str,
@@ -103,7 +103,7 @@ pub struct RequestRecord<'a> {
     pub is_lookup: bool,
     /// The rule that decided; empty without a policy.
     pub decided_by: &'a str,
-    /// The rule that would have refused if everything that is only tried were in force; empty without one.
+    /// The rule that would have refused the request if all report-only rules were in force; empty without one.
     pub reported_by: &'a str,
 }
 
@@ -116,7 +116,7 @@ const POLICY_CODES: [Code; 4] = [
 ];
 
 impl RequestRecord<'_> {
-    /// What was decided when it happened.
+    /// The recorded decision.
     pub fn baseline(&self) -> ReplayBaseline<'static> {
         // A request that failed later, or that its target refused, passed the policy.
         let is_refused = self.verdict == "deny" && self.is_policy_code();
@@ -136,8 +136,8 @@ impl RequestRecord<'_> {
         ReplayBaseline::Recorded(outcome, Arc::new(rule))
     }
 
-    /// Adds the request to a replay. One that is not about a request of its own (a lookup, the end of a connection), that
-    /// the configuration or the guard refused, or whose URL cannot be read, adds nothing.
+    /// Adds the request to a replay. One that is not about a request of its own (a lookup, the end of a connection),
+    /// that the configuration or the guard refused, or whose URL cannot be read, adds nothing.
     pub fn compare(
         &self,
         replay: &mut PolicyReplay,
@@ -151,7 +151,7 @@ impl RequestRecord<'_> {
             address if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
             host => host.to_owned(),
         };
-        // Without a path, which events do not hold.
+        // Without a path, because events do not contain one.
         let text = format!("{}://{host}:{}/", self.scheme, self.port);
         let Ok(url) = CanonicalUrl::parse(&text) else {
             return;
@@ -167,7 +167,7 @@ impl RequestRecord<'_> {
         };
         let mut request = kind.view(&url);
         if kind != RequestKind::Tunnel {
-            // An event holds a hash of the path.
+            // An event contains only a hash of the path.
             request.path = ObservedPart::Unrecorded;
             if self.method.is_empty() && kind != RequestKind::Fetch {
                 request.method = ObservedPart::Unrecorded;

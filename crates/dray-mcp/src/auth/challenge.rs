@@ -30,8 +30,8 @@ pub(crate) fn metadata_router(options: &OAuthOptions) -> Router {
     for path in paths {
         let document = document.clone();
         let content_type = [(header::CONTENT_TYPE, "application/json")];
-        let show = move || std::future::ready((content_type, document.clone()));
-        router = router.route(&path, get(show));
+        let serve_document = move || std::future::ready((content_type, document.clone()));
+        router = router.route(&path, get(serve_document));
     }
     router
 }
@@ -67,17 +67,17 @@ fn metadata_url(options: &OAuthOptions) -> Option<String> {
 pub(super) fn unauthorized(options: Option<&OAuthOptions>, reason: Option<&str>) -> Response {
     let mut challenge = "Bearer realm=\"drayage\"".to_owned();
     if let Some(reason) = reason {
-        push(&mut challenge, "error", "invalid_token");
-        push(&mut challenge, "error_description", reason);
+        push_parameter(&mut challenge, "error", "invalid_token");
+        push_parameter(&mut challenge, "error_description", reason);
     }
     if options.is_some() {
-        push(&mut challenge, "scope", Scope::Read.as_str());
+        push_parameter(&mut challenge, "scope", Scope::Read.as_str());
     }
     let text = reason.map_or_else(
         || "This server needs a bearer token.".to_owned(),
         |reason| format!("The bearer token was refused: {reason}."),
     );
-    refuse(StatusCode::UNAUTHORIZED, &text, challenge, options)
+    refusal_response(StatusCode::UNAUTHORIZED, &text, challenge, options)
 }
 
 /// The response if the token does not allow the request. The challenge lists the scopes of the token and the missing
@@ -88,24 +88,24 @@ pub(super) fn insufficient_scope(
     required: ScopeSet,
 ) -> Response {
     let mut challenge = "Bearer realm=\"drayage\"".to_owned();
-    push(&mut challenge, "error", "insufficient_scope");
-    push(
+    push_parameter(&mut challenge, "error", "insufficient_scope");
+    push_parameter(
         &mut challenge,
         "error_description",
         &format!("this request needs: {required}"),
     );
-    push(
+    push_parameter(
         &mut challenge,
         "scope",
         &granted.union(required).to_string(),
     );
     let text = format!("This request needs the scopes: {required}.");
-    refuse(StatusCode::FORBIDDEN, &text, challenge, options)
+    refusal_response(StatusCode::FORBIDDEN, &text, challenge, options)
 }
 
 /// The keys of the authorization server are not available: a new token would not help.
 pub(super) fn keys_unavailable(reason: &str) -> Response {
-    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}.\n"));
+    let mut response = plain_response(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}.\n"));
     let after = HeaderValue::from_static(RETRY_AFTER_SECONDS);
     response.headers_mut().insert(header::RETRY_AFTER, after);
     response
@@ -113,34 +113,34 @@ pub(super) fn keys_unavailable(reason: &str) -> Response {
 
 /// A session that does not exist for this caller. The protocol responds 404, and clients begin another session.
 pub(super) fn session_not_found() -> Response {
-    plain(StatusCode::NOT_FOUND, "The session does not exist.\n")
+    plain_response(StatusCode::NOT_FOUND, "The session does not exist.\n")
 }
 
 /// The body of the request is too large, or ended early.
 pub(super) fn unreadable_body() -> Response {
-    plain(
+    plain_response(
         StatusCode::PAYLOAD_TOO_LARGE,
         "The request could not be read.\n",
     )
 }
 
-fn push(challenge: &mut String, name: &str, value: &str) {
+fn push_parameter(challenge: &mut String, name: &str, value: &str) {
     // Values here have neither quotation marks nor backslashes, except what an operator configures.
     let value = value.replace(['"', '\\'], "");
     // Writing into a string does not fail.
     let _ = write!(challenge, ", {name}=\"{value}\"");
 }
 
-fn refuse(
+fn refusal_response(
     status: StatusCode,
     text: &str,
     mut challenge: String,
     options: Option<&OAuthOptions>,
 ) -> Response {
     if let Some(url) = options.and_then(metadata_url) {
-        push(&mut challenge, "resource_metadata", &url);
+        push_parameter(&mut challenge, "resource_metadata", &url);
     }
-    let mut response = plain(status, &format!("{text}\n"));
+    let mut response = plain_response(status, &format!("{text}\n"));
     if let Ok(challenge) = HeaderValue::from_str(&challenge) {
         response
             .headers_mut()
@@ -149,7 +149,7 @@ fn refuse(
     response
 }
 
-fn plain(status: StatusCode, text: &str) -> Response {
+fn plain_response(status: StatusCode, text: &str) -> Response {
     let mut response = Response::new(Body::from(text.to_owned()));
     *response.status_mut() = status;
     response

@@ -17,30 +17,30 @@ use super::{
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthFileError {
-    /// It, or a file that it names, cannot be read.
+    /// The file, or a file that it names, cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which file.
+        /// The file that cannot be read.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// It is not TOML, or has unknown keys.
+    /// The file is not TOML, or has unknown keys.
     #[error("{} is not valid", path.display())]
     Syntax {
-        /// Which file.
+        /// The configuration file.
         path: PathBuf,
-        /// Where and why.
+        /// The error of the parser, with its position.
         #[source]
         source: Box<toml::de::Error>,
     },
     /// A value cannot be used.
     #[error("{key} {problem}")]
     Value {
-        /// The key, with the name of the token where it is of one.
+        /// The key, with the name of its token if the key belongs to one.
         key: String,
-        /// What is wrong.
+        /// The problem, as the predicate of a sentence about the key.
         problem: String,
     },
 }
@@ -153,20 +153,20 @@ impl AuthOptions {
 impl TokenTable {
     fn token(&self, directory: &Path, tenant: &TenantId) -> Result<StaticToken, AuthFileError> {
         let key = format!("token `{}`:", self.name);
-        let wrong = |problem: &dyn std::fmt::Display| unusable(key.as_str(), problem);
+        let invalid = |problem: &dyn std::fmt::Display| unusable(key.as_str(), problem);
         let token = match (&self.file, &self.sha256) {
             (Some(file), None) => {
                 let text = read_text(&directory.join(file))?;
                 // Editors and `echo` end the file with a line feed, which is not a part of the token.
-                BearerToken::new(text.trim()).map_err(|error| wrong(&error))?
+                BearerToken::new(text.trim()).map_err(|error| invalid(&error))?
             }
             (None, Some(digest)) => {
                 let digest: Sha256Digest = digest
                     .parse()
-                    .map_err(|_| wrong(&"`sha256` has 64 hexadecimal digits"))?;
+                    .map_err(|_| invalid(&"`sha256` has 64 hexadecimal digits"))?;
                 BearerToken::from_digest(digest)
             }
-            _ => return Err(wrong(&"needs either `file` or `sha256`")),
+            _ => return Err(invalid(&"needs either `file` or `sha256`")),
         };
         let scopes: Result<ScopeSet, _> = self
             .scopes
@@ -174,15 +174,15 @@ impl TokenTable {
             .map(|name| name.parse::<Scope>())
             .collect();
         let tenant = match &self.tenant {
-            Some(tenant) => TenantId::new(tenant).map_err(|error| wrong(&error))?,
+            Some(tenant) => TenantId::new(tenant).map_err(|error| invalid(&error))?,
             None => tenant.clone(),
         };
         Ok(StaticToken {
             token,
             caller: Caller {
                 tenant,
-                session: SessionId::new(&self.session).map_err(|error| wrong(&error))?,
-                scopes: scopes.map_err(|error| wrong(&error))?,
+                session: SessionId::new(&self.session).map_err(|error| invalid(&error))?,
+                scopes: scopes.map_err(|error| invalid(&error))?,
                 subject: format!("token:{}", self.name),
                 expires_at_ms: None,
             },
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grants_nothing_clear_is_refused() {
+    fn an_invalid_file_is_refused_with_its_problem() {
         let token = "[[token]]\nname = 'ci'\nsession = 's1'\n";
         let oauth = "[oauth]\nissuer = 'https://a.example'\nresource = 'https://b.example/mcp'\n";
         for (text, problem) in [

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::source;
 use crate::ServiceClient;
 
-/// Where the key set (RFC 7517) of the authorization server is.
+/// The location of the key set (RFC 7517) of the authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyLocation {
     /// A URL, fetched through egress-fetcher under the operator's policy.

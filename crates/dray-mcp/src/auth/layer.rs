@@ -49,8 +49,8 @@ impl AuthLayer {
         let Some(token) = bearer_token(parts) else {
             return Err(challenge::unauthorized(options, None));
         };
-        let mut known = self.authenticator.tokens.iter();
-        if let Some(known) = known.find(|known| known.token.admits(token)) {
+        let mut tokens = self.authenticator.tokens.iter();
+        if let Some(known) = tokens.find(|known| known.token.admits(token)) {
             return Ok(known.caller.clone());
         }
         let Some(verifier) = verifier else {
@@ -141,10 +141,10 @@ pub(crate) async fn check_request(
 }
 
 fn bearer_token(parts: &Parts) -> Option<&str> {
-    let mut sent = parts.headers.get_all(header::AUTHORIZATION).iter();
-    let value = sent.next()?.to_str().ok()?;
+    let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let value = values.next()?.to_str().ok()?;
     // With two headers, a proxy and this server could use different ones.
-    if sent.next().is_some() {
+    if values.next().is_some() {
         return None;
     }
     let (scheme, token) = value.split_once(' ')?;
@@ -176,9 +176,9 @@ fn message_scopes(body: &[u8]) -> ScopeSet {
         ) => [Scope::Read].into_iter().collect(),
         Some("tasks/cancel") => {
             let id = params.and_then(|params| params.get("taskId")?.as_str());
-            // Of a transfer the scopes are those of its call, which the handler finds in its record.
-            let of_delivery = !id.is_some_and(transfer_tasks::is_transfer_id);
-            of_delivery.then_some(Scope::Send).into_iter().collect()
+            // A transfer needs the scopes of its call; the handler checks them, because it has the record of the call.
+            let is_delivery = !id.is_some_and(transfer_tasks::is_transfer_id);
+            is_delivery.then_some(Scope::Send).into_iter().collect()
         }
         Some(transfer::AUTHORIZE_UPLOAD) => [Scope::Put].into_iter().collect(),
         Some(transfer::AUTHORIZE_DOWNLOAD) => {

@@ -34,13 +34,13 @@ use token::OAuthVerifier;
 /// A caller, from its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Whose data the tools see.
+    /// The tenant whose data the tools see.
     pub tenant: TenantId,
     /// The session whose sandbox and chat the tools use.
     pub session: SessionId,
     /// The permissions of the caller.
     pub scopes: ScopeSet,
-    /// Whose session of the protocol this is: another subject cannot use it, though tenant and session be the same.
+    /// Owner of the session of the protocol. Another subject cannot use it, even with the same tenant and session.
     pub subject: String,
     /// Unix milliseconds after which the token is invalid; `None` for static tokens.
     pub expires_at_ms: Option<u64>,
@@ -55,16 +55,16 @@ pub struct StaticToken {
     pub caller: Caller,
 }
 
-/// The authorization server whose tokens count.
+/// The authorization server whose tokens are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthOptions {
-    /// Its identifier, compared with `iss` byte for byte.
+    /// Identifier of the server, compared with `iss` byte for byte.
     pub issuer: String,
     /// The URL of this endpoint for clients: the `resource` of RFC 9728.
     pub resource: String,
     /// Values of `aud` of which a token needs one. The resource is among them unless the operator names others.
     pub audiences: Vec<String>,
-    /// Where its keys are.
+    /// Location of the server's key set.
     pub keys: KeyLocation,
     /// The claim with the tenant.
     pub tenant_claim: String,

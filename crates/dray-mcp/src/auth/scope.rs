@@ -10,15 +10,15 @@ use crate::options::ToolName;
 /// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Files, deliveries and documents are read and listed.
+    /// Read and list files, deliveries and documents.
     Read,
-    /// Outside URLs are fetched, under the operator's policy.
+    /// Fetch outside URLs, under the operator's policy.
     Fetch,
-    /// Files are written: into the sandbox, and new ones into the local directory.
+    /// Write files: into the sandbox, and new files into the local directory.
     Put,
-    /// Files are sent to people.
+    /// Send files to people.
     Send,
-    /// Questions about hosts are answered, where the server asks users at all.
+    /// Answer questions about hosts, if the server asks users.
     Approve,
 }
 
@@ -54,7 +54,7 @@ impl Scope {
     }
 }
 
-/// The text names no scope.
+/// The text is not the name of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown scope `{0}`; the scopes are read, fetch, put, send, approve")]
 pub struct UnknownScope(String);
@@ -126,20 +126,20 @@ pub(crate) fn required_scopes(
 ) -> ScopeSet {
     let text = |name: &str| arguments?.get(name)?.as_str();
     match tool {
-        ToolName::Read => place_scopes(text("path")),
+        ToolName::Read => source_scopes(text("path")),
         ToolName::Fetch | ToolName::PolicyCheck => [Scope::Fetch].into_iter().collect(),
         ToolName::List | ToolName::Receipts => [Scope::Read].into_iter().collect(),
         ToolName::Get => {
             let writes = text("to").map(|_| Scope::Put);
-            place_scopes(text("from")).union(writes.into_iter().collect())
+            source_scopes(text("from")).union(writes.into_iter().collect())
         }
-        ToolName::Put => place_scopes(text("from")).union([Scope::Put].into_iter().collect()),
+        ToolName::Put => source_scopes(text("from")).union([Scope::Put].into_iter().collect()),
         ToolName::SendFile => {
             let files = arguments.and_then(|all| all.get("files")?.as_array());
             let paths = files
                 .into_iter()
                 .flatten()
-                .map(|file| place_scopes(file.as_str()));
+                .map(|file| source_scopes(file.as_str()));
             paths.fold([Scope::Send].into_iter().collect(), ScopeSet::union)
         }
         // The references are found only when they are resolved, and those to URLs are fetched.
@@ -148,12 +148,12 @@ pub(crate) fn required_scopes(
         ToolName::UploadTicket if text("to") == Some("chat") => [Scope::Send].into_iter().collect(),
         ToolName::UploadTicket => [Scope::Put].into_iter().collect(),
         // The holder of the URL reads the file without a token, so its maker must be allowed to read it.
-        ToolName::DownloadTicket => place_scopes(text("from")),
+        ToolName::DownloadTicket => source_scopes(text("from")),
     }
 }
 
-/// The scopes for taking a file from this place.
-fn place_scopes(path: Option<&str>) -> ScopeSet {
+/// The scopes that reading a file from this location needs.
+fn source_scopes(path: Option<&str>) -> ScopeSet {
     let scheme = path.and_then(|path| Some(path.split_once("://")?.0));
     let is_url = scheme.is_some_and(|scheme| {
         scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")

@@ -45,7 +45,7 @@ impl SessionIdSigner {
     }
 
     fn mac(&self, id: &str, subject: &str) -> Hmac<Sha256> {
-        // The length of the id in front: otherwise it and the subject could be split elsewhere.
+        // The length of the id comes first, so that another split of id and subject gives another code.
         #[expect(clippy::expect_used, reason = "HMAC takes keys of every length")]
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length");
         mac.update(&(id.len() as u64).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Where the keys of the authorization server come from.
+//! Loads the key set of the authorization server: from a URL through egress-fetcher, or from a file.
 
 use std::io::Read as _;
 use std::path::Path;

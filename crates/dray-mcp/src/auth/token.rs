@@ -127,10 +127,10 @@ impl OAuthVerifier {
 
 /// The scopes in `scope` (RFC 8693 section 4.2), and in `scp` of some servers.
 fn token_scopes(claims: &TokenClaims) -> Result<ScopeSet, TokenError> {
-    let wrong = |_| TokenError::Invalid("the scopes of the token are not valid");
+    let invalid = |_| TokenError::Invalid("the scopes of the token are not valid");
     let listed = match claims.further.get("scp") {
         None | Some(Value::Null) => String::new(),
-        Some(value) => match ScopeClaim::deserialize(value).map_err(wrong)? {
+        Some(value) => match ScopeClaim::deserialize(value).map_err(invalid)? {
             ScopeClaim::Text(text) => text,
             ScopeClaim::List(names) => names.join(" "),
         },

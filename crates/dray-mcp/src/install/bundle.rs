@@ -38,7 +38,7 @@ pub enum PackageError {
         #[source]
         source: io::Error,
     },
-    /// The bundle cannot be written. A bundle of that name that existed before is as it was.
+    /// The bundle cannot be written. An earlier bundle of that name is unchanged.
     #[error("cannot write {path}")]
     Write {
         /// The file.

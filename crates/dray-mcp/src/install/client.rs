@@ -57,7 +57,7 @@ pub enum OperatingSystem {
 }
 
 impl OperatingSystem {
-    /// The one that this program was built for.
+    /// The operating system that this program was built for.
     pub const fn current() -> Self {
         if cfg!(target_os = "macos") {
             Self::MacOs
@@ -150,7 +150,7 @@ impl Client {
         }
     }
 
-    /// The key of the table that holds all servers.
+    /// The key of the table that contains all servers.
     pub(super) const fn servers_key(self) -> &'static str {
         match self {
             Self::ClaudeCode | Self::Cursor | Self::LibreChat => "mcpServers",

@@ -24,7 +24,7 @@ pub(super) enum EntryChange<'a> {
 /// The result of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EditResult {
-    /// The text already is as wanted.
+    /// The text already has the requested entry, or does not have the entry to remove.
     Unchanged,
     /// The entry was added to the text.
     Added(String),
@@ -55,21 +55,21 @@ pub(super) fn apply_change(
     change: EntryChange<'_>,
 ) -> Result<EditResult, EditError> {
     let before = parse_config(format, text)?;
-    let present = lookup_value(&before, path);
+    let current = lookup_value(&before, path);
     let result = match change {
-        EntryChange::Set { value, replace } => match present {
-            Some(present) if present == value => return Ok(EditResult::Unchanged),
+        EntryChange::Set { value, replace } => match current {
+            Some(current) if current == value => return Ok(EditResult::Unchanged),
             Some(_) if !replace => return Err(EditError::Occupied),
             _ => {
                 let edited = set_entry(format, text, path, value)?;
-                if present.is_some() {
+                if current.is_some() {
                     EditResult::Replaced(edited)
                 } else {
                     EditResult::Added(edited)
                 }
             }
         },
-        EntryChange::Remove if present.is_none() => return Ok(EditResult::Unchanged),
+        EntryChange::Remove if current.is_none() => return Ok(EditResult::Unchanged),
         EntryChange::Remove => {
             let edited = match format {
                 ConfigFormat::Json => json::remove_entry(text, path),
@@ -87,7 +87,7 @@ pub(super) fn apply_change(
     Ok(result)
 }
 
-/// The entry alone, in the format of the file.
+/// Only the entry, in the format of the file.
 pub(super) fn render_entry(
     format: ConfigFormat,
     path: &[&str],

@@ -231,8 +231,8 @@ fn comment_length(text: &str) -> Option<usize> {
     Some(inner.find("*/")? + 4)
 }
 
-/// The end of the line at `from` as far as it holds only white space and comments.
-fn end_of_remarks(text: &str, from: usize) -> usize {
+/// The end of the white space and comments that follow `from` on the same line.
+fn end_of_comments(text: &str, from: usize) -> usize {
     let mut position = from;
     loop {
         let rest = text.get(position..).unwrap_or_default();
@@ -247,7 +247,7 @@ fn end_of_remarks(text: &str, from: usize) -> usize {
     }
 }
 
-/// How the text is laid out.
+/// Line breaks and indentation of a text.
 struct TextStyle {
     newline: &'static str,
     /// One level of indentation.
@@ -297,7 +297,7 @@ impl TextStyle {
         let trailing = if comma.is_some() { "," } else { "" };
         let edited = match line_indentation(text, last.range.start) {
             Some(indent) => {
-                let end = end_of_remarks(text, end);
+                let end = end_of_comments(text, end);
                 let value = self.pretty(value, indent);
                 let member = format!("{}{indent}{name}: {value}{trailing}", self.newline);
                 splice_text(text, end..end, &member)

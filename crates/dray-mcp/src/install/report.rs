@@ -1,4 +1,4 @@
-//! What was written, and where.
+//! The report of a change: what was written, and where.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub enum FileChange {
 pub struct InstallReport {
     /// The client.
     pub client: Client,
-    /// For whom the file is.
+    /// The scope of the file.
     pub scope: InstallScope,
     /// The name of the entry.
     pub name: String,

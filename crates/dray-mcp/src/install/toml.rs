@@ -64,8 +64,8 @@ fn remove_from(table: &mut dyn TableLike, path: &[&str]) -> Result<(), EditError
     let inner = child.as_table_like_mut().ok_or_else(|| not_a_table(key))?;
     remove_from(inner, rest)?;
     let is_empty = inner.is_empty();
-    let has_remark = child.as_table().is_some_and(has_comment);
-    if is_empty && !has_remark {
+    let is_commented = child.as_table().is_some_and(has_comment);
+    if is_empty && !is_commented {
         table.remove(key);
     }
     Ok(())

@@ -18,7 +18,7 @@ pub(super) fn parse_value(text: &str) -> Result<Value, EditError> {
     if text.trim().is_empty() {
         return Ok(Value::Null);
     }
-    // `y`, `no` and their like are words.
+    // `y`, `no` and similar words are text and not booleans.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let problem = "it is not valid YAML";
@@ -108,15 +108,15 @@ impl TextLines {
         }
     }
 
-    fn insert(&mut self, at: usize, block: &[String]) {
+    fn insert(&mut self, index: usize, block: &[String]) {
         let newline = self.newline();
         let block = block.iter().map(|line| format!("{line}{newline}"));
-        self.0.splice(at..at, block);
+        self.0.splice(index..index, block);
     }
 
-    fn replace_line(&mut self, at: usize, text: &str) {
+    fn replace_line(&mut self, index: usize, text: &str) {
         let newline = self.newline();
-        if let Some(line) = self.0.get_mut(at) {
+        if let Some(line) = self.0.get_mut(index) {
             *line = format!("{text}{newline}");
         }
     }
@@ -131,8 +131,9 @@ impl TextLines {
 
     /// The line of a key at the left edge, and the lines of its value.
     fn find_table(&self, key: &str) -> Result<Option<LineRange>, EditError> {
-        let found = |line: &String| indent_of(line) == 0 && value_of_key(line, key).is_some();
-        let Some(start) = self.0.iter().position(found) else {
+        let is_table_line =
+            |line: &String| indent_of(line) == 0 && value_of_key(line, key).is_some();
+        let Some(start) = self.0.iter().position(is_table_line) else {
             return Ok(None);
         };
         let value = self.0.get(start).and_then(|line| value_of_key(line, key));
@@ -162,8 +163,8 @@ impl TextLines {
     /// The lines of an entry of a table.
     fn find_entry(&self, table: &LineRange, name: &str) -> Option<LineRange> {
         let indent = self.child_indent(table)?;
-        let start = (table.start + 1..table.end).find(|at| {
-            let line = self.0.get(*at);
+        let start = (table.start + 1..table.end).find(|index| {
+            let line = self.0.get(*index);
             line.is_some_and(|line| indent_of(line) == indent && value_of_key(line, name).is_some())
         })?;
         Some(start..self.end_of_block(start, indent))
@@ -172,7 +173,7 @@ impl TextLines {
     /// The line after the value of the key at `start`: after its last content, and comments that are indented deeper.
     fn end_of_block(&self, start: usize, indent: usize) -> usize {
         let mut end = start + 1;
-        for (at, line) in self.0.iter().enumerate().skip(start + 1) {
+        for (index, line) in self.0.iter().enumerate().skip(start + 1) {
             if line.trim().is_empty() {
                 continue;
             }
@@ -181,7 +182,7 @@ impl TextLines {
                 break;
             }
             if is_inside {
-                end = at + 1;
+                end = index + 1;
             }
         }
         end

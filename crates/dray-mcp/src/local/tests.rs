@@ -154,10 +154,10 @@ fn a_link_that_changes_between_two_looks_never_leads_out() {
                 point_to("sub");
             }
         });
-        let seen: Vec<_> = (0..2_000).map(|_| fixture.read("swap/b.txt")).collect();
+        let contents: Vec<_> = (0..2_000).map(|_| fixture.read("swap/b.txt")).collect();
         // Before anything can panic: the scope waits for the other thread.
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        for text in seen.into_iter().flatten() {
+        for text in contents.into_iter().flatten() {
             assert_eq!(text, "below");
         }
     });
@@ -192,12 +192,12 @@ fn a_listing_names_links_without_following_them() {
     let fixture = RootFixture::new();
     symlink("/etc", fixture.folder.path().join("data/etc")).unwrap();
     let entries = fixture.root.list(".").unwrap();
-    let shown: Vec<_> = entries
+    let names_and_kinds: Vec<_> = entries
         .iter()
         .map(|entry| (entry.name.as_str(), entry.kind))
         .collect();
     assert_eq!(
-        shown,
+        names_and_kinds,
         [("a.txt", "file"), ("etc", "symlink"), ("sub", "dir")]
     );
     assert_eq!(fixture.root.list("etc").unwrap_err().detail, "outside_root");

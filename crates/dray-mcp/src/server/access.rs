@@ -17,7 +17,7 @@ pub(super) struct CallerAccess {
 }
 
 impl CallerAccess {
-    /// Waits until the token of the caller no longer counts.
+    /// Waits until the token of the caller expires. Never returns for a token without an expiry.
     pub(super) async fn expired(&self) {
         let Some(at_ms) = self.expires_at_ms else {
             return std::future::pending().await;

@@ -23,7 +23,7 @@ use crate::{ServiceClient, catalog, failure};
 #[derive(Clone, Debug)]
 pub struct McpServer {
     pub(super) state: Arc<ServerState>,
-    /// Of one session of 2025-11-25, over HTTP and stdio alike.
+    /// The subscriptions of one session of 2025-11-25, over HTTP or stdio.
     pub(super) subscriptions: Arc<SessionSubscriptions>,
 }
 
@@ -142,9 +142,9 @@ impl McpServer {
         }
     }
 
-    /// For how long an answer of the person at the client about a host holds; `None` where this call must not ask: the
-    /// operator has to allow it, the caller to have the scope, and the client to be able to ask.
-    pub(super) fn approval_time(
+    /// For how long an answer of the person at the client about a host is valid. `None` if this call must not ask: the
+    /// operator has to allow it, the caller needs the scope, and the client has to support questions.
+    pub(super) fn approval_lifetime(
         &self,
         tool: ToolName,
         caller: &CallerAccess,

@@ -115,7 +115,7 @@ fn text(result: &CallToolResult) -> String {
 }
 
 #[tokio::test]
-async fn a_server_says_what_it_offers_before_its_services_are_reached_and_calls_wait_for_them() {
+async fn a_server_lists_its_tools_before_its_services_are_reached_and_calls_wait_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let root = LocalRoot::open(folder.path()).unwrap();
     std::fs::write(folder.path().join("a.txt"), "x").unwrap();
@@ -218,11 +218,11 @@ async fn a_failure_names_no_path_of_the_machine() {
         ("send_file", json!({"files": ["../secret.txt"]})),
     ] {
         let result = fixture.call(tool, arguments).await;
-        let shown = serde_json::to_string(&result).unwrap();
-        assert_eq!(result.is_error, Some(true), "{tool}: {shown}");
+        let result_text = serde_json::to_string(&result).unwrap();
+        assert_eq!(result.is_error, Some(true), "{tool}: {result_text}");
         let host_path = fixture.folder.path().to_str().unwrap();
-        assert!(!shown.contains(host_path), "{tool}: {shown}");
-        assert!(!shown.contains("secret\""), "{tool}: {shown}");
+        assert!(!result_text.contains(host_path), "{tool}: {result_text}");
+        assert!(!result_text.contains("secret\""), "{tool}: {result_text}");
     }
 }
 
@@ -239,8 +239,8 @@ async fn a_stored_file_is_copied_by_its_handle() {
     let fixture = Box::pin(ServerFixture::new(options)).await;
     let data = fixture.folder.path().join("data");
     std::fs::write(data.join("a.txt"), "hello").unwrap();
-    let got = fixture.call("get", json!({"from": "a.txt"})).await;
-    let value = got.structured_content.unwrap();
+    let stored = fixture.call("get", json!({"from": "a.txt"})).await;
+    let value = stored.structured_content.unwrap();
     assert_eq!(
         (&value["size"], &value["name"]),
         (&json!(5), &json!("a.txt"))
@@ -292,7 +292,7 @@ async fn serve_outcomes(bus: &Bus, ended: Arc<AtomicBool>) -> JoinSet<()> {
     deprecated,
     reason = "clients of 2025-11-25 subscribe to resources in this way"
 )]
-async fn a_session_subscribes_to_a_bounded_number_of_resources_and_learns_of_changes() {
+async fn a_session_subscribes_to_a_bounded_number_of_resources_and_is_notified_of_changes() {
     let (updates, mut updated) = mpsc::unbounded_channel();
     let listener = ResourceListener { updates };
     let fixture = Box::pin(ServerFixture::with_client(

@@ -66,7 +66,7 @@ impl McpServer {
                     transfers.spawn(client, stored, work, link);
                     return Ok(CallToolResponse::Task(task));
                 }
-                // The call is one without a task then.
+                // The request then waits for the end of the call, as without tasks.
                 Err(error) => tracing::warn!(%error, "a transfer cannot become a task"),
             }
         }
@@ -144,7 +144,7 @@ impl McpServer {
     }
 
     fn transfer_work(&self, transfer: TransferCall, progress: ProgressReporter) -> TransferWork {
-        // Not the whole state: it owns the tasks.
+        // The whole state would own itself here, because it owns the tasks.
         let options = self.state.options.clone();
         Box::pin(async move {
             let mut call = ToolCall {

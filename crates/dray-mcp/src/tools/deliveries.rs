@@ -8,7 +8,7 @@ use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
 use super::files::digest_text;
-use super::{ToolCall, ToolOutcome, next_call, structured_result, with};
+use super::{ToolCall, ToolOutcome, extended, next_call, structured_result};
 use crate::arguments::{ReceiptsArguments, SendArguments};
 use crate::client::{SHORT_TIMEOUT, ServiceClient};
 use crate::confirm::SendDecision;
@@ -23,7 +23,7 @@ const MAX_FILES: usize = 20;
 const DEFAULT_WAIT: Duration = Duration::from_mins(1);
 /// Longest wait for the end of a delivery.
 const MAX_WAIT: Duration = Duration::from_mins(5);
-/// How long one question after the outcome waits at the service.
+/// How long one request for the outcome waits at the service.
 const OUTCOME_WAIT: Duration = Duration::from_secs(2);
 /// Deliveries in one result unless the caller sets a limit.
 const DEFAULT_RECEIPTS: u32 = 20;
@@ -108,13 +108,13 @@ impl ToolCall<'_> {
         delivery_id: &str,
         wait: Duration,
     ) -> Result<v1::DeliveryReport, Fault> {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
-            let left = wait.saturating_sub(begun.elapsed());
+            let left = wait.saturating_sub(started_at.elapsed());
             let client = &self.access.client;
             let report = match outcome(client, delivery_id, left.min(OUTCOME_WAIT)).await {
                 Ok(report) => report,
-                // It was accepted, and no worker has begun with it.
+                // The delivery was accepted, but no worker has started it.
                 Err(fault) if fault.code == FaultCode::NotFound => v1::DeliveryReport {
                     delivery_id: delivery_id.to_owned(),
                     session: client.session.as_str().to_owned(),
@@ -123,7 +123,7 @@ impl ToolCall<'_> {
                 },
                 Err(fault) => return Err(fault),
             };
-            if report.finished || begun.elapsed() >= wait {
+            if report.finished || started_at.elapsed() >= wait {
                 return Ok(report);
             }
             self.progress.step("waiting for the platform").await;
@@ -156,7 +156,7 @@ impl ToolCall<'_> {
         let mut value = json!({"deliveries": deliveries, "truncated": reply.truncated});
         if reply.truncated && limit < MAX_RECEIPTS {
             let arguments = json!({"open_only": receipts.open_only, "limit": MAX_RECEIPTS});
-            value = with(
+            value = extended(
                 value,
                 json!({"next": next_call(ToolName::Receipts, &arguments)}),
             );
@@ -209,7 +209,7 @@ pub(crate) fn report_result(report: &v1::DeliveryReport) -> CallToolResult {
             ToolName::Receipts,
             &json!({"delivery_id": report.delivery_id}),
         );
-        value = with(value, json!({"next": next}));
+        value = extended(value, json!({"next": next}));
     }
     let mut result = structured_result(value);
     // A delivery that still runs did not fail.

@@ -1,4 +1,4 @@
-//! `fetch`, `list`, `get` and `put`: files on their way, without their bytes.
+//! `fetch`, `list`, `get` and `put`: move and list files. Results contain handles and not the bytes of files.
 
 use dray_presentation::name;
 use dray_proto::{NamedCode as _, v1};
@@ -6,7 +6,7 @@ use dray_types::{Fault, Sha256Digest};
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
-use super::{ToolCall, linked_result, next_call, not_permitted, structured_result, with};
+use super::{ToolCall, extended, linked_result, next_call, not_permitted, structured_result};
 use crate::arguments::{FetchArguments, GetArguments, ListArguments, PutArguments};
 use crate::client::{SHORT_TIMEOUT, TRANSFER_TIMEOUT};
 use crate::content::{StoredFile, run_blocking};
@@ -35,7 +35,7 @@ impl ToolCall<'_> {
             "http_status": reply.http_status,
             "next": read_call(&stored),
         });
-        Ok(linked_result(&stored, with(stored.describe(), value)))
+        Ok(linked_result(&stored, extended(stored.describe(), value)))
     }
 
     pub(super) async fn list(&mut self, list: ListArguments) -> Result<CallToolResult, Fault> {
@@ -54,7 +54,7 @@ impl ToolCall<'_> {
         let mut value = json!({"entries": listing.entries, "truncated": listing.has_more});
         if listing.has_more {
             let arguments = json!({"path": list.path, "offset": list.offset.saturating_add(limit), "limit": limit});
-            value = with(
+            value = extended(
                 value,
                 json!({"next": next_call(ToolName::List, &arguments)}),
             );
@@ -103,7 +103,7 @@ impl ToolCall<'_> {
             ));
         }
         let stored = self.access.store(&location, &mut self.progress).await?;
-        let mut value = with(stored.describe(), json!({"next": read_call(&stored)}));
+        let mut value = extended(stored.describe(), json!({"next": read_call(&stored)}));
         if let Some(to) = &get.to {
             let Location::Local(path) = self.access.parse(to)? else {
                 return Err(failure::invalid(
@@ -113,12 +113,13 @@ impl ToolCall<'_> {
                 .detail("location_invalid"));
             };
             self.save(&stored, &path).await?;
-            value = with(value, json!({"written_to": path}));
+            value = extended(value, json!({"written_to": path}));
         }
         Ok(linked_result(&stored, value))
     }
 
-    /// Writes a new local file. One that a server wrote before it died, in the same transfer, counts as written.
+    /// Writes a new local file. In a repeated transfer, an existing file with the same content counts as written:
+    /// another server wrote it before it died.
     async fn save(&mut self, stored: &StoredFile, path: &str) -> Result<(), Fault> {
         let saved = self.access.save(stored, path, &mut self.progress).await;
         match saved {
@@ -140,13 +141,13 @@ impl ToolCall<'_> {
             Some(directory) => directory,
             None => &put.directory,
         };
-        let called = file_name(&put.name, &location, &stored)?;
+        let target_name = file_name(&put.name, &location, &stored)?;
         self.progress.step("copying into the sandbox").await;
         let request = v1::PutSandboxFileRequest {
             sandbox: Some(self.access.client.sandbox()),
             claim: Some(stored.claim.clone().into()),
             directory: directory.as_bytes().to_vec(),
-            name: called.into_bytes(),
+            name: target_name.into_bytes(),
             collision: put.collision.as_str().to_owned(),
             mode: 0,
         };

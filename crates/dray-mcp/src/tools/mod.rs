@@ -113,8 +113,8 @@ fn next_call(tool: ToolName, arguments: &Value) -> Value {
     json!({"tool": tool.as_str(), "arguments": arguments})
 }
 
-/// Adds properties to a JSON object.
-fn with(mut value: Value, further: Value) -> Value {
+/// The JSON object with further properties.
+fn extended(mut value: Value, further: Value) -> Value {
     if let (Value::Object(all), Value::Object(further)) = (&mut value, further) {
         all.extend(further);
     }

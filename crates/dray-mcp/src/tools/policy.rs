@@ -5,7 +5,7 @@ use dray_types::Fault;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
-use super::{ToolCall, structured_result, with};
+use super::{ToolCall, extended, structured_result};
 use crate::arguments::PolicyArguments;
 use crate::client::SHORT_TIMEOUT;
 use crate::failure;
@@ -44,7 +44,7 @@ impl ToolCall<'_> {
             "code": fault.detail,
             "message": failure::fault_text(&fault),
         });
-        Ok(structured_result(with(value, refusal)))
+        Ok(structured_result(extended(value, refusal)))
     }
 }
 
@@ -57,11 +57,11 @@ fn step_json(step: &v1::JudgementStep) -> Value {
         ("code", &step.code),
     ] {
         if !text.is_empty() {
-            value = with(value, json!({name: text}));
+            value = extended(value, json!({name: text}));
         }
     }
     if step.verdict() == v1::StepVerdict::Refused {
-        value = with(value, json!({"rule": step.rule}));
+        value = extended(value, json!({"rule": step.rule}));
     }
     value
 }

@@ -8,7 +8,7 @@ use dray_types::{ByteSize, Fault, FaultCode};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::{Value, json};
 
-use super::{ToolCall, linked_result, next_call, with};
+use super::{ToolCall, extended, linked_result, next_call};
 use crate::arguments::ReadArguments;
 use crate::budget;
 use crate::client::TRANSFER_TIMEOUT;
@@ -73,7 +73,7 @@ impl ToolCall<'_> {
         if size > MAX_PICTURE_BYTES.as_u64() {
             return Ok(linked_result(
                 stored,
-                with(
+                extended(
                     stored.describe(),
                     json!({
                         "outcome": "link",
@@ -89,7 +89,7 @@ impl ToolCall<'_> {
             .read(&client.tenant, &stored.claim, deadline)
             .await?;
         let bytes = reader.read_all(MAX_PICTURE_BYTES).await?;
-        let value = with(stored.describe(), json!({"outcome": "picture"}));
+        let value = extended(stored.describe(), json!({"outcome": "picture"}));
         let mut result = super::structured_result(value);
         let image = ContentBlock::image(STANDARD.encode(&bytes), &stored.media_type);
         result.content.push(image);
@@ -125,7 +125,7 @@ fn check_outcome(reply: &v1::ReadAttachmentReply, text: &str) -> Result<(), Faul
 }
 
 fn binary_result(stored: &StoredFile) -> CallToolResult {
-    let value = with(
+    let value = extended(
         stored.describe(),
         json!({
             "outcome": "link",
@@ -146,7 +146,7 @@ fn text_result(
         shown.push_str("\nWarning: ");
         shown.push_str(warning);
     }
-    let mut value = with(
+    let mut value = extended(
         stored.describe(),
         json!({
             "outcome": reply.outcome,
@@ -158,7 +158,7 @@ fn text_result(
     if let Some(next) = next {
         shown.push_str("\nThere is more. Next call: ");
         shown.push_str(&next.to_string());
-        value = with(value, json!({"next": next}));
+        value = extended(value, json!({"next": next}));
     }
     let mut result = CallToolResult::success(vec![ContentBlock::text(shown)]);
     result.structured_content = Some(value);
@@ -173,7 +173,7 @@ struct ByteWindow {
 }
 
 impl ByteWindow {
-    fn at(first: u64, limit: u64) -> Self {
+    fn starting_at(first: u64, limit: u64) -> Self {
         Self {
             first,
             last: first.saturating_add(limit - 1),
@@ -184,14 +184,14 @@ impl ByteWindow {
     fn parse(range: &str, limit: u64) -> Option<Self> {
         let (first, last) = range.trim().strip_prefix("bytes ")?.split_once('-')?;
         let first = first.trim().parse().ok()?;
-        let longest = Self::at(first, limit);
+        let max_window = Self::starting_at(first, limit);
         match last.trim() {
-            "" => Some(longest),
+            "" => Some(max_window),
             last => {
                 let last: u64 = last.parse().ok()?;
                 (last >= first).then(|| Self {
                     first,
-                    last: last.min(longest.last),
+                    last: last.min(max_window.last),
                 })
             }
         }
@@ -218,11 +218,11 @@ fn next_window(
             // Shorter than the window: the document ended in it.
             let is_full = converted.saturating_add(MAX_ROUNDING_BYTES) >= window.length();
             (reply.outcome == "inline" && is_full)
-                .then(|| ByteWindow::at(window.last.saturating_add(1), limit))
+                .then(|| ByteWindow::starting_at(window.last.saturating_add(1), limit))
         }
         // After an excerpt or a summary, the text is read from the start.
         None if reply.outcome == "summary" || reply.error_code == "summary_failed" => {
-            Some(ByteWindow::at(0, limit))
+            Some(ByteWindow::starting_at(0, limit))
         }
         None => None,
     }
@@ -234,13 +234,13 @@ fn converted_bytes(metrics: &str) -> Option<u64> {
 }
 
 fn next_arguments(read: &ReadArguments, stored: &StoredFile, window: ByteWindow) -> Value {
-    // By its handle: the next part is of the same bytes, also when the source changes meanwhile.
+    // Named by its handle, so that the next part is of the same bytes even if the source changes meanwhile.
     let mut arguments = json!({"path": stored.handle(), "range": window.to_range()});
     if !read.member.is_empty() {
-        arguments = with(arguments, json!({"member": read.member}));
+        arguments = extended(arguments, json!({"member": read.member}));
     }
     if let Some(tokens) = read.max_tokens {
-        arguments = with(arguments, json!({"max_tokens": tokens}));
+        arguments = extended(arguments, json!({"max_tokens": tokens}));
     }
     arguments
 }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_of_bytes_are_cut_to_the_limit_and_others_are_left_alone() {
+    fn ranges_of_bytes_are_cut_to_the_limit_and_others_are_not_changed() {
         let range = |text: &str| ByteWindow::parse(text, 100).map(ByteWindow::to_range);
         assert_eq!(range("bytes 0-"), Some("bytes 0-99".to_owned()));
         assert_eq!(range("bytes 50-60"), Some("bytes 50-60".to_owned()));
@@ -269,9 +269,9 @@ mod tests {
             metrics: metrics.to_owned(),
             ..v1::ReadAttachmentReply::default()
         };
-        let window = Some(ByteWindow::at(0, 100));
+        let window = Some(ByteWindow::starting_at(0, 100));
         let next = next_window(&reply("100 bytes converted"), window, 100);
-        assert_eq!(next, Some(ByteWindow::at(100, 100)));
+        assert_eq!(next, Some(ByteWindow::starting_at(100, 100)));
         assert_eq!(next_window(&reply("90 bytes converted"), window, 100), None);
         assert_eq!(next_window(&reply("99 bytes converted"), None, 100), None);
     }

@@ -10,7 +10,7 @@ use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
 use super::files::digest_text;
-use super::{ToolCall, linked_result, next_call, with};
+use super::{ToolCall, extended, linked_result, next_call};
 use crate::arguments::ResolveArguments;
 use crate::client::TRANSFER_TIMEOUT;
 use crate::content::StoredFile;
@@ -81,7 +81,7 @@ impl ToolCall<'_> {
             media_type: JSON_TYPE.to_owned(),
         };
         let read = next_call(ToolName::Read, &json!({"path": stored.handle()}));
-        let value = with(
+        let value = extended(
             stored.describe(),
             json!({"replaced": replaced, "next": read}),
         );

@@ -92,11 +92,11 @@ impl ToolCall<'_> {
         let progress = &mut self.progress;
         let ticket = issue_download(self.access, &tickets, &location, progress, named).await?;
         let content = ticket.content.as_ref();
-        let about = json!({
+        let details = json!({
             "size": ticket.max_bytes,
             "sha256": content.map(|content| content.sha256.as_str()),
         });
-        Ok(ticket_result(&ticket, &tickets, about))
+        Ok(ticket_result(&ticket, &tickets, details))
     }
 
     /// The tickets of this server.
@@ -162,20 +162,20 @@ pub(crate) fn principal(access: &ContentAccess) -> Principal {
     }
 }
 
-/// Creates a ticket for the download of a location's content. `shape` sets its name and its lifetime.
+/// Creates a ticket for the download of a location's content. `configure` sets its name and its lifetime.
 pub(crate) async fn issue_download(
     access: &ContentAccess,
     tickets: &TicketAccess,
     location: &Location,
     progress: &mut ProgressReporter,
-    shape: impl FnOnce(TicketRequest) -> TicketRequest,
+    configure: impl FnOnce(TicketRequest) -> TicketRequest,
 ) -> Result<IssuedTicket, Fault> {
     let principal = principal(access);
     if let Location::Sandbox(path) = location {
         progress.step("copying from the sandbox").await;
         let issued = tickets
             .service
-            .issue_sandbox_download(&principal, path, shape);
+            .issue_sandbox_download(&principal, path, configure);
         return Ok(issued.await?);
     }
     let stored = access.store(location, progress).await?;
@@ -186,7 +186,7 @@ pub(crate) async fn issue_download(
         media_type: stored.media_type.clone(),
         name: artifact.name.clone(),
     };
-    let request = shape(TicketRequest::download(content).name(artifact.name.as_str()));
+    let request = configure(TicketRequest::download(content).name(artifact.name.as_str()));
     Ok(tickets.service.issue(&principal, request).await?)
 }
 
@@ -197,7 +197,7 @@ fn with_lifetime(request: TicketRequest, seconds: Option<u64>) -> TicketRequest 
     }
 }
 
-fn ticket_result(ticket: &IssuedTicket, tickets: &TicketAccess, about: Value) -> CallToolResult {
+fn ticket_result(ticket: &IssuedTicket, tickets: &TicketAccess, details: Value) -> CallToolResult {
     let receipt = TicketReceipt::new(ticket, &tickets.base_url);
     let value = json!({
         "url": receipt.url,
@@ -206,5 +206,5 @@ fn ticket_result(ticket: &IssuedTicket, tickets: &TicketAccess, about: Value) ->
         "max_bytes": receipt.max_bytes,
         "name": receipt.name,
     });
-    structured_result(super::with(value, about))
+    structured_result(super::extended(value, details))
 }

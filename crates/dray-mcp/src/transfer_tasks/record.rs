@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::client::ServiceClient;
 use crate::options::ToolName;
 
-/// Begins the keys of these records, in the bucket of tickets: both are transfers that last beyond one request.
+/// Prefix of the keys of these records. They are in the bucket of tickets, because both are transfers that last beyond
+/// one request.
 const KEY_PREFIX: &str = "task";
-/// Begins the id of a transfer, so that the id of a delivery needs no look into the bucket.
+/// Prefix of the id of a transfer, which distinguishes it from the id of a delivery without a read of the bucket.
 pub(super) const ID_PREFIX: &str = "transfer-";
 /// How long the server of a transfer counts as alive without a renewal.
 const LEASE_LIFETIME: Duration = Duration::from_secs(20);
@@ -22,7 +23,7 @@ const LEASE_LIFETIME: Duration = Duration::from_secs(20);
 /// A transfer that is a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TransferRecord {
-    /// The session that began it: others do not find it.
+    /// The session that began the transfer; other sessions do not find it.
     session: String,
     tool: String,
     /// Arguments of the call. Removed at the end, because a URL may have a secret.
@@ -33,7 +34,7 @@ pub(crate) struct TransferRecord {
     lease_until_ms: u64,
     /// Servers that ran it, with the present one.
     pub(super) servers: u32,
-    /// What it does at present, for people.
+    /// The current step of the transfer, for people.
     pub(crate) step: String,
     pub(crate) end: Option<TransferEnd>,
 }

@@ -212,11 +212,11 @@ async fn a_delivery_that_takes_long_is_a_task_with_the_state_of_its_record() {
     let working = fixture.task("tasks/get", id).await;
     assert_eq!(working["result"]["status"], "working", "{working}");
     fixture.delivery.end(id, |report| report.success = true);
-    let done = fixture.task("tasks/get", id).await;
-    assert_eq!(done["result"]["status"], "completed", "{done}");
+    let completed = fixture.task("tasks/get", id).await;
+    assert_eq!(completed["result"]["status"], "completed", "{completed}");
     assert_eq!(
-        done["result"]["result"]["structuredContent"]["success"], true,
-        "{done}"
+        completed["result"]["result"]["structuredContent"]["success"], true,
+        "{completed}"
     );
     // A client without the extension gets a result that names the next call.
     let plain = fixture.send(json!({}), json!({})).await;
@@ -270,23 +270,23 @@ async fn nothing_is_sent_before_a_person_confirmed_exactly_this_call() {
     let fixture = Box::pin(SendingFixture::new(options)).await;
     let cannot_ask = fixture.send(json!({}), json!({})).await;
     assert_eq!(cannot_ask["error"]["code"], -32_021, "{cannot_ask}");
-    let asked = fixture.send(json!({}), asking_capability()).await;
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
-    let question = &asked["result"]["inputRequests"]["confirm"]["params"];
+    let prompt = fixture.send(json!({}), asking_capability()).await;
+    assert_eq!(prompt["result"]["resultType"], "input_required", "{prompt}");
+    let question = &prompt["result"]["inputRequests"]["confirm"]["params"];
     assert!(
         question["message"].as_str().unwrap().contains("a.txt"),
         "{question}"
     );
-    let state = asked["result"]["requestState"].clone();
+    let state = prompt["result"]["requestState"].clone();
     let answer =
         |confirm: bool| json!({"confirm": {"action": "accept", "content": {"confirm": confirm}}});
     // An answer without a question, one for other arguments, a modified one, and a refusal.
-    let other = json!({"files": ["a.txt", "a.txt"], "wait_seconds": 0});
+    let other_arguments = json!({"files": ["a.txt", "a.txt"], "wait_seconds": 0});
     let changed = format!("{}x", state.as_str().unwrap());
     for (further, refusal) in [
         (json!({"inputResponses": answer(true)}), "input_required"),
         (
-            json!({"inputResponses": answer(true), "requestState": state, "arguments": other}),
+            json!({"inputResponses": answer(true), "requestState": state, "arguments": other_arguments}),
             "-32602",
         ),
         (
@@ -334,14 +334,14 @@ async fn a_person_chooses_among_the_offered_chats_and_no_others() {
         ..ServerOptions::default()
     };
     let fixture = Box::pin(SendingFixture::new(options)).await;
-    let asked = fixture.send(json!({}), asking_capability()).await;
-    let form = &asked["result"]["inputRequests"]["chat"]["params"]["requestedSchema"];
+    let prompt = fixture.send(json!({}), asking_capability()).await;
+    let form = &prompt["result"]["inputRequests"]["chat"]["params"]["requestedSchema"];
     assert_eq!(
         form["properties"]["chat"]["enum"],
         json!(["telegram:1", "telegram:2"]),
-        "{asked}"
+        "{prompt}"
     );
-    let state = &asked["result"]["requestState"];
+    let state = &prompt["result"]["requestState"];
     let answer = |chat: &str| {
         json!({"inputResponses": {"chat": {"action": "accept", "content": {"chat": chat}}},
                "requestState": state})
@@ -412,7 +412,7 @@ impl EventReader {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_listens_learns_of_the_end_of_a_delivery() {
+async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
     let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
     let sent = fixture.send(json!({}), json!({})).await;
     let id = sent["result"]["structuredContent"]["delivery_id"]
@@ -490,10 +490,10 @@ async fn skills_are_listed_and_read_with_their_digests() {
             format!("sha256:{digest}"),
             "{uri}"
         );
-        let got = fixture
+        let skill_reply = fixture
             .call("skills/get", json!({"uri": uri}), json!({}))
             .await
             .message();
-        assert_eq!(got["result"]["skill"]["uri"], *uri, "{got}");
+        assert_eq!(skill_reply["result"]["skill"]["uri"], *uri, "{skill_reply}");
     }
 }

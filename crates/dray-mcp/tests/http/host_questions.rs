@@ -179,9 +179,12 @@ fn answered(asked: &Value, is_allowed: bool) -> Value {
 async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answers() {
     let chain = ["a.example", "b.example"];
     let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &chain).await;
-    let asked = fixture.call(json!({})).await;
-    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
-    let text = asked["result"]["inputRequests"]["allow_host"]["params"]["message"].clone();
+    let first_reply = fixture.call(json!({})).await;
+    assert_eq!(
+        first_reply["result"]["resultType"], "input_required",
+        "{first_reply}"
+    );
+    let text = first_reply["result"]["inputRequests"]["allow_host"]["params"]["message"].clone();
     let text = text.as_str().unwrap();
     assert!(text.contains("s7 reach a.example on port 443"), "{text}");
     assert!(
@@ -189,14 +192,14 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
         "{text}"
     );
     // The answer about the first host does not count for the second one.
-    let second = fixture.call(answered(&asked, true)).await;
+    let second = fixture.call(answered(&first_reply, true)).await;
     let question = &second["result"]["inputRequests"]["allow_host"]["params"]["message"];
     assert!(question.as_str().unwrap().contains("b.example"), "{second}");
-    let replayed = fixture.call(answered(&asked, true)).await;
+    let replayed = fixture.call(answered(&first_reply, true)).await;
     assert_eq!(replayed["error"]["code"], -32_602, "{replayed}");
     assert_eq!(fixture.fake.answers().len(), 1);
-    let done = fixture.call(answered(&second, true)).await;
-    assert!(done.to_string().contains("no such file"), "{done}");
+    let fetched = fixture.call(answered(&second, true)).await;
+    assert!(fetched.to_string().contains("no such file"), "{fetched}");
     let answers = fixture.fake.answers();
     assert_eq!(answers.len(), 2);
     for answer in answers {
@@ -212,7 +215,7 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_counts_for_its_caller_and_call_alone() {
+async fn an_answer_counts_only_for_its_caller_and_call() {
     let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
     let asked = fixture.call(json!({})).await;
     let own = answered(&asked, true);
@@ -259,8 +262,7 @@ async fn an_answer_counts_for_its_caller_and_call_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_setting_the_scope_or_elicitation_the_caller_learns_that_an_approver_is_needed()
-{
+async fn without_the_setting_the_scope_or_elicitation_the_caller_is_referred_to_an_approver() {
     let asking = json!({"elicitation": {"form": {}}});
     for (setting, scope, capabilities) in [
         (None, "read fetch approve", asking.clone()),

@@ -73,9 +73,9 @@ impl FakeIssuer {
             let mut stalled = Vec::new();
             while let Some(request) = service.next().await {
                 let fetch: v1::FetchRequest = request.decode().unwrap();
-                let other = issuer.state.lock().unwrap().other_fetch.clone();
-                if let (Some(other), true) = (other, fetch.url != JWKS_URL) {
-                    request.answer(other(&fetch)).await;
+                let other_fetch = issuer.state.lock().unwrap().other_fetch.clone();
+                if let (Some(other_fetch), true) = (other_fetch, fetch.url != JWKS_URL) {
+                    request.answer(other_fetch(&fetch)).await;
                     continue;
                 }
                 assert_eq!(fetch.url, JWKS_URL);
@@ -165,17 +165,18 @@ pub(crate) fn signing_input(header: &Value, claims: &Value) -> String {
 
 /// The required claims with these changes; `null` removes one.
 fn all_claims(claims: &Value) -> Value {
-    let mut all = json!({
+    let mut payload = json!({
         "iss": ISSUER_URL, "aud": RESOURCE_URL, "sub": "user-1", "exp": seconds_from_now(600),
         "scope": "read fetch", "tenant": "acme",
     });
     for (name, value) in claims.as_object().unwrap() {
-        all[name] = value.clone();
+        payload[name] = value.clone();
     }
-    all.as_object_mut()
+    payload
+        .as_object_mut()
         .unwrap()
         .retain(|_, value| !value.is_null());
-    all
+    payload
 }
 
 /// A time of a claim.

@@ -116,7 +116,7 @@ async fn tokens_that_the_issuer_did_not_sign_are_refused() {
 async fn tokens_for_others_and_for_other_times_are_refused() {
     let fixture = Box::pin(HttpFixture::new()).await;
     let expired = json!({"exp": seconds_from_now(-120)});
-    let early = json!({"nbf": seconds_from_now(600)});
+    let not_yet_valid = json!({"nbf": seconds_from_now(600)});
     let claims = [
         ("another issuer", json!({"iss": "https://evil.example/"})),
         (
@@ -131,7 +131,7 @@ async fn tokens_for_others_and_for_other_times_are_refused() {
         ("expired", expired),
         ("no expiry", json!({"exp": null})),
         ("expiry as text", json!({"exp": "4102444800"})),
-        ("not valid yet", early),
+        ("not valid yet", not_yet_valid),
         ("no subject", json!({"sub": null})),
         ("no tenant", json!({"tenant": null})),
         ("a tenant with a line end", json!({"tenant": "a\nb"})),
@@ -155,17 +155,17 @@ async fn the_token_is_accepted_only_in_one_header_and_not_in_the_query() {
     let token = fixture.issuer.token(&json!({}));
     let bearer = format!("Bearer {token}");
     let query = format!("/mcp?access_token={token}");
-    let one = [("Authorization", bearer.as_str())];
-    let two = [
+    let one_header = [("Authorization", bearer.as_str())];
+    let two_headers = [
         ("Authorization", bearer.as_str()),
         ("Authorization", "Bearer another"),
     ];
-    for (path, fields) in [(query.as_str(), &[] as &[_]), ("/mcp", &two)] {
+    for (path, fields) in [(query.as_str(), &[] as &[_]), ("/mcp", &two_headers)] {
         let refused = send(fixture.address, "GET", path, fields, "").await;
         assert_eq!(refused.status, 401, "{path}");
     }
     // Admitted: the protocol handles the request.
-    let admitted = send(fixture.address, "GET", "/mcp", &one, "").await;
+    let admitted = send(fixture.address, "GET", "/mcp", &one_header, "").await;
     assert!(![401, 403].contains(&admitted.status), "{admitted:?}");
 }
 
@@ -210,28 +210,28 @@ async fn the_challenge_names_the_missing_scope_and_the_scopes_of_the_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_and_session_are_those_of_the_token() {
     let fixture = Box::pin(HttpFixture::new()).await;
-    let own = fixture
+    let own_token = fixture
         .issuer
         .token(&json!({"tenant": "own", "session": "s7"}));
-    let got = fixture
-        .tool(&own, "get", json!({"from": "a.txt"}))
+    let stored = fixture
+        .tool(&own_token, "get", json!({"from": "a.txt"}))
         .await
         .message();
-    let handle = got["result"]["structuredContent"]["handle"]
+    let handle = stored["result"]["structuredContent"]["handle"]
         .as_str()
         .unwrap()
         .to_owned();
     let again = fixture
-        .tool(&own, "get", json!({"from": handle}))
+        .tool(&own_token, "get", json!({"from": handle}))
         .await
         .message();
     assert_eq!(again["result"]["isError"], false, "{again}");
     // Another tenant sees neither the stored file nor the directory of this machine.
-    let other = fixture
+    let other_token = fixture
         .issuer
         .token(&json!({"tenant": "acme", "session": "s7"}));
     let missing = fixture
-        .tool(&other, "get", json!({"from": handle}))
+        .tool(&other_token, "get", json!({"from": handle}))
         .await
         .message();
     assert_eq!(
@@ -239,7 +239,7 @@ async fn tenant_and_session_are_those_of_the_token() {
         "{missing}"
     );
     let rootless = fixture
-        .tool(&other, "get", json!({"from": "a.txt"}))
+        .tool(&other_token, "get", json!({"from": "a.txt"}))
         .await
         .message();
     assert_eq!(
@@ -248,7 +248,7 @@ async fn tenant_and_session_are_those_of_the_token() {
     );
     // A session in an argument is accepted only if it is the session of the token.
     let refused = fixture
-        .tool(&own, "list", json!({"path": "dray://sandbox/s8/x"}))
+        .tool(&own_token, "list", json!({"path": "dray://sandbox/s8/x"}))
         .await
         .message();
     let detail = &refused["result"]["_meta"]["drayage/fault"]["detail"];

@@ -192,8 +192,8 @@ async fn a_transfer_of_a_dead_server_is_continued_by_the_one_that_is_asked() {
         fixture.abandon(&id, 1, copy(name)).await;
         // A token that may not make the call sees the state and starts nothing.
         let reader = fixture.http.issuer.token(&claims("read", "s7"));
-        let seen = fixture.request(&reader, "tasks/get", json!({"taskId": id}));
-        assert_eq!(seen.await["result"]["status"], "working", "{name}");
+        let status = fixture.request(&reader, "tasks/get", json!({"taskId": id}));
+        assert_eq!(status.await["result"]["status"], "working", "{name}");
         let ended = fixture.ended(&id).await;
         assert_eq!(ended["result"]["status"], "completed", "{name}: {ended}");
         let result = &ended["result"]["result"];
@@ -233,8 +233,8 @@ async fn a_transfer_whose_task_cannot_be_recorded_stays_a_call() {
         request = service.next() => request.unwrap(),
         response = &mut call => panic!("{response:?}"),
     };
-    let early = tokio::time::timeout(BEYOND_TASK, &mut call).await;
-    assert!(early.is_err(), "{early:?}");
+    let first_wait = tokio::time::timeout(BEYOND_TASK, &mut call).await;
+    assert!(first_wait.is_err(), "{first_wait:?}");
     let placed = v1::PlacedFile {
         path: b"/work/a.txt".to_vec(),
         ..v1::PlacedFile::default()

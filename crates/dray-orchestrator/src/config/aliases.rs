@@ -80,7 +80,7 @@ pub(super) const VARIABLE_ALIASES: [VariableAlias; 29] = [
     variable_alias(
         "PY_INTERPRETER_CLIENT_TIMEOUT",
         "tool_timeout",
-        no_clock_of_its_own,
+        no_separate_timeout,
     ),
     variable_alias(
         "DEFAULT_TOOL_TIMEOUT_SECONDS",
@@ -114,7 +114,7 @@ pub(super) const VARIABLE_ALIASES: [VariableAlias; 29] = [
     ),
     variable_alias("ENABLE_PREVIEW_FEATURES", "preview", parse_flag),
     variable_alias("PREDEFINED_EXTRA_PATHS", "layers", parse_paths),
-    variable_alias("PREDEFINED_BASE_PATH", "layers", no_base),
+    variable_alias("PREDEFINED_BASE_PATH", "layers", no_base_path),
     variable_alias("CONFIG_PROMPT_MAPPING", "prompt_mapping", parse_mapping),
     variable_alias(
         "DIAL_INTERACTIVE_LOGIN_TIMEOUT_SECONDS",
@@ -188,7 +188,7 @@ fn parse_mapping(text: &str) -> Result<AliasValue, String> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_clock_of_its_own(_: &str) -> Result<AliasValue, String> {
+fn no_separate_timeout(_: &str) -> Result<AliasValue, String> {
     Ok(AliasValue::Unset(
         "is deprecated and not read: calls of the interpreter keep to DEFAULT_TOOL_TIMEOUT_SECONDS",
     ))
@@ -209,7 +209,7 @@ fn no_retries(_: &str) -> Result<AliasValue, String> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
-fn no_base(_: &str) -> Result<AliasValue, String> {
+fn no_base_path(_: &str) -> Result<AliasValue, String> {
     Ok(AliasValue::Unset(
         "is deprecated and not read: name folders in PREDEFINED_EXTRA_PATHS",
     ))

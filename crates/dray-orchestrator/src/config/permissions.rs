@@ -1,5 +1,5 @@
-//! Permissions of callers: agents for each client, and the tools and addresses that a manifest may name which did not
-//! come from the operator. Contains values only; `crate::permissions` enforces them.
+//! Permissions of callers: which agents each client may use, and which tools and addresses a manifest may name that did
+//! not come from the operator. This module contains only the values; `crate::permissions` enforces them.
 
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ pub struct CallerPermissions {
     pub agents: Option<Vec<String>>,
     /// What manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may name.
     pub manifest_header: ManifestPermissions,
-    /// Of one of `clients` that speaks for several users: the `X-*` header in which it names the user of each request, such
-    /// as `x-openwebui-user-id`. Sign-ins at MCP servers then belong to this user, and a request without the header has none.
-    /// The client's key vouches for the header, so the client must set it itself and never pass on what a user sent. Default
-    /// none: all users of the key share its sign-ins.
+    /// Of one of `clients` that speaks for several users: the `X-*` header in which it names the user of each request,
+    /// such as `x-openwebui-user-id`. Sign-ins at MCP servers then belong to this user, and a request without the
+    /// header has none. The client's key vouches for the header, so the client must set it itself and never pass on
+    /// what a user sent. Default none: all users of the key share its sign-ins.
     pub user_header: Option<String>,
-    /// Of the same client: the `X-*` header in which it names the groups of the user of each request, separated by commas,
-    /// such as `x-forwarded-groups`. Entries of `tool_access` may name them. The client must set it itself, as
+    /// Of the same client: the `X-*` header in which it names the groups of the user of each request, separated by
+    /// commas, such as `x-forwarded-groups`. Entries of `tool_access` may name them. The client must set it itself, as
     /// `user_header`. Default none: users of the key are in no group.
     pub groups_header: Option<String>,
 }
@@ -205,7 +205,7 @@ impl Permissions {
     }
 }
 
-/// Whether a header can name users: requests of clients are read for `X-*` headers alone, without those of DIAL.
+/// Whether a header can name users: only `X-*` headers of a request are read, and DIAL reserves `X-DIAL-*`.
 fn is_user_header(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.starts_with("x-")

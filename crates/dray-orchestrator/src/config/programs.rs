@@ -1,4 +1,4 @@
-//! What an operator can set about programs that run tools.
+//! Settings of programs that run tools.
 
 use std::collections::BTreeMap;
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 
 /// Tools that only the callers of this entry may use, in the agents of all manifests. A tool that several entries cover
-/// is for the callers of each of them; one that no entry covers is for all. In a pattern `*` stands for any text, and upper
-/// and lower case differ.
+/// is for the callers of each of them; one that no entry covers is for all. In a pattern `*` stands for any text, and
+/// upper and lower case differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolAccess {
@@ -19,20 +19,20 @@ pub struct ToolAccess {
     pub tools: Vec<String>,
     /// Patterns of the sources of tools, as in `require_approval`.
     pub tool_sets: Vec<String>,
-    /// Patterns of callers: `client:` and a name of `clients`, `local`, or `dial` for users of DIAL Core. A caller has to
-    /// match each of the members that are given; without any of them no one may use the tools.
+    /// Patterns of callers: `client:` and a name of `clients`, `local`, or `dial` for users of DIAL Core. A caller has
+    /// to match each of the members that are given; without any of them no one may use the tools.
     pub callers: Vec<String>,
     /// Patterns of users: the text of the client's `user_header`, or the bucket of a user of DIAL Core.
     pub users: Vec<String>,
-    /// Patterns of groups, of which the user has to be in one: those of the client's `groups_header`, or the roles of a user
-    /// of DIAL Core.
+    /// Patterns of groups, of which the user has to be in one: those of the client's `groups_header`, or the roles of a
+    /// user of DIAL Core.
     pub groups: Vec<String>,
     /// Patterns of the values of claims of a user of DIAL Core, by the names of the claims. One value of each claim has
     /// to match.
     pub claims: BTreeMap<String, Vec<String>>,
 }
 
-/// What is known of a caller.
+/// The facts about a caller that the patterns of entries are compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerFacts {
     /// `client:` and a name, `local` or `dial`.
@@ -71,7 +71,7 @@ impl ToolAccess {
         !(self.users.is_empty() && self.groups.is_empty() && self.claims.is_empty())
     }
 
-    /// Whether the entry names a caller. What is not known matches nothing.
+    /// Whether a caller may use the tools of the entry. A fact that is not known matches no pattern.
     pub fn permits(&self, facts: &CallerFacts) -> bool {
         let is_for_someone = !self.callers.is_empty() || self.needs_user();
         is_for_someone
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_matches_no_pattern() {
+    fn unknown_facts_match_no_pattern() {
         let any = json!({"users": ["*"], "groups": ["*"]});
         let any: ToolAccess = serde_json::from_value(any).unwrap();
         let facts = CallerFacts {

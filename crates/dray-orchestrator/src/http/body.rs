@@ -64,7 +64,7 @@ async fn read_body(
     limit: u64,
 ) -> Result<Option<Vec<u8>>, BodyError> {
     let mut fits = announced.is_none_or(|announced| announced <= limit);
-    let mut taken = 0_u64;
+    let mut received_bytes = 0_u64;
     let mut bytes = Vec::new();
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
@@ -72,14 +72,14 @@ async fn read_body(
             // A client that stops sending because the body is too long still gets status 413.
             return if fits { Err(BodyError) } else { Ok(None) };
         };
-        taken = taken.saturating_add(chunk.len() as u64);
-        fits &= taken <= limit;
+        received_bytes = received_bytes.saturating_add(chunk.len() as u64);
+        fits &= received_bytes <= limit;
         if fits {
             bytes.extend_from_slice(&chunk);
         } else {
             // Frees what was read. The rest is counted and dropped.
             bytes = Vec::new();
-            if taken > limit.saturating_mul(DRAIN_FACTOR) {
+            if received_bytes > limit.saturating_mul(DRAIN_FACTOR) {
                 break;
             }
         }

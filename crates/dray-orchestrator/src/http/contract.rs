@@ -32,7 +32,7 @@ pub trait Agent: Send + Sync + 'static {
         sink: EventSink,
     ) -> Result<AnswerEnd, RequestFailure>;
 
-    /// Asks DIAL Core to whom the key of a caller belongs. This precedes everything else that is done for a caller.
+    /// Asks DIAL Core whose key a caller sent. The surface calls this before anything else for a caller.
     ///
     /// # Errors
     ///
@@ -91,12 +91,12 @@ pub enum ManifestSource {
     Default,
 }
 
-/// The fields of a body that are used (quickapps 3.1). Values of sampling are checked; those of DIAL's requests are not
-/// used further.
+/// The fields of a body that are used (quickapps 3.1). Sampling parameters are checked; those of DIAL's requests have
+/// no effect, because the manifest decides about sampling.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a wish of the client of its own"
+    reason = "each is an independent option of the client"
 )]
 pub struct ChatRequest {
     /// The model that the body names.
@@ -124,7 +124,7 @@ pub struct ChatRequest {
     pub cites_files: bool,
     /// Whether calls of MCP servers become items of the answer.
     pub shows_mcp_calls: bool,
-    /// Whether the tools of MCP servers do, which is so at the beginning of a conversation.
+    /// Whether the tools of MCP servers become items of the answer, which is so at the beginning of a conversation.
     pub lists_mcp_tools: bool,
     /// How the client gets questions about approvals.
     pub approval_form: ApprovalForm,

@@ -10,11 +10,11 @@ use super::contract::ManifestSource;
 use super::routes::SurfaceOptions;
 use crate::permissions::CallerIdentity;
 
-/// Holds the manifest as JSON.
+/// Header with the manifest as JSON.
 const PROPERTIES_HEADER: &str = "x-dial-application-properties";
-/// Names the application in DIAL Core whose properties are the manifest.
+/// Header with the id of the application in DIAL Core whose properties are the manifest.
 const APPLICATION_HEADER: &str = "x-dial-application-id";
-/// The client can show a sign-in.
+/// Header with the channel of a client that can show a sign-in to its user.
 const CHANNEL_HEADER: &str = "x-dial-client-channel-id";
 /// Headers that are read here and never forwarded.
 const OWN_HEADERS: [&str; 3] = [PROPERTIES_HEADER, APPLICATION_HEADER, CHANNEL_HEADER];
@@ -33,7 +33,7 @@ impl SurfaceOptions {
         &self,
         headers: &HeaderMap,
     ) -> Result<VerifiedCredentials, RequestFailure> {
-        self.refuse_strangers(headers)?;
+        self.refuse_foreign_pages(headers)?;
         let key = header_text(headers, "api-key").filter(|key| !key.is_empty());
         let key = key.ok_or_else(|| RequestFailure::new(400, "Api-Key header is required"))?;
         let authorization = header_text(headers, header::AUTHORIZATION.as_str());
@@ -41,7 +41,7 @@ impl SurfaceOptions {
         let client = authorization
             .and_then(bearer_token)
             .and_then(|token| self.client(token));
-        let ours = client.is_some();
+        let is_own_client = client.is_some();
         let identity = match client {
             Some(client) => Some(client),
             // Only DIAL Core knows the key; see `Agent::verify`.
@@ -53,8 +53,8 @@ impl SurfaceOptions {
         let caller = Caller {
             api_key: Some(Secret::new(key)),
             // A key of this service must not reach DIAL Core or a tool.
-            authorization: authorization.filter(|_| !ours).map(Secret::new),
-            ..self.anyone(headers)
+            authorization: authorization.filter(|_| !is_own_client).map(Secret::new),
+            ..self.unverified_caller(headers)
         };
         Ok(VerifiedCredentials { caller, identity })
     }
@@ -65,7 +65,7 @@ impl SurfaceOptions {
         &self,
         headers: &HeaderMap,
     ) -> Result<(Caller, CallerIdentity), RequestFailure> {
-        self.refuse_strangers(headers)?;
+        self.refuse_foreign_pages(headers)?;
         let token = header_text(headers, header::AUTHORIZATION.as_str()).and_then(bearer_token);
         let identity = if self.clients.is_empty() {
             // With DIAL a public listener may have no keys of its own, and DIAL cannot check plain requests.
@@ -76,7 +76,7 @@ impl SurfaceOptions {
         let identity = identity.ok_or_else(unauthorized_failure)?;
         let caller = Caller {
             api_key: header_text(headers, "api-key").map(Secret::new),
-            ..self.anyone(headers)
+            ..self.unverified_caller(headers)
         };
         Ok((caller, identity))
     }
@@ -84,19 +84,19 @@ impl SurfaceOptions {
     /// Checks the credentials of an editor of manifests. A key is needed only where this service checks keys itself.
     pub(super) fn editor(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if self.dial || self.clients.is_empty() {
-            return self.refuse_strangers(headers);
+            return self.refuse_foreign_pages(headers);
         }
         self.plain_caller(headers).map(drop)
     }
 
     /// A listener of this machine without keys must not be open to web pages in a browser on this machine: neither
     /// under another host name nor from another origin.
-    pub(super) fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
+    pub(super) fn refuse_foreign_pages(&self, headers: &HeaderMap) -> Result<(), RequestFailure> {
         if !self.loopback || !self.clients.is_empty() {
             return Ok(());
         }
         // DNS rebinding: the name of a page's own site that resolves to 127.0.0.1. Status 421: RFC 9110 15.5.20.
-        if !header_text(headers, header::HOST.as_str()).is_some_and(|host| self.is_ours(host)) {
+        if !header_text(headers, header::HOST.as_str()).is_some_and(|host| self.is_own_host(host)) {
             return Err(RequestFailure::new(421, "The request is for another host"));
         }
         // Browsers name the site of the page here (RFC 6454 7); other programs usually send no such header.
@@ -105,7 +105,7 @@ impl SurfaceOptions {
                 if !self.cors_origins.iter().any(|listed| listed == origin)
                     && !origin
                         .split_once("://")
-                        .is_some_and(|(_, host)| self.is_ours(host)) =>
+                        .is_some_and(|(_, host)| self.is_own_host(host)) =>
             {
                 Err(RequestFailure::new(
                     403,
@@ -116,7 +116,7 @@ impl SurfaceOptions {
         }
     }
 
-    fn is_ours(&self, host: &str) -> bool {
+    fn is_own_host(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             // `[::1]` contains colons too, but the text after its last colon is not a number.
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -135,14 +135,14 @@ impl SurfaceOptions {
     /// The client that has this key.
     fn client(&self, key: &str) -> Option<CallerIdentity> {
         // Digests are compared, so that the time of the comparison reveals nothing about the key.
-        let shown = Sha256Digest::of(key.as_bytes());
-        let mut known = self.clients.iter();
+        let digest = Sha256Digest::of(key.as_bytes());
+        let mut clients = self.clients.iter();
         let (name, _) =
-            known.find(|(_, client)| Sha256Digest::of(client.expose().as_bytes()) == shown)?;
+            clients.find(|(_, client)| Sha256Digest::of(client.expose().as_bytes()) == digest)?;
         Some(CallerIdentity::Client(name.clone()))
     }
 
-    fn anyone(&self, headers: &HeaderMap) -> Caller {
+    fn unverified_caller(&self, headers: &HeaderMap) -> Caller {
         let forwarded = headers
             .iter()
             .filter(|(name, _)| {

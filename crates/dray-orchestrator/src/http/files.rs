@@ -18,7 +18,7 @@ use super::routes::HttpSurface;
 
 pub(super) mod upload;
 
-/// Most files of one page, and the number when the request says none; as in `OpenAI`'s API.
+/// Most files of one page, and the number when the request names none; as in `OpenAI`'s API.
 const MAX_PAGE_FILES: usize = 10_000;
 
 /// `POST /v1/files`: a form with `file`, `purpose` and `expires_after[…]`.

@@ -10,7 +10,7 @@ pub(super) struct PageQuery {
     limit: Option<String>,
     order: Option<String>,
     after: Option<String>,
-    /// Of files: what they are for.
+    /// Purpose of the files to list; used only by the list of files.
     pub(super) purpose: Option<String>,
 }
 
@@ -33,7 +33,8 @@ impl PageQuery {
     }
 }
 
-/// The page of a list whose objects are in ascending order. `limits` are the usual and the largest number of objects.
+/// The page of a list whose objects are in ascending order. `limits` are the default and the largest number of objects
+/// on a page.
 ///
 /// # Errors
 ///
@@ -43,19 +44,19 @@ pub(super) fn page_of(
     query: &PageQuery,
     limits: (usize, usize),
 ) -> Result<Value, RequestFailure> {
-    let (usual, largest) = limits;
+    let (default_limit, max_limit) = limits;
     let limit = match &query.limit {
-        None => usual,
+        None => default_limit,
         Some(text) => match text.parse() {
-            Ok(limit) if (1..=largest).contains(&limit) => limit,
+            Ok(limit) if (1..=max_limit).contains(&limit) => limit,
             _ => {
-                let message = format!("It must be a whole number from 1 to {largest}.");
+                let message = format!("It must be a whole number from 1 to {max_limit}.");
                 return Err(wrong_query("limit", message));
             }
         },
     };
     match query.order.as_deref() {
-        // The newest come first unless the request says otherwise.
+        // The newest come first unless the request asks for another order.
         None | Some("desc") => objects.reverse(),
         Some("asc") => {}
         Some(_) => return Err(wrong_query("order", "It must be 'asc' or 'desc'.")),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_read_decoded_and_without_what_no_one_knows() {
+    fn a_query_is_decoded_and_unknown_parameters_are_ignored() {
         let query = PageQuery::of(&"/x?limit=2&purpose=user%5Fdata&include=y".parse().unwrap());
         assert_eq!(query.limit.as_deref(), Some("2"));
         assert_eq!(query.purpose.as_deref(), Some("user_data"));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_query_is_refused_by_its_name() {
+    fn an_invalid_parameter_is_refused_by_its_name() {
         for (query, param) in [
             (page(Some("0"), None, None), "limit"),
             (page(Some("4"), None, None), "limit"),

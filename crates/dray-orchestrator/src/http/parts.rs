@@ -1,7 +1,7 @@
 //! Parts of messages of `OpenAI`'s API that are files: they become attachments, which the conversation's tools can use.
 //!
-//! Pictures and sound stay parts of the message as well, in their place, for models that see and hear. Documents do not:
-//! few models take them, and the agent has tools that read them.
+//! Pictures and sound stay parts of the message as well, in their place, for models that see and hear. Documents do
+//! not: few models take them, and the agent has tools that read them.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Content, Message, Role};
@@ -69,7 +69,7 @@ fn part_attachment(
         ("refusal", Role::Assistant) => Ok(None),
         ("image_url", Role::User) => {
             let url = text("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
-            Ok(Some(shown_attachment(image_type(url), url.to_owned())))
+            Ok(Some(inline_attachment(image_type(url), url.to_owned())))
         }
         ("input_audio", Role::User) => {
             let data = text("input_audio", "data").ok_or_else(|| missing("input_audio.data"))?;
@@ -80,7 +80,7 @@ fn part_attachment(
                 format => format!("audio/{format}"),
             };
             let url = format!("data:{media_type};base64,{data}");
-            Ok(Some(shown_attachment(media_type, url)))
+            Ok(Some(inline_attachment(media_type, url)))
         }
         ("file", Role::User) => {
             if let Some(id) = text("file", "file_id") {
@@ -98,7 +98,7 @@ fn part_attachment(
 }
 
 /// An attachment whose content stays in the message.
-fn shown_attachment(media_type: String, url: String) -> Attachment {
+fn inline_attachment(media_type: String, url: String) -> Attachment {
     let mut attachment = Attachment {
         kind: Some(media_type),
         url: Some(url),
@@ -192,12 +192,15 @@ mod tests {
                 {"dray_file": {"id": "file-1", "param": "messages.0.content.6.file.file_id"}},
             ])
         );
-        let kept = serde_json::to_value(&message.content).unwrap();
-        assert_eq!(kept.as_array().unwrap()[..], parts.as_array().unwrap()[..4]);
+        let remaining_parts = serde_json::to_value(&message.content).unwrap();
+        assert_eq!(
+            remaining_parts.as_array().unwrap()[..],
+            parts.as_array().unwrap()[..4]
+        );
     }
 
     #[test]
-    fn parts_that_no_one_could_read_are_refused_by_their_place() {
+    fn invalid_parts_are_refused_with_their_path_in_param() {
         for (role, part, param) in [
             (
                 "user",

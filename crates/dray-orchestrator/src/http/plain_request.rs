@@ -90,12 +90,15 @@ fn parameters(mut rest: Map<String, Value>) -> Result<Map<String, Value>, Reques
             return Err(unsupported_failure(name, reason));
         }
     }
-    // Values that request what happens in any case.
-    for (name, usual, reason) in [
+    // Values that ask for the only behaviour this service has are accepted and dropped.
+    for (name, only_value, reason) in [
         ("store", Value::Bool(false), "conversations are not stored"),
         ("modalities", Value::from(vec!["text"]), "answers are text"),
     ] {
-        if rest.shift_remove(name).is_some_and(|value| value != usual) {
+        if rest
+            .shift_remove(name)
+            .is_some_and(|value| value != only_value)
+        {
             return Err(unsupported_failure(name, reason));
         }
     }
@@ -186,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    fn with(more: &Value) -> Value {
+    fn body_with(more: &Value) -> Value {
         let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
         body.as_object_mut()
             .unwrap()
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused_by_its_name() {
+    fn unsupported_parameters_are_refused_by_their_name() {
         for (more, param) in [
             (json!({"n": 2}), "n"),
             (json!({"store": true}), "store"),
@@ -228,15 +231,15 @@ mod tests {
             ),
             (json!({"messages": []}), "messages"),
         ] {
-            let failure = read_plain_request(with(&more)).unwrap_err();
+            let failure = read_plain_request(body_with(&more)).unwrap_err();
             assert_eq!(failure.status, 400, "{more}");
             assert_eq!(failure.param.as_deref(), Some(param), "{more}");
         }
     }
 
     #[test]
-    fn parameters_are_kept_for_the_manifest_to_decide_and_usual_values_are_taken() {
-        let request = read_plain_request(with(&json!({
+    fn parameters_of_the_model_pass_and_redundant_values_are_dropped() {
+        let request = read_plain_request(body_with(&json!({
             "n": 1, "store": false, "modalities": ["text"], "stream": true, "stream_options": {"include_usage": true},
             "temperature": 0.5, "stop": ["x"], "seed": 7, "user": "u", "top_k": 5, "max_tokens": null,
             "tools": [tool("a")], "tool_choice": "auto", "parallel_tool_calls": false,
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_answers_come_back_without_what_only_answers_have() {
+    fn members_that_only_answers_have_are_removed_from_messages() {
         let answer = json!({"role": "assistant", "content": "a", "refusal": null, "annotations": [], "audio": null});
         let body =
             json!({"messages": [answer, {"role": "user", "content": "u", "custom_content": {}}]});

@@ -15,8 +15,7 @@ use serde_json::Value;
 
 use super::run::{AnswerRun, NextEvent};
 
-/// Most events per write.
-const AT_ONCE: usize = 64;
+const MAX_EVENTS_PER_WRITE: usize = 64;
 /// A comment of an event stream (WHATWG HTML 9.2.6): clients pass over it, and proxies keep the connection.
 pub(super) const KEEP_ALIVE_LINE: &[u8] = b": keep-alive\n\n";
 
@@ -25,8 +24,8 @@ pub(super) const KEEP_ALIVE_LINE: &[u8] = b": keep-alive\n\n";
 pub(super) struct ReplyOptions {
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.
     pub(super) is_plain: bool,
-    /// Whether tokens of a stream stand in a chunk of their own.
-    pub(super) counts_apart: bool,
+    /// Whether a stream reports its token usage in a separate chunk after the end chunk.
+    pub(super) usage_in_own_chunk: bool,
     /// How long a stream may be silent before a comment is sent; `None` for never.
     pub(super) heartbeat: Option<Duration>,
 }
@@ -44,8 +43,8 @@ pub(super) fn failure_response(failure: &RequestFailure) -> Response {
         .filter(|status| status.is_client_error() || status.is_server_error());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(status, &failure.body());
-    let soon = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
-    if let Some(seconds) = failure.retry_after_seconds.or(soon) {
+    let default_delay = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
+    if let Some(seconds) = failure.retry_after_seconds.or(default_delay) {
         let seconds = header::HeaderValue::from(seconds);
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
@@ -149,7 +148,7 @@ impl ChunkStream {
             NextEvent::Event(event) => {
                 self.writer.write_event(&mut out, event);
                 // All events that are ready are sent together, so that many small events need few writes.
-                for _ in 1..AT_ONCE {
+                for _ in 1..MAX_EVENTS_PER_WRITE {
                     let Some(event) = self.run.ready() else { break };
                     self.writer.write_event(&mut out, event);
                 }
@@ -171,17 +170,18 @@ impl ChunkStream {
             write_event_line(out, &chunk);
         }
         match ended {
-            Ok(ending) if self.options.counts_apart => {
-                let counted = AnswerEnd {
+            Ok(ending) if self.options.usage_in_own_chunk => {
+                let without_usage = AnswerEnd {
                     reason: ending.reason,
                     ..AnswerEnd::default()
                 };
-                write_event_line(out, &self.writer.end(&counted));
+                write_event_line(out, &self.writer.end(&without_usage));
                 write_event_line(out, &self.writer.usage(&ending));
             }
             Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
-                // The status was sent long ago: the end chunk, the error and `[DONE]` report the failure (quickapps 4).
+                // The HTTP status is already sent, so the end chunk, the error and `[DONE]` report the failure
+                // (quickapps 4).
                 write_event_line(out, &self.writer.end_of_failed());
                 write_event_line(out, &failure.body());
             }

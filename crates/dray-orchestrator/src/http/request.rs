@@ -15,7 +15,7 @@ const MESSAGE_ROLES: [&str; 6] = [
     "tool",
     "function",
 ];
-/// Texts of an attachment.
+/// Members of an attachment that must be strings.
 const ATTACHMENT_TEXTS: [&str; 6] = [
     "type",
     "title",
@@ -25,7 +25,7 @@ const ATTACHMENT_TEXTS: [&str; 6] = [
     "reference_url",
 ];
 
-/// Something with the wrong structure.
+/// A place in a body whose structure is invalid, and the reason.
 pub(super) struct InvalidStructure {
     path: String,
     reason: String,
@@ -59,7 +59,7 @@ pub(super) fn invalid_structure<T>(
     })
 }
 
-/// Reads a body; `deployment` is for messages.
+/// Reads a body; only error messages use `deployment`.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest,
 /// A body of the right structure.
 pub(super) struct CheckedBody {
     pub(super) request: ChatRequest,
-    /// How many answers are wanted.
+    /// Number of requested answers.
     pub(super) answers: i64,
     /// The members that are not in `request`, or only copied.
     pub(super) rest: Map<String, Value>,
@@ -310,12 +310,15 @@ fn string_member<'a>(
 fn bool_member(
     members: &Map<String, Value>,
     key: &str,
-    before: &str,
+    parent_path: &str,
 ) -> Result<bool, InvalidStructure> {
     match present_member(members, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => invalid_structure(format!("{before}{key}"), "Input should be true or false"),
+        Some(_) => invalid_structure(
+            format!("{parent_path}{key}"),
+            "Input should be true or false",
+        ),
     }
 }
 
@@ -347,17 +350,14 @@ fn integer_member(
 fn check_range(
     members: &Map<String, Value>,
     key: &str,
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
 ) -> Result<(), InvalidStructure> {
     let Some(value) = present_member(members, key) else {
         return Ok(());
     };
     match value.as_f64() {
-        Some(number) if (least..=most).contains(&number) => Ok(()),
-        _ => invalid_structure(
-            key,
-            format!("Input should be a number from {least} to {most}"),
-        ),
+        Some(number) if (min..=max).contains(&number) => Ok(()),
+        _ => invalid_structure(key, format!("Input should be a number from {min} to {max}")),
     }
 }

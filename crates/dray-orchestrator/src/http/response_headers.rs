@@ -23,7 +23,7 @@ const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE
 /// Headers that a page may read in addition to the safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("x-request-id, retry-after");
 /// Most bytes of a list of headers that a preflight asks for.
-const MAX_REQUESTED_BYTES: usize = 4096;
+const MAX_REQUESTED_HEADERS_BYTES: usize = 4096;
 
 /// The id of a request, for its log lines.
 #[derive(Clone, Debug)]
@@ -78,8 +78,8 @@ pub(super) fn is_listed(origins: &[String], origin: &HeaderValue) -> bool {
 }
 
 fn is_preflight(request: &Request) -> bool {
-    let asks = header::ACCESS_CONTROL_REQUEST_METHOD;
-    request.method() == Method::OPTIONS && request.headers().contains_key(asks)
+    let requested_method = header::ACCESS_CONTROL_REQUEST_METHOD;
+    request.method() == Method::OPTIONS && request.headers().contains_key(requested_method)
 }
 
 /// The response to a preflight: the headers that it asks for are allowed, since clients have many of their own and none
@@ -89,11 +89,14 @@ fn preflight_response(request: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
-    let wanted = request
+    let requested_headers = request
         .get(header::ACCESS_CONTROL_REQUEST_HEADERS)
-        .filter(|wanted| wanted.len() <= MAX_REQUESTED_BYTES);
-    if let Some(wanted) = wanted {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+        .filter(|requested_headers| requested_headers.len() <= MAX_REQUESTED_HEADERS_BYTES);
+    if let Some(requested_headers) = requested_headers {
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            requested_headers.clone(),
+        );
     }
     response
 }

@@ -48,7 +48,7 @@ pub struct SurfaceOptions {
     pub permissions: Permissions,
     /// Names under which a listener without keys may be called, beside those of this machine.
     pub hosts: Vec<String>,
-    /// Whether the listener is reached from this machine alone.
+    /// Whether the listener can be reached only from this machine.
     pub loopback: bool,
     /// Whether there is a DIAL Core, which checks keys itself.
     pub dial: bool,
@@ -56,11 +56,11 @@ pub struct SurfaceOptions {
     pub language_header: String,
     /// Most bytes of a body.
     pub max_body: ByteSize,
-    /// Longest time for a body to come.
+    /// Longest time in which a body must arrive.
     pub body_timeout: Duration,
     /// Most chats that run concurrently; with `max_body` it bounds the memory for requests.
     pub max_chats: usize,
-    /// How long a chat beyond that waits for its turn.
+    /// How long a chat beyond `max_chats` waits for another one to end.
     pub chat_wait: Duration,
     /// Names of prompts and the models they are for.
     pub prompt_mapping: BTreeMap<String, Vec<String>>,
@@ -145,7 +145,7 @@ impl HttpSurface {
             .route("/v1/models/{name}", get(models::get_model))
             .merge(client_state_routes())
             // Before the layer, which would otherwise answer preflights instead.
-            .method_not_allowed_fallback(not_so)
+            .method_not_allowed_fallback(method_not_allowed)
             .layer(headers);
         Router::new()
             .nest("/openai/deployments/{deployment}", deployment)
@@ -153,27 +153,27 @@ impl HttpSurface {
             .route("/health", get(get_health))
             .merge(plain)
             .fallback(not_found)
-            .method_not_allowed_fallback(not_so)
+            .method_not_allowed_fallback(method_not_allowed)
             // `read_json` counts the bytes itself.
             .layer(DefaultBodyLimit::disable())
             .layer(middleware::from_fn(trace_request))
             .with_state(self)
     }
 
-    async fn chat(&self, manner: ApiStyle, request: Request) -> Result<Response, RequestFailure> {
+    async fn chat(&self, style: ApiStyle, request: Request) -> Result<Response, RequestFailure> {
         let (mut head, body) = request.into_parts();
         let request_id = head.extensions.remove::<RequestId>();
         let RequestId(request_id) = request_id.unwrap_or_else(RequestId::random);
         let headers = head.headers;
         // Keys are checked before the body is read, so that callers without one cost no memory.
-        let credentials = self.credentials(&manner, &headers)?;
-        let named = credentials::manifest_source(&headers)?;
+        let credentials = self.credentials(&style, &headers)?;
+        let header_manifest = credentials::manifest_source(&headers)?;
         let permit = self.turn().await?;
         // After the permit: the number of concurrent checks at DIAL Core is limited as well.
         let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
         let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
-        let (deployment, model) = match manner {
+        let (deployment, model) = match style {
             ApiStyle::Dial(name) => (name, None),
             ApiStyle::Plain => {
                 let model = body
@@ -187,18 +187,18 @@ impl HttpSurface {
             Some(_) => plain_request::read_plain_request(body)?,
             None => request::read_request(&deployment, body)?,
         };
-        let manifest = match (named, &model) {
+        let manifest = match (header_manifest, &model) {
             (Some(manifest), _) => manifest,
             (None, Some(model)) if !self.offers(&identity, model) => {
                 return Err(models::unknown_model_failure(model));
             }
-            (None, _) => self.local(&deployment),
+            (None, _) => self.local_manifest_source(&deployment),
         };
         let streams = request.stream;
         let is_plain = model.is_some();
         let reply_options = ReplyOptions {
             is_plain,
-            counts_apart: is_plain && request.include_usage,
+            usage_in_own_chunk: is_plain && request.include_usage,
             heartbeat: is_plain.then_some(self.options.heartbeat),
         };
         let checked = CheckedChatRequest {
@@ -222,12 +222,12 @@ impl HttpSurface {
 
     fn credentials(
         &self,
-        manner: &ApiStyle,
+        style: &ApiStyle,
         headers: &HeaderMap,
     ) -> Result<VerifiedCredentials, RequestFailure> {
-        match manner {
+        match style {
             ApiStyle::Dial(name) => {
-                self.known(name)?;
+                self.check_deployment(name)?;
                 self.options.dial_caller(headers)
             }
             ApiStyle::Plain => {
@@ -255,7 +255,7 @@ impl HttpSurface {
         }
     }
 
-    /// Identifies the caller. A key of DIAL is verified before anything is read or done for it.
+    /// Identifies the caller. A key of DIAL is verified before anything is read or done for its caller.
     async fn verified(
         &self,
         credentials: VerifiedCredentials,
@@ -273,7 +273,7 @@ impl HttpSurface {
         self.options.permissions.of(identity).allows_agent(name) && self.manifests.has(name)
     }
 
-    /// Waits for a turn. Bodies are read after it: a waiting request holds a connection and no more.
+    /// Waits for a permit to run a chat. Bodies are read after it, so a waiting request holds only its connection.
     pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
         let turn = Arc::clone(&self.chats).acquire_owned();
         match tokio::time::timeout(self.options.chat_wait, turn).await {
@@ -301,8 +301,8 @@ impl HttpSurface {
         Ok(identity.key())
     }
 
-    /// Whether a deployment of this name is here.
-    fn known(&self, name: &str) -> Result<(), RequestFailure> {
+    /// Fails with 404 for a name that is neither a deployment nor a local manifest.
+    fn check_deployment(&self, name: &str) -> Result<(), RequestFailure> {
         let deployments = &self.options.deployments;
         if deployments.iter().any(|known| known == name) || self.manifests.has(name) {
             return Ok(());
@@ -314,7 +314,7 @@ impl HttpSurface {
     }
 
     /// The manifest of a request whose headers name none.
-    fn local(&self, name: &str) -> ManifestSource {
+    fn local_manifest_source(&self, name: &str) -> ManifestSource {
         if self.manifests.has(name) {
             ManifestSource::Named(name.to_owned())
         } else {
@@ -323,10 +323,11 @@ impl HttpSurface {
     }
 
     async fn starters(&self, name: &str, headers: &HeaderMap) -> Result<Value, RequestFailure> {
-        self.known(name)?;
+        self.check_deployment(name)?;
         let credentials = self.options.dial_caller(headers)?;
         let (caller, identity) = self.verified(credentials).await?;
-        let source = credentials::manifest_source(headers)?.unwrap_or_else(|| self.local(name));
+        let source = credentials::manifest_source(headers)?
+            .unwrap_or_else(|| self.local_manifest_source(name));
         let manifest = self.agent.manifest(&caller, &identity, &source).await?;
         Ok(starters::starters_configuration(&manifest))
     }
@@ -358,8 +359,8 @@ async fn get_configuration(
 }
 
 async fn post_rate(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
-    match surface.known(&name) {
-        // DIAL sends ratings to every deployment (quickapps 2). They are not kept.
+    match surface.check_deployment(&name) {
+        // DIAL sends ratings to every deployment (quickapps 2). This service does not store them.
         Ok(()) => StatusCode::OK.into_response(),
         Err(failure) => reply::failure_response(&failure),
     }
@@ -373,7 +374,7 @@ async fn not_found() -> Response {
     reply::failure_response(&RequestFailure::new(404, "This path does not exist"))
 }
 
-async fn not_so() -> Response {
+async fn method_not_allowed() -> Response {
     reply::failure_response(&RequestFailure::new(
         405,
         "The method is not allowed at this path",

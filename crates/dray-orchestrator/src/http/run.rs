@@ -1,4 +1,4 @@
-//! One answer while it is made: the agent works on a task of its own, and ends with the request that waits for it.
+//! One running answer. The agent works in a separate task, which ends with the request that waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tracing::{Instrument as _, Span};
 
 use super::contract::{Agent, CheckedChatRequest};
 
-/// An answer that is being made. Dropping it ends the agent's work.
+/// A running answer. Dropping it aborts the agent's task.
 #[derive(Debug)]
 pub(super) struct AnswerRun {
     events: Receiver<Event>,
@@ -34,17 +34,17 @@ pub(super) enum NextEvent {
     Ended(Result<AnswerEnd, RequestFailure>),
 }
 
-/// Says in the log how it ended, also when the client went away.
+/// Logs how an answer ended. If it is dropped before that, the client has disconnected.
 #[derive(Debug)]
 struct OutcomeLog {
     deployment: String,
     request_id: String,
-    begun: Instant,
-    known: bool,
+    started_at: Instant,
+    is_logged: bool,
 }
 
 impl AnswerRun {
-    /// Lets the agent begin.
+    /// Starts the agent's task.
     pub(super) fn begin(
         agent: Arc<dyn Agent>,
         request: CheckedChatRequest,
@@ -54,8 +54,8 @@ impl AnswerRun {
         let outcome = OutcomeLog {
             deployment: request.deployment.clone(),
             request_id: request.request_id.clone(),
-            begun: Instant::now(),
-            known: false,
+            started_at: Instant::now(),
+            is_logged: false,
         };
         let messages = request.request.messages.len();
         tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = request.request.stream, "a chat begins");
@@ -100,7 +100,7 @@ impl AnswerRun {
         }
     }
 
-    /// Ends the agent's work. What it sent before can still be taken.
+    /// Aborts the agent's task. Events that it sent before can still be received.
     pub(super) fn stop(&mut self) {
         self.work.abort_all();
     }
@@ -142,7 +142,7 @@ fn agent_panic_failure(error: &JoinError) -> RequestFailure {
 
 impl OutcomeLog {
     fn log_outcome(&mut self, ended: &Result<AnswerEnd, RequestFailure>) {
-        self.known = true;
+        self.is_logged = true;
         let duration = self.seconds();
         let (deployment, request_id) = (&self.deployment, &self.request_id);
         match ended {
@@ -158,14 +158,14 @@ impl OutcomeLog {
     }
 
     fn seconds(&self) -> f64 {
-        let elapsed: Duration = self.begun.elapsed();
+        let elapsed: Duration = self.started_at.elapsed();
         elapsed.as_secs_f64()
     }
 }
 
 impl Drop for OutcomeLog {
     fn drop(&mut self) {
-        if !self.known {
+        if !self.is_logged {
             let duration = self.seconds();
             let (deployment, request_id) = (&self.deployment, &self.request_id);
             tracing::info!(%deployment, %request_id, duration, "the client left a chat");

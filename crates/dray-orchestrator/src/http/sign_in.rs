@@ -33,7 +33,7 @@ async fn page(
     headers: &HeaderMap,
     uri: &Uri,
 ) -> Result<CallbackPage, RequestFailure> {
-    surface.options.refuse_strangers(headers)?;
+    surface.options.refuse_foreign_pages(headers)?;
     let Some(sign_ins) = &surface.state.sign_ins else {
         return Ok(CallbackPage::Unknown);
     };

@@ -21,16 +21,20 @@ pub(super) fn support_routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurfa
         .route("/application-schema", get(get_schema))
         .route("/system-prompts", get(list_prompts))
         .route("/system-prompts/{name}", get(get_prompt))
-        .route("/tool-sets", get(tool_sets))
-        .route("/tool-sets/{name}", get(tool_set))
+        .route("/tool-sets", get(list_tool_sets))
+        .route("/tool-sets/{name}", get(get_tool_set))
         .route("/tools", get(list_tools))
         .route("/tools/{name}", get(get_tool))
         .route("/template/{deployment}", get(get_template))
         // After the routes: a layer wraps only what was added before it.
-        .layer(from_fn_with_state(Arc::clone(surface), let_in))
+        .layer(from_fn_with_state(Arc::clone(surface), check_editor))
 }
 
-async fn let_in(State(surface): State<Arc<HttpSurface>>, request: Request, next: Next) -> Response {
+async fn check_editor(
+    State(surface): State<Arc<HttpSurface>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match surface.options.editor(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(failure) => reply::failure_response(&failure),
@@ -51,11 +55,14 @@ async fn get_prompt(State(surface): State<Arc<HttpSurface>>, Path(name): Path<St
     found_response(EntryKind::Prompt, &name, text.map(|text| json!(text)))
 }
 
-async fn tool_sets(State(surface): State<Arc<HttpSurface>>) -> Response {
+async fn list_tool_sets(State(surface): State<Arc<HttpSurface>>) -> Response {
     names_response(&surface, EntryKind::ToolSet)
 }
 
-async fn tool_set(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
+async fn get_tool_set(
+    State(surface): State<Arc<HttpSurface>>,
+    Path(name): Path<String>,
+) -> Response {
     found_response(
         EntryKind::ToolSet,
         &name,
@@ -81,7 +88,7 @@ async fn get_template(
     headers: HeaderMap,
 ) -> Response {
     // The only route here with a key of DIAL (quickapps 38): DIAL Core is asked on the caller's behalf.
-    let made = match surface.options.dial_caller(&headers) {
+    let template = match surface.options.dial_caller(&headers) {
         Ok(credentials) => {
             surface
                 .agent
@@ -90,7 +97,7 @@ async fn get_template(
         }
         Err(failure) => Err(failure),
     };
-    match made {
+    match template {
         Ok(tool) => reply::json_response(StatusCode::OK, &tool),
         Err(failure) => reply::failure_response(&failure),
     }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_requests_that_begin_turns_have_spans_and_their_names_hold_no_name() {
+    fn only_requests_that_begin_turns_have_spans_without_deployment_names() {
         let route = |path| turn_route(&Method::POST, path);
         assert_eq!(route("/v1/responses"), Some("/v1/responses"));
         let deployment = route("/openai/deployments/secret/chat/completions");

@@ -24,7 +24,7 @@ const MAX_TEXT_CHARS: usize = 1024;
 struct CreateRequest {
     bytes: u64,
     filename: String,
-    /// A claim of the client; what the file is, is detected from its content.
+    /// Stated by the client; the stored type is detected from the content.
     mime_type: String,
     purpose: String,
     expires_after: Option<ExpiresAfter>,
@@ -87,7 +87,7 @@ pub(super) async fn complete_upload(
 ) -> Response {
     let completed = async {
         let (principal, body) = read_body(&surface, request).await?;
-        let wanted: CompleteRequest = serde_json::from_value(body).map_err(|error| {
+        let completion: CompleteRequest = serde_json::from_value(body).map_err(|error| {
             RequestFailure::new(
                 400,
                 format!("The request body is not one of this method: {error}"),
@@ -96,9 +96,9 @@ pub(super) async fn complete_upload(
         // The parts are read and written once more, as in an upload.
         let _permit = surface.upload_permit().await?;
         let uploads = &surface.state.uploads;
-        let md5 = wanted.md5.as_deref();
+        let md5 = completion.md5.as_deref();
         uploads
-            .complete(&principal, &id, &wanted.part_ids, md5)
+            .complete(&principal, &id, &completion.part_ids, md5)
             .await
     };
     respond(completed.await)

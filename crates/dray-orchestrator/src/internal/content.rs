@@ -84,7 +84,7 @@ impl GetContent {
                     return Ok(None);
                 }
                 // The conversation gives the type without a call of DIAL.
-                match self.known(url, turn) {
+                match self.known_file(url, turn) {
                     Some(known) => known,
                     None => turn.storage.durable(URL_ARGUMENT, url).await?,
                 }
@@ -100,10 +100,11 @@ impl GetContent {
     }
 
     /// The attachment or context entry of a file, if one gives its type.
-    fn known(&self, url: &str, turn: &Turn) -> Option<Attachment> {
+    fn known_file(&self, url: &str, turn: &Turn) -> Option<Attachment> {
         let mut attached = user_attachments(&turn.history);
-        let same = |one: &&Attachment| {
-            one.url
+        let has_same_url = |attachment: &&Attachment| {
+            attachment
+                .url
                 .as_deref()
                 .is_some_and(|other| strip_leading_slash(other) == url)
         };
@@ -113,7 +114,7 @@ impl GetContent {
             url: Some(url.to_owned()),
             ..Attachment::default()
         };
-        let by_user = attached.find(same);
+        let by_user = attached.find(has_same_url);
         if let Some(found) = by_user
             && let Some(kind) = found.kind.as_deref().filter(|kind| !kind.is_empty())
         {
@@ -127,7 +128,7 @@ impl GetContent {
         Some(file(None, kind))
     }
 
-    fn refused(&self, error: &str) -> ToolOutput {
+    fn refusal_output(&self, error: &str) -> ToolOutput {
         ToolOutput::text(
             lazy::refused_file_text(error, &self.types),
             "application/json",
@@ -154,13 +155,13 @@ impl Tool for GetContent {
         };
         let given_text = |name| text(name).filter(|text| !text.is_empty());
         let Some(url) = given_text(URL_ARGUMENT).or_else(|| given_text(URL_ARGUMENT_ALIAS)) else {
-            return Ok(self.refused(lazy::MISSING_URL_MESSAGE));
+            return Ok(self.refusal_output(lazy::MISSING_URL_MESSAGE));
         };
         let Some(file) = self.file(strip_leading_slash(url), turn).await? else {
-            return Ok(self.refused(lazy::NO_PATH));
+            return Ok(self.refusal_output(lazy::INVALID_PATH_MESSAGE));
         };
         if !lazy::accepts_type(&self.types, file.kind.as_deref()) {
-            return Ok(self.refused(lazy::NOT_ACCEPTED));
+            return Ok(self.refusal_output(lazy::UNACCEPTED_TYPE_MESSAGE));
         }
         Ok(ToolOutput {
             attachments: vec![file.clone()],
@@ -169,19 +170,19 @@ impl Tool for GetContent {
     }
 }
 
-/// The address without the one slash that may stand before it.
+/// The address without the one slash that may precede it.
 fn strip_leading_slash(url: &str) -> &str {
     url.strip_prefix('/').unwrap_or(url)
 }
 
-/// Whether `files/…` is the path of a file: a bucket and a name, and nothing that climbs.
+/// Whether `files/…` is the path of a file: a bucket and a name, without segments that leave the directory.
 fn is_path(url: &str) -> bool {
     let parts: Vec<_> = url
         .split('/')
         // Decoded first: `%2e%2e` leads to the parent as well (path traversal).
         .map(|part| percent_decode_str(part).collect::<Vec<u8>>())
         .collect();
-    let climbs =
+    let leaves_directory =
         |part: &[u8]| part.is_empty() || part == b"." || part == b".." || part.contains(&0);
-    parts.len() > 2 && !parts.iter().any(|part| climbs(part))
+    parts.len() > 2 && !parts.iter().any(|part| leaves_directory(part))
 }

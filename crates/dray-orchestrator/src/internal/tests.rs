@@ -253,9 +253,9 @@ async fn skills_are_read_whole() {
     let mut fixture = InternalFixture::new(json!({}));
     fixture.skills = vec![Skill::new("other", "d"), skill()];
     let read = |arguments: Value| fixture.call("internal_skills_read_skill", arguments);
-    let whole = read(json!({"skill_name": "a"})).await.unwrap();
+    let output = read(json!({"skill_name": "a"})).await.unwrap();
     assert_eq!(
-        whole,
+        output,
         ToolOutput::text("---\nname: a\n---\nText", "text/markdown")
     );
     for arguments in [
@@ -263,11 +263,11 @@ async fn skills_are_read_whole() {
         json!({"skill_name": ""}),
         json!({"skill_name": 5}),
     ] {
-        let said = read(arguments).await.unwrap();
-        assert_eq!(said.content, "Missing required parameter: skill_name");
+        let refusal = read(arguments).await.unwrap();
+        assert_eq!(refusal.content, "Missing required parameter: skill_name");
     }
-    let said = read(json!({"skill_name": "b"})).await.unwrap();
-    assert_eq!(said.content, "Error: Skill not found: b");
+    let refusal = read(json!({"skill_name": "b"})).await.unwrap();
+    assert_eq!(refusal.content, "Error: Skill not found: b");
 }
 
 #[tokio::test]
@@ -328,8 +328,8 @@ async fn what_is_not_given_is_refused_in_known_words() {
         json!({"attachment_url": " "}),
         json!({"attachment_url": 5}),
     ] {
-        let said = fixture.call(lazy::CONTENT_TOOL, arguments).await.unwrap();
-        assert_eq!(said, refused("Missing or empty attachment_url."));
+        let output = fixture.call(lazy::CONTENT_TOOL, arguments).await.unwrap();
+        assert_eq!(output, refused("Missing or empty attachment_url."));
     }
     for url in [
         "prompts/B/a",
@@ -342,9 +342,9 @@ async fn what_is_not_given_is_refused_in_known_words() {
         "files/B/%2e%2E/C/a.png",
         "files/B/%00.png",
     ] {
-        let said = fixture.get(url).await;
+        let output = fixture.get(url).await;
         assert_eq!(
-            said,
+            output,
             refused("Invalid storage path for attachment file."),
             "{url}"
         );
@@ -370,7 +370,7 @@ async fn a_copy_that_dial_does_not_store_is_not_offered_to_the_model() {
 }
 
 #[tokio::test]
-async fn what_the_storage_refuses_stays_what_it_says() {
+async fn a_refusal_of_the_storage_keeps_its_text() {
     let fixture = InternalFixture::lazy();
     let failed = |name: &str| {
         let url = format!("https://example.com/{name}");

@@ -44,8 +44,8 @@ impl CurrentTime {
     }
 
     /// The time in a zone; `None` for an unknown zone.
-    fn time_in_zone(&self, wanted: Option<&str>) -> Option<String> {
-        let (zone, source) = match wanted {
+    fn time_in_zone(&self, requested_zone: Option<&str>) -> Option<String> {
+        let (zone, source) = match requested_zone {
             None => (TimeZone::UTC, "default"),
             Some(name) => (self.zones.get(name).ok()?, "request"),
         };
@@ -69,7 +69,7 @@ impl Tool for CurrentTime {
     }
 
     async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {
-        let wanted = match call.arguments.get(ZONE_ARGUMENT) {
+        let requested_zone = match call.arguments.get(ZONE_ARGUMENT) {
             None | Some(Value::Null) => None,
             Some(Value::String(name)) => Some(name.trim()).filter(|name| !name.is_empty()),
             Some(_) => {
@@ -79,8 +79,8 @@ impl Tool for CurrentTime {
                 ));
             }
         };
-        let zoned_time = self.time_in_zone(wanted).ok_or_else(|| {
-            let name = wanted.unwrap_or_default();
+        let zoned_time = self.time_in_zone(requested_zone).ok_or_else(|| {
+            let name = requested_zone.unwrap_or_default();
             HandledFailure::new(format!(
                 "The time zone '{name}' does not exist; give an IANA name such as Europe/Berlin."
             ))

@@ -27,7 +27,7 @@ pub enum LayerError {
         #[source]
         source: io::Error,
     },
-    /// An entry is not what it should be.
+    /// An entry cannot be parsed.
     #[error("the layer {path} cannot be used")]
     Entry {
         /// The directory of the layer, as configured.
@@ -49,9 +49,9 @@ pub fn read_layers(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet
         child_names(folder)?;
         let mut entries = 0_u32;
         for kind in LAYER_DIRECTORIES {
-            let inside = folder.join(kind);
-            if inside.is_dir() {
-                entries += read_kind(&mut layers, folder, kind, &inside)?;
+            let kind_directory = folder.join(kind);
+            if kind_directory.is_dir() {
+                entries += read_kind(&mut layers, folder, kind, &kind_directory)?;
             }
         }
         tracing::info!(layer = %folder.display(), entries, "a layer of templates is read");
@@ -63,13 +63,13 @@ fn read_kind(
     layers: &mut LayerSet,
     layer: &Path,
     kind: &str,
-    inside: &Path,
+    kind_directory: &Path,
 ) -> Result<u32, LayerError> {
     let mut entries = 0;
-    for name in child_names(inside)? {
-        let path = inside.join(&name);
+    for name in child_names(kind_directory)? {
+        let path = kind_directory.join(&name);
         let (file, inner) = if path.is_dir() {
-            // The one kind of entry that is a directory (quickapps 8.1).
+            // Skills are the only entries that are directories (quickapps 8.1).
             (path.join("SKILL.md"), format!("{kind}/{name}/SKILL.md"))
         } else {
             (path, format!("{kind}/{name}"))

@@ -60,7 +60,7 @@ fn bad_manifests_are_reported_and_the_others_stay() {
 }
 
 #[test]
-fn a_changed_file_holds_from_the_next_request_on() {
+fn a_changed_file_is_used_from_the_next_request_on() {
     let folder = folder(&[("a.json", VALID_MANIFEST)]);
     let manifests = open(&folder);
     let first = manifests.get("a").unwrap().unwrap();
@@ -122,7 +122,7 @@ fn a_missing_folder_stops_the_start() {
 }
 
 #[test]
-fn later_layers_win_and_other_files_are_ignored() {
+fn later_layers_override_earlier_ones_and_other_files_are_ignored() {
     let first = folder(&[
         ("prompt/p.md", "first"),
         ("tool/t.json", "{}"),

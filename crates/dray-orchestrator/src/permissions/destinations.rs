@@ -56,7 +56,7 @@ impl DestinationPolicy {
     ///
     /// # Errors
     ///
-    /// Why not, for the author of the manifest: no address that a name resolves to.
+    /// The reason, for the author of the manifest. It never contains an address that a name resolves to.
     pub fn check(&self, address: &str) -> Result<(), String> {
         let url = Url::parse(address).map_err(|_| "is not a URL".to_owned())?;
         self.check_parsed(&url)
@@ -167,8 +167,8 @@ fn destination_parts(url: &Url) -> Option<(String, String, u16)> {
 }
 
 fn parse_origin(text: &str) -> Result<(String, String, u16), String> {
-    let wrong = || format!("`{text}` is not an origin such as https://tools.example.org");
-    let url = Url::parse(text).map_err(|_| wrong())?;
+    let invalid_origin = || format!("`{text}` is not an origin such as https://tools.example.org");
+    let url = Url::parse(text).map_err(|_| invalid_origin())?;
     let is_bare = url.path() == "/"
         && url.query().is_none()
         && url.fragment().is_none()
@@ -176,7 +176,7 @@ fn parse_origin(text: &str) -> Result<(String, String, u16), String> {
         && url.password().is_none();
     destination_parts(&url)
         .filter(|_| is_bare)
-        .ok_or_else(wrong)
+        .ok_or_else(invalid_origin)
 }
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_of_the_operator_is_reached_at_its_scheme_host_and_port_alone() {
+    fn an_origin_of_the_operator_is_reached_only_with_its_scheme_host_and_port() {
         let named = destinations(
             &["*"],
             &["http://tools.internal:8080", "http://127.0.0.1:81/"],
@@ -284,13 +284,13 @@ mod tests {
     #[test]
     fn an_origin_has_no_path() {
         assert!(parse_origin("https://a.example/").is_ok());
-        for wrong in [
+        for invalid in [
             "https://a.example/x",
             "https://u@a.example",
             "a.example",
             "ftp://a.example",
         ] {
-            assert!(parse_origin(wrong).is_err(), "{wrong}");
+            assert!(parse_origin(invalid).is_err(), "{invalid}");
         }
     }
 }

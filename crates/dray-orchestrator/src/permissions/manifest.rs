@@ -1,5 +1,5 @@
-//! Checks what the manifest of a caller names against what the caller may use. Only the manifest is read; addresses
-//! are checked again when a connection is made.
+//! Compares what the manifest of a caller names with the permissions of the caller. Nothing is connected to here;
+//! addresses are checked again when a connection is made.
 
 use dray_agent::manifest::Manifest;
 use dray_agent::manifest::tool::{DeploymentTool, InternalTool, RestTool};
@@ -37,16 +37,16 @@ pub(super) fn manifest_problems(
         );
     }
     if manifest.features.dial_files.is_some() {
-        check.kind("features.dial_files", ToolKind::DialFiles);
+        check.check_kind("features.dial_files", ToolKind::DialFiles);
     }
     if manifest.features.web_fetch.is_some() {
-        check.kind("features.web_fetch", ToolKind::WebFetch);
+        check.check_kind("features.web_fetch", ToolKind::WebFetch);
     }
     if manifest.handoff_agents().next().is_some() {
-        check.kind("handoffs", ToolKind::Agents);
+        check.check_kind("handoffs", ToolKind::Agents);
     }
     for (number, set) in manifest.tool_sets.iter().enumerate() {
-        check.tool_set(&format!("tool_sets.{number}"), set);
+        check.check_tool_set(&format!("tool_sets.{number}"), set);
     }
     check.problems
 }
@@ -68,7 +68,7 @@ impl ManifestCheck<'_> {
         self.problems.push(format!("{path}: {reason}"));
     }
 
-    fn kind(&mut self, path: &str, kind: ToolKind) {
+    fn check_kind(&mut self, path: &str, kind: ToolKind) {
         if !self.permissions.tools.contains(&kind) {
             let reason = format!(
                 "tools of the kind {} are not for this caller",
@@ -78,29 +78,29 @@ impl ManifestCheck<'_> {
         }
     }
 
-    fn address(&mut self, path: &str, address: &str) {
+    fn check_address(&mut self, path: &str, address: &str) {
         if let Err(reason) = self.destinations.check(address) {
             self.refuse(path, &reason);
         }
     }
 
-    fn tool_set(&mut self, path: &str, set: &ToolSet) {
+    fn check_tool_set(&mut self, path: &str, set: &ToolSet) {
         match set {
-            ToolSet::RestApi(set) if set.common.enabled => self.rest(path, set),
+            ToolSet::RestApi(set) if set.common.enabled => self.check_rest_api(path, set),
             ToolSet::Mcp(set) if set.common.enabled => {
-                self.kind(path, ToolKind::Mcp);
+                self.check_kind(path, ToolKind::Mcp);
                 let info = &set.mcp_server_info;
-                self.mcp_address(&format!("{path}.mcp_server_info.url"), &info.url);
+                self.check_mcp_address(&format!("{path}.mcp_server_info.url"), &info.url);
                 if let Some(McpAuthorization::ClientIdSecret(client)) = &info.authorization {
                     let path = format!("{path}.mcp_server_info.authorization.token_url");
-                    self.address(&path, &client.token_url);
+                    self.check_address(&path, &client.token_url);
                 }
                 if let Some(McpAuthorization::Oauth(client)) = &info.authorization {
                     for (number, server) in client.authorization_servers.iter().enumerate() {
                         let path = format!(
                             "{path}.mcp_server_info.authorization.authorization_servers.{number}"
                         );
-                        self.address(&path, server);
+                        self.check_address(&path, server);
                     }
                 }
             }
@@ -108,8 +108,10 @@ impl ManifestCheck<'_> {
                 for (number, tool) in set.tools.iter().enumerate() {
                     let path = format!("{path}.tools.{number}");
                     match tool {
-                        DeploymentTool::PredefinedTool(template) => self.template(&path, template),
-                        _ => self.kind(&path, ToolKind::DialDeployment),
+                        DeploymentTool::PredefinedTool(template) => {
+                            self.check_template(&path, template);
+                        }
+                        _ => self.check_kind(&path, ToolKind::DialDeployment),
                     }
                 }
             }
@@ -117,17 +119,19 @@ impl ManifestCheck<'_> {
                 for (number, tool) in set.tools.iter().enumerate() {
                     let path = format!("{path}.tools.{number}");
                     match tool {
-                        InternalTool::PredefinedTool(template) => self.template(&path, template),
+                        InternalTool::PredefinedTool(template) => {
+                            self.check_template(&path, template);
+                        }
                         InternalTool::PythonInterpreter(_) => {
-                            self.kind(&path, ToolKind::PythonInterpreter);
+                            self.check_kind(&path, ToolKind::PythonInterpreter);
                         }
                     }
                 }
             }
-            ToolSet::DialMcp(set) if set.common.enabled => self.kind(path, ToolKind::DialMcp),
-            ToolSet::DialApp(set) if set.common.enabled => self.kind(path, ToolKind::DialApp),
-            ToolSet::Agents(set) if set.common.enabled => self.kind(path, ToolKind::Agents),
-            ToolSet::Predefined(template) => self.template(path, template),
+            ToolSet::DialMcp(set) if set.common.enabled => self.check_kind(path, ToolKind::DialMcp),
+            ToolSet::DialApp(set) if set.common.enabled => self.check_kind(path, ToolKind::DialApp),
+            ToolSet::Agents(set) if set.common.enabled => self.check_kind(path, ToolKind::Agents),
+            ToolSet::Predefined(template) => self.check_template(path, template),
             // A disabled set is never resolved or started, so it may name anything.
             ToolSet::RestApi(_)
             | ToolSet::Mcp(_)
@@ -139,10 +143,10 @@ impl ManifestCheck<'_> {
         }
     }
 
-    fn rest(&mut self, path: &str, set: &RestApi) {
-        self.kind(path, ToolKind::RestApi);
+    fn check_rest_api(&mut self, path: &str, set: &RestApi) {
+        self.check_kind(path, ToolKind::RestApi);
         if let Some(RestAuthorization::ClientIdSecret(client)) = &set.authorization {
-            self.address(
+            self.check_address(
                 &format!("{path}.authorization.token_url"),
                 &client.token_url,
             );
@@ -150,25 +154,25 @@ impl ManifestCheck<'_> {
         for (number, tool) in set.tools.iter().enumerate() {
             let path = format!("{path}.tools.{number}");
             match tool {
-                RestTool::Predefined(template) => self.template(&path, template),
+                RestTool::Predefined(template) => self.check_template(&path, template),
                 RestTool::Endpoint(endpoint) if endpoint.common.enabled => {
                     let path = format!("{path}.rest_api_method_info.method_url");
-                    self.address(&path, &endpoint.rest_api_method_info.method_url);
+                    self.check_address(&path, &endpoint.rest_api_method_info.method_url);
                 }
                 RestTool::Endpoint(_) => {}
             }
         }
     }
 
-    fn mcp_address(&mut self, path: &str, address: &str) {
+    fn check_mcp_address(&mut self, path: &str, address: &str) {
         match address.strip_prefix(PROGRAM_SCHEME) {
             Some(program) if allows_name(&self.permissions.mcp_servers, program) => {}
             Some(_) => self.refuse(path, "is not a program that this caller may use"),
-            None => self.address(path, address),
+            None => self.check_address(path, address),
         }
     }
 
-    fn template(&mut self, path: &str, template: &Predefined) {
+    fn check_template(&mut self, path: &str, template: &Predefined) {
         if !template.enabled {
             return;
         }

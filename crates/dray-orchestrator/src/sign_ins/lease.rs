@@ -10,7 +10,8 @@ use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord};
 
 /// Interval between two checks of a lease that another replica has.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest wait for a lease: long enough for that of a replica that ended, and for several replicas that come first.
+/// Longest wait for a lease: the lease of a replica that died expires in this time, and several replicas can finish
+/// before this one.
 const MAX_LEASE_WAIT: Duration = RENEWAL_LEASE_LIFETIME.saturating_mul(2);
 
 const LEASE_RECORD_KIND: RecordKind = RecordKind::SignInRenewal;
@@ -37,8 +38,8 @@ pub(super) async fn take_lease(
             }
         }
     };
-    let taken = tokio::time::timeout(MAX_LEASE_WAIT, taking).await;
-    taken.unwrap_or_else(|_| Err(RecordError::Stale.into()))
+    let lease = tokio::time::timeout(MAX_LEASE_WAIT, taking).await;
+    lease.unwrap_or_else(|_| Err(RecordError::Stale.into()))
 }
 
 /// Takes the lease if it is free or has expired.
@@ -67,7 +68,7 @@ async fn try_take(records: &CallerRecords, principal: &str, id: &str) -> Result<
     }
 }
 
-/// Gives the lease back, unless another replica has taken it.
+/// Releases the lease, unless another replica has taken it.
 pub(super) async fn return_lease(
     records: &CallerRecords,
     principal: &str,

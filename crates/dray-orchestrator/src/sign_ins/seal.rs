@@ -22,13 +22,14 @@ impl RecordSeal {
         }
     }
 
-    /// Encrypts a value; it opens with the same `bound` text only. `None` if the system provides no random numbers.
-    pub(super) fn seal(&self, bound: &str, mut value: Vec<u8>) -> Option<String> {
+    /// Encrypts a value; it opens only with the same `associated_data`. `None` if the system provides no random
+    /// numbers.
+    pub(super) fn seal(&self, associated_data: &str, mut value: Vec<u8>) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
-        let used = Nonce::assume_unique_for_key(nonce);
+        let unique_nonce = Nonce::assume_unique_for_key(nonce);
         self.key
-            .seal_in_place_append_tag(used, Aad::from(bound), &mut value)
+            .seal_in_place_append_tag(unique_nonce, Aad::from(associated_data), &mut value)
             .ok()?;
         let mut all = nonce.to_vec();
         all.append(&mut value);
@@ -36,12 +37,14 @@ impl RecordSeal {
     }
 
     /// Opens what [`Self::seal`] made; `None` for anything else.
-    pub(super) fn open(&self, bound: &str, sealed: &str) -> Option<Vec<u8>> {
+    pub(super) fn open(&self, associated_data: &str, sealed: &str) -> Option<Vec<u8>> {
         let mut all = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let nonce = all.get(..NONCE_LEN)?.try_into().ok()?;
         let mut value = all.split_off(NONCE_LEN);
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let opened = self.key.open_in_place(nonce, Aad::from(bound), &mut value);
+        let opened = self
+            .key
+            .open_in_place(nonce, Aad::from(associated_data), &mut value);
         Some(opened.ok()?.to_vec())
     }
 }
@@ -51,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_opens_in_its_own_place_with_its_own_key() {
+    fn a_record_opens_only_with_its_key_and_associated_data() {
         let seal = RecordSeal::new(&[1; 32]);
         let sealed = seal.seal("a", b"secret".to_vec()).unwrap();
         assert!(!sealed.contains("secret"));
@@ -59,8 +62,8 @@ mod tests {
         assert_ne!(seal.seal("a", b"secret".to_vec()).unwrap(), sealed);
         assert!(seal.open("b", &sealed).is_none());
         assert!(RecordSeal::new(&[2; 32]).open("a", &sealed).is_none());
-        for wrong in ["", "x", "AAAA"] {
-            assert!(seal.open("a", wrong).is_none());
+        for invalid in ["", "x", "AAAA"] {
+            assert!(seal.open("a", invalid).is_none());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a turn adds to the conversation before the model sees it: the system prompt, skills, and notices.
+//! Additions of a turn to the conversation, before the model sees it: the system prompt, skills, and notices.
 
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
@@ -9,7 +9,7 @@ use dray_agent::skill::{self, Skill};
 use dray_agent::{clock, lazy, notify, pair, prompt};
 
 use super::prepare::{OutgoingMessages, iso_now};
-use super::{SharedParts, trouble};
+use super::{SharedParts, failures};
 
 /// Adds calls at the beginning as if the model had made them: how files are passed in arguments, and the files of the
 /// last message.
@@ -28,24 +28,24 @@ pub(super) fn insert_file_skill(
 }
 
 /// Adds the notices about files and the time at the end of the conversation.
-pub(super) fn tell_news(
+pub(super) fn add_notices(
     manifest: &Manifest,
     outgoing: &OutgoingMessages,
     messages: &mut Vec<Message>,
 ) {
-    let tell = |messages: &mut Vec<Message>, news: &pair::CallPair| {
+    let add_notice = |messages: &mut Vec<Message>, notice: &pair::CallPair| {
         pair::insert_pair(
             messages,
-            news,
+            notice,
             pair::PairPosition::End,
             pair::PairFrequency::Always,
         );
     };
-    if let Some(news) = notify::notice_pair(&manifest.contexts, messages) {
-        tell(messages, &news);
+    if let Some(notice) = notify::notice_pair(&manifest.contexts, messages) {
+        add_notice(messages, &notice);
     }
     if outgoing.stamps {
-        tell(messages, &clock::clock_pair(&iso_now(&outgoing.clock)));
+        add_notice(messages, &clock::clock_pair(&iso_now(&outgoing.clock)));
     }
 }
 
@@ -55,16 +55,16 @@ pub(super) async fn turn_skills(
     caller: &Caller,
     manifest: &Manifest,
 ) -> (Vec<Skill>, IssueLog) {
-    let wanted = manifest.skills.as_deref().unwrap_or_default();
+    let references = manifest.skills.as_deref().unwrap_or_default();
     let mut issues = IssueLog::default();
-    if wanted.is_empty() {
+    if references.is_empty() {
         return (parts.additions.skills.clone(), issues);
     }
     let Some(core) = &parts.core else {
         issues.no_skills = true;
         return (parts.additions.skills.clone(), issues);
     };
-    let fetched = super::skills::fetch_skills(core, caller, wanted).await;
+    let fetched = super::skills::fetch_skills(core, caller, references).await;
     let learned = skill::learn_skills(&parts.additions.skills, fetched);
     issues.errors = learned.errors;
     issues.warnings = learned.warnings;
@@ -83,7 +83,7 @@ pub(super) fn system_prompt(
         .additions
         .layers
         .system_prompt(&manifest.orchestrator.system_prompt);
-    let configured = configured.map_err(|failure| trouble::prompt_failure(&failure))?;
+    let configured = configured.map_err(|failure| failures::prompt_failure(&failure))?;
     let text = prompt::assemble_prompt(configured, &manifest.contexts, skills);
     let keeps_inbound = parts.config.allow_override_system_message;
     if is_dial {

@@ -30,7 +30,7 @@ use crate::permissions::CallerIdentity;
 /// Most bytes of the text of a called agent.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// The agents above one that is called, and what it shares with them.
+/// The agents that led to a called agent, and what it shares with them.
 #[derive(Clone, Debug)]
 pub(super) struct AgentLineage {
     /// Names of the agents from that of the request on.
@@ -134,12 +134,12 @@ impl AgentCalls {
     /// Why an agent cannot be called.
     fn problem(&self, agent: &str) -> Option<String> {
         let depth = self.parts.config.max_agent_depth;
-        let above = &self.lineage.names;
-        if above.iter().any(|name| name == agent) {
+        let callers = &self.lineage.names;
+        if callers.iter().any(|name| name == agent) {
             return Some("It is not called: it would call itself.".to_owned());
         }
         // The agent of the request is at depth 0.
-        if above.len() > usize::try_from(depth).unwrap_or(usize::MAX) {
+        if callers.len() > usize::try_from(depth).unwrap_or(usize::MAX) {
             return Some(format!(
                 "It is not called: agents call each other at most {depth} deep."
             ));
@@ -223,7 +223,7 @@ impl Tool for AgentTool {
         }
         let (sink, events) = EventSink::new();
         let running = self.run(message, sink);
-        let (ended, answer) = tokio::join!(running, gather(events, &call.stage));
+        let (ended, answer) = tokio::join!(running, collect_answer(events, &call.stage));
         let usage = ended.map_err(|failure| {
             let text = format!("The agent '{}' failed: {}", self.agent, failure.message);
             ToolFailure::Failed(HandledFailure::new(text))
@@ -271,7 +271,7 @@ impl AgentTool {
     }
 }
 
-/// What a called agent answered.
+/// The answer of a called agent.
 #[derive(Debug, Default)]
 struct AgentAnswer {
     text: String,
@@ -279,7 +279,7 @@ struct AgentAnswer {
 }
 
 /// Takes the events of a called agent. Its stages go into the stage of the call, each as a whole when it is closed.
-async fn gather(mut events: Receiver<Event>, stage: &StageWriter) -> AgentAnswer {
+async fn collect_answer(mut events: Receiver<Event>, stage: &StageWriter) -> AgentAnswer {
     let mut answer = AgentAnswer::default();
     let mut stages = std::collections::BTreeMap::<u32, (String, String)>::new();
     while let Some(event) = events.recv().await {
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_passed_by_name_and_the_newest_wins() {
+    fn files_are_passed_by_name_and_the_newest_one_is_used() {
         let history: Vec<Message> = serde_json::from_value(json!([
             {"role": "user", "content": "x", "custom_content": {"attachments": [
                 {"title": "a.csv", "url": "old"}, {"title": "b.csv", "url": "b"}]}},
@@ -376,8 +376,8 @@ mod tests {
             .collect();
         assert_eq!(urls, ["new", "b"]);
         assert!(named_files(None, &history).unwrap().is_empty());
-        for wrong in [json!("a.csv"), json!(["c.csv"]), json!([1])] {
-            let failure = named_files(Some(&wrong), &history).unwrap_err();
+        for invalid in [json!("a.csv"), json!(["c.csv"]), json!([1])] {
+            let failure = named_files(Some(&invalid), &history).unwrap_err();
             assert!(matches!(failure, ToolFailure::Parameter { name, .. } if name == "files"));
         }
     }

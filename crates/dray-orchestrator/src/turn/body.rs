@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::client_tools::{ClientTools, merge_parameters};
 
-/// What a client asks of the model.
+/// The client's parameters for calls of the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientParameters {
     /// Which tool the model shall call first.

@@ -24,7 +24,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Code of a request for which no budget is left.
 const EXHAUSTED_CODE: &str = "budget_exhausted";
-/// The budgets of one turn, for messages to people.
+/// Scope of the budgets of one turn, for messages to people.
 const THIS_TURN: &str = "this turn";
 
 /// A budget with what was used of it.
@@ -36,7 +36,8 @@ struct ScopedBudget {
     used: BudgetUse,
     /// Record that other turns update as well.
     record: Option<String>,
-    /// Whether it is that of the manifest: another agent that answers the rest of the turn has its own.
+    /// Whether the limits are those of the manifest. They do not apply to another agent that answers the rest of the
+    /// turn.
     is_manifest: bool,
 }
 
@@ -44,7 +45,7 @@ struct ScopedBudget {
 #[derive(Clone, Copy, Debug)]
 struct TurnTime {
     /// When the turn began.
-    begun: Instant,
+    started_at: Instant,
     /// By the operator, from the beginning of the turn.
     turn: Option<Duration>,
     /// By the manifest, from when its agent began to answer.
@@ -54,10 +55,10 @@ struct TurnTime {
 impl TurnTime {
     /// The limit that is reached first, and the time at which it is.
     fn limit(&self) -> Option<(Instant, Duration)> {
-        let turn = self.turn.map(|limit| (self.begun, limit));
+        let turn = self.turn.map(|limit| (self.started_at, limit));
         let limits = turn.into_iter().chain(self.manifest);
         limits
-            .map(|(begun, limit)| (begun + limit, limit))
+            .map(|(started_at, limit)| (started_at + limit, limit))
             .min_by_key(|(end, _)| *end)
     }
 }
@@ -91,7 +92,7 @@ impl TurnBudget {
     pub(super) async fn open(
         parts: &SharedParts,
         identity: &CallerIdentity,
-        (conversation, begun): (&str, Instant),
+        (conversation, started_at): (&str, Instant),
         manifest: &Manifest,
         parent: Option<Arc<Self>>,
     ) -> Result<Self, RequestFailure> {
@@ -103,10 +104,14 @@ impl TurnBudget {
         let caller = *caller.unwrap_or(&budgets.caller);
         let (ledger, principal) = (parts.records.usage.clone(), identity.key());
         let day = ledger.now_ms() / DAY_MS;
-        let named = format!("conversation-{}", short_digest(conversation));
+        let conversation_record = format!("conversation-{}", short_digest(conversation));
         let mut scopes = vec![
             ScopedBudget::new(THIS_TURN, budgets.turn.limits, None),
-            ScopedBudget::new("this conversation", budgets.conversation, Some(named)),
+            ScopedBudget::new(
+                "this conversation",
+                budgets.conversation,
+                Some(conversation_record),
+            ),
             ScopedBudget::new(
                 "this client for today (UTC)",
                 caller,
@@ -130,7 +135,7 @@ impl TurnBudget {
             ledger,
             principal,
             time: TurnTime {
-                begun,
+                started_at,
                 turn: budgets.turn.max_seconds.map(whole_seconds),
                 manifest: None,
             },
@@ -138,8 +143,8 @@ impl TurnBudget {
         budget.with_manifest(parts, manifest)
     }
 
-    /// The budgets of another agent that answers the rest of the turn: those of the manifest are its own, and all others go
-    /// on.
+    /// The budgets of another agent that answers the rest of the turn. It has the limits of its own manifest, and
+    /// continues all other budgets.
     ///
     /// # Errors
     ///
@@ -204,12 +209,12 @@ impl TurnBudget {
     }
 
     /// When the turn began, with the agents that answered before.
-    pub(super) const fn begun(&self) -> Instant {
-        self.time.begun
+    pub(super) const fn started_at(&self) -> Instant {
+        self.time.started_at
     }
 
     /// Text for the user when the time of the turn is over.
-    pub(super) fn late_text(&self) -> String {
+    pub(super) fn timeout_text(&self) -> String {
         let limit = self.time.limit().map(|(_, limit)| limit);
         let seconds = limit.unwrap_or_default().as_secs();
         stop_text(THIS_TURN, &format!("{seconds} seconds"))
@@ -241,7 +246,8 @@ impl TurnBudget {
         CallCharge { estimate, charged }
     }
 
-    /// Settles a call that ended: with the tokens that its service reported, else by the bytes of what came.
+    /// Settles a call that ended: with the tokens that its service reported, else with an estimate from the received
+    /// bytes.
     pub(super) async fn end_call(
         &self,
         charge: CallCharge,
@@ -275,7 +281,7 @@ impl TurnBudget {
     }
 
     /// Charges what a tool used.
-    pub(super) async fn tool(&self, usage: &[ModelUsage]) {
+    pub(super) async fn charge_tool(&self, usage: &[ModelUsage]) {
         if self.has_limits && !usage.is_empty() {
             self.replace(BudgetUse::default(), self.sum("", usage))
                 .await;

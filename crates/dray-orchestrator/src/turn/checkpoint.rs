@@ -14,18 +14,18 @@ use super::paused::{PausedTurn, ResumedRecord};
 use super::prepare::with_stable_names;
 use crate::progress::ResponseRun;
 
-/// Keeps the checkpoints of one response.
+/// Stores the checkpoints of one response.
 #[derive(Debug)]
 pub(super) struct Checkpoints<'a> {
     pub(super) records: &'a TurnRecords,
     pub(super) principal: &'a str,
     pub(super) run: &'a ResponseRun,
-    /// Where the messages of this request begin.
+    /// Index of the first message that this request adds.
     pub(super) begins_at: usize,
     /// The record with which the turn continues; when the response was taken over, its checkpoint.
     pub(super) resumed: Option<&'a ResumedRecord>,
     pub(super) turn: &'a Turn,
-    /// Who answers.
+    /// The agents that can answer in this request.
     pub(super) agents: &'a TurnAgents,
 }
 
@@ -35,7 +35,7 @@ impl Checkpoints<'_> {
     ///
     /// # Errors
     ///
-    /// An earlier checkpoint could not be taken away, which would let another replica repeat what is done from here on.
+    /// An earlier checkpoint could not be removed. With it another replica would repeat the calls that follow.
     pub(super) async fn begin_round(
         &self,
         messages: &[Message],
@@ -44,13 +44,13 @@ impl Checkpoints<'_> {
         let Some(repeated) = repeated else {
             return self.close().await;
         };
-        self.keep(messages, repeated.to_vec()).await;
+        self.store(messages, repeated.to_vec()).await;
         Ok(())
     }
 
     /// Called when all calls of a round have their results.
     pub(super) async fn end_round(&self, messages: &[Message]) {
-        self.keep(messages, Vec::new()).await;
+        self.store(messages, Vec::new()).await;
     }
 
     /// From here on the response fails if this process ends.
@@ -65,14 +65,16 @@ impl Checkpoints<'_> {
             .await
     }
 
-    async fn keep(&self, messages: &[Message], repeated: Vec<ToolCall>) {
-        let at = messages.iter().rposition(|one| !one.calls().is_empty());
-        let Some((at, (round, after))) =
-            at.and_then(|at| Some((at, messages.get(at..)?.split_first()?)))
-        else {
+    async fn store(&self, messages: &[Message], repeated: Vec<ToolCall>) {
+        let round_index = messages.iter().rposition(|one| !one.calls().is_empty());
+        let Some((round_index, (round, after))) = round_index.and_then(|round_index| {
+            Some((round_index, messages.get(round_index..)?.split_first()?))
+        }) else {
             return;
         };
-        let before = messages.get(self.begin(messages)..at).unwrap_or_default();
+        let before = messages
+            .get(self.first_index(messages)..round_index)
+            .unwrap_or_default();
         let results = after.iter().filter(|message| message.role == Role::Tool);
         let record = PausedTurn {
             created_ms: self.records.paused.now_ms(),
@@ -85,14 +87,14 @@ impl Checkpoints<'_> {
             repeated,
             replaces: None,
         };
-        let kept = async {
+        let stored = async {
             let token = self.records.paused.save(self.principal, &record).await?;
             self.records
                 .progress
                 .set(self.principal, self.run, Some(&token))
                 .await
         };
-        if let Err(failure) = kept.await {
+        if let Err(failure) = stored.await {
             // The calls that run now may be repeated, so an earlier checkpoint can stay.
             tracing::warn!(%failure, "a response has no newer checkpoint");
         }
@@ -104,7 +106,7 @@ impl Checkpoints<'_> {
 
     /// Index of the first message of a checkpoint: the round with which the turn was resumed, otherwise the first
     /// message of this request.
-    fn begin(&self, messages: &[Message]) -> usize {
+    fn first_index(&self, messages: &[Message]) -> usize {
         let Some(first) = self.resumed().and_then(|one| one.first_call.as_deref()) else {
             return self.begins_at;
         };

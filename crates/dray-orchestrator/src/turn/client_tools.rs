@@ -1,4 +1,4 @@
-//! What a client of `OpenAI`'s API adds to a turn: tools that it calls itself, and parameters for the model.
+//! Additions of a client of `OpenAI`'s API to a turn: tools that it calls itself, and parameters for the model.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ fn tool_name(tool: &Value) -> Option<&str> {
 /// # Errors
 ///
 /// 400 with the parameter.
-pub(super) fn check_wishes(
+pub(super) fn check_parameters(
     orchestrator: &Orchestrator,
     client_parameters: &ClientParameters,
 ) -> Result<(), RequestFailure> {
@@ -163,8 +163,8 @@ pub(super) fn merge_parameters(fixed: &mut Map<String, Value>, client: Map<Strin
     }
     for (name, value) in client {
         let value = match (limit, value.as_u64()) {
-            (Some(limit), Some(wanted)) if TOKEN_LIMITS.contains(&name.as_str()) => {
-                json!(wanted.min(limit))
+            (Some(limit), Some(requested)) if TOKEN_LIMITS.contains(&name.as_str()) => {
+                json!(requested.min(limit))
             }
             _ => value,
         };

@@ -12,8 +12,8 @@ pub(super) struct Compactor<'a> {
     files: &'a TurnFiles,
     /// Tokens from which on prompts are compacted; `None`: never.
     threshold_tokens: Option<u64>,
-    /// The text that was stored last, by its digest, and the address of its file.
-    kept: Mutex<Option<(Sha256Digest, String)>>,
+    /// Digest of the text that was stored last, and the address of its file.
+    last_stored: Mutex<Option<(Sha256Digest, String)>>,
 }
 
 impl<'a> Compactor<'a> {
@@ -21,7 +21,7 @@ impl<'a> Compactor<'a> {
         Self {
             files,
             threshold_tokens,
-            kept: Mutex::default(),
+            last_stored: Mutex::default(),
         }
     }
 
@@ -33,29 +33,32 @@ impl<'a> Compactor<'a> {
         let Some(plan) = plan else {
             return messages;
         };
-        match self.keep(&transcript(plan.compacted(&messages))).await {
-            Some(kept) => plan.apply(&messages, &kept),
+        match self
+            .store_once(&transcript(plan.compacted(&messages)))
+            .await
+        {
+            Some(address) => plan.apply(&messages, &address),
             None => messages,
         }
     }
 
-    /// Where a text is kept; it is written once for all calls of the model that need it.
-    async fn keep(&self, text: &str) -> Option<String> {
+    /// Stores a text and returns the address of its file. A text that equals the last one is not stored again.
+    async fn store_once(&self, text: &str) -> Option<String> {
         let digest = Sha256Digest::of(text.as_bytes());
-        let mut last = self.kept.lock().await;
-        if let Some((known, kept)) = last.as_ref()
+        let mut last = self.last_stored.lock().await;
+        if let Some((known, address)) = last.as_ref()
             && *known == digest
         {
-            return Some(kept.clone());
+            return Some(address.clone());
         }
         match self.files.offloader().keep_messages(text).await {
-            Ok(kept) => {
+            Ok(address) => {
                 tracing::info!(
                     bytes = text.len(),
                     "old messages of a conversation were compacted"
                 );
-                *last = Some((digest, kept.clone()));
-                Some(kept)
+                *last = Some((digest, address.clone()));
+                Some(address)
             }
             Err(failure) => {
                 tracing::warn!(

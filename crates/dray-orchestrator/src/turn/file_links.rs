@@ -33,7 +33,7 @@ pub(super) async fn files_text(
     (!text.is_empty()).then_some(text)
 }
 
-/// The address of a file that any client can fetch. Paths of DIAL are none: only a client with a key of DIAL reads them.
+/// The address of a file that any client can fetch. Paths of DIAL do not count: they need a key of DIAL.
 fn link_url(file: &Attachment) -> Option<String> {
     let kind = file.kind.as_deref().unwrap_or_default();
     let is_web = |url: &&String| url.starts_with("https://") || url.starts_with("http://");
@@ -62,7 +62,7 @@ fn write_link(text: &mut String, file: &Attachment, url: &str) {
 
 fn escape_title(title: &str) -> String {
     let mut escaped = String::with_capacity(title.len());
-    for character in title.chars().filter(|one| !one.is_control()) {
+    for character in title.chars().filter(|character| !character.is_control()) {
         if matches!(character, '[' | ']' | '\\') {
             escaped.push('\\');
         }
@@ -105,19 +105,19 @@ mod tests {
             linked(&file("image/png", "", "http://s.example/b")).unwrap(),
             "![file](http://s.example/b)"
         );
-        let drawn = Attachment {
+        let inline_picture = Attachment {
             kind: Some("image/png".to_owned()),
             data: Some("QQ==".to_owned()),
             ..Attachment::default()
         };
         assert_eq!(
-            linked(&drawn).unwrap(),
+            linked(&inline_picture).unwrap(),
             "![file](data:image/png;base64,QQ==)"
         );
     }
 
     #[test]
-    fn what_has_no_address_for_every_client_is_no_link() {
+    fn a_file_without_an_address_for_every_client_gets_no_link() {
         assert_eq!(linked(&file("text/csv", "a", "files/B/a.csv")), None);
         let text = Attachment {
             data: Some("words".to_owned()),

@@ -33,20 +33,20 @@ use dray_tool_files::media::MediaTagFilter;
 /// Name of the synthetic tool whose result lists files that were put into the sandbox.
 const UPLOADS_TOOL: &str = "sandbox_uploads";
 /// Text of the stage that names the agent to which the conversation was handed over.
-const ANSWERS_NOW: &str = "The conversation was handed over to this agent, which answers.";
+const HANDED_OVER_TEXT: &str = "The conversation was handed over to this agent, which answers.";
 
 impl OpenTurn {
     /// Runs the turn. The state is sent in every case, also after a failure.
     pub(super) async fn run(self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
         let mut tally = TurnTally::default();
-        let (last, mut done) = Box::pin(self.run_agents(sink, &mut tally)).await?;
-        last.end(sink, &tally, &mut done).await?;
+        let (last, mut outcome) = Box::pin(self.run_agents(sink, &mut tally)).await?;
+        last.end(sink, &tally, &mut outcome).await?;
         // Only here, because the state is sent before the error event (quickapps 4).
-        let done = done?;
+        let outcome = outcome?;
         let counts = last.response.counts;
         let per_model = if counts { tally.per_model() } else { &[] };
         Ok(AnswerEnd {
-            reason: done.reason,
+            reason: outcome.reason,
             usage: tally.total().filter(|_| counts),
             per_model: per_model.to_vec(),
         })
@@ -60,39 +60,39 @@ impl OpenTurn {
     ) -> Result<(Self, Result<LoopEnd, RequestFailure>), RequestFailure> {
         loop {
             let span = self.span.clone();
-            let done = self.show_and_loop(sink, tally).instrument(span).await;
+            let outcome = self.show_and_loop(sink, tally).instrument(span).await;
             self.telemetry.end_part(&self.span);
-            match done {
+            match outcome {
                 Ok(LoopEnd {
                     handoff: Some(handoff),
                     has_text,
                     ..
                 }) => self = self.hand_over(handoff, has_text).await,
-                Ok(done) => return Ok((self, Ok(done))),
+                Ok(outcome) => return Ok((self, Ok(outcome))),
                 Err(LoopError::Gone) => return Err(client_gone_failure()),
                 Err(LoopError::Failed(failure)) => return Ok((self, Err(failure))),
             }
         }
     }
 
-    /// Sends what follows the last loop: files, questions, stages, the state, and calls of the client.
+    /// Sends everything that follows the last loop: files, questions, stages, the state, and calls of the client.
     async fn end(
         &self,
         sink: &EventSink,
         tally: &TurnTally,
-        done: &mut Result<LoopEnd, RequestFailure>,
+        outcome: &mut Result<LoopEnd, RequestFailure>,
     ) -> Result<(), RequestFailure> {
         let state = self.state().await;
         let mut questions = Questions::default();
-        if let Ok(end) = done
+        if let Ok(end) = outcome
             && end.waits()
         {
             match self.keep_paused(&state, end).await {
-                Ok(kept) => questions = kept,
-                Err(failure) => *done = Err(failure),
+                Ok(stored_questions) => questions = stored_questions,
+                Err(failure) => *outcome = Err(failure),
             }
         }
-        let (links, cited) = match done {
+        let (links, cited) = match outcome {
             Ok(_) => self.files_of_answer(tally).await,
             Err(_) => (None, Vec::new()),
         };
@@ -103,11 +103,11 @@ impl OpenTurn {
             for file in cited {
                 sink.send(file).await?;
             }
-            if let Ok(end) = done {
+            if let Ok(end) = outcome {
                 self.ask(&mut questions, end, sink).await?;
             }
             sink.close_deferred().await?;
-            if done.is_ok() && !self.takes_over && self.agents.deputy().is_some() {
+            if outcome.is_ok() && !self.takes_over && self.agents.deputy().is_some() {
                 // Only now: until something is shown, a failure has an HTTP status.
                 self.show_agent(sink).await?;
             }
@@ -115,18 +115,18 @@ impl OpenTurn {
                 write_stage(sink, "Usage Statistics", tally.table()).await?;
             }
             sink.send(Event::State(state)).await?;
-            if done.is_ok() && self.parts.config.show_execution_time_stage {
+            if outcome.is_ok() && self.parts.config.show_execution_time_stage {
                 write_stage(
                     sink,
                     "Execution time",
-                    execution_time(self.budget.begun().elapsed()),
+                    execution_time(self.budget.started_at().elapsed()),
                 )
                 .await?;
             }
             if !questions.items.is_empty() {
                 sink.send(Event::ApprovalRequests(questions.items)).await?;
             }
-            if let Ok(end) = done
+            if let Ok(end) = outcome
                 && !end.pending.is_empty()
             {
                 sink.send(Event::ToolCalls(std::mem::take(&mut end.pending)))
@@ -137,7 +137,7 @@ impl OpenTurn {
         report.await.map_err(|_| client_gone_failure())
     }
 
-    /// The files of the answer as text and as citations, for clients that want them so.
+    /// The files of the answer as text and as citations, as far as the client supports each.
     async fn files_of_answer(&self, tally: &TurnTally) -> (Option<String>, Vec<Event>) {
         let links = if self.response.links_files {
             let mode = self.parts.config.answer_files;
@@ -248,10 +248,11 @@ impl OpenTurn {
                 principal: &self.principal,
             },
         };
-        let done = run_in_time(request, &mut rounds, &mut messages, &mut speech, tally).await;
+        let outcome =
+            run_with_time_limit(request, &mut rounds, &mut messages, &mut speech, tally).await;
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
-        done
+        outcome
     }
 
     /// How long the request stays open for the decision of a chat. A response in the background has no connection that
@@ -265,7 +266,7 @@ impl OpenTurn {
         wait.as_duration()
     }
 
-    /// Calls of the model in this turn, at most.
+    /// Most calls of the model in this turn.
     fn max_rounds(&self) -> u32 {
         let own = self.manifest.orchestrator.max_iterations;
         own.unwrap_or(self.parts.config.max_iterations)
@@ -307,13 +308,13 @@ impl OpenTurn {
         Ok(())
     }
 
-    /// Shows who answers.
+    /// Shows a stage with the name of the agent that answers.
     async fn show_agent(&self, sink: &EventSink) -> Result<(), ClientGone> {
         if self.tools.settings.level == StageLevel::None {
             return Ok(());
         }
         let name = format!("Agent: {}", self.agents.current());
-        write_stage(sink, &name, ANSWERS_NOW.to_owned()).await
+        write_stage(sink, &name, HANDED_OVER_TEXT.to_owned()).await
     }
 
     async fn show_issues(&self, sink: &EventSink) -> Result<(), ClientGone> {
@@ -417,7 +418,7 @@ impl StatePacker<'_> {
 }
 
 /// Runs a request until it ends, or until the time of the turn is over. The time of setting up counts as well.
-async fn run_in_time(
+async fn run_with_time_limit(
     request: hooks::HookedRequest<'_>,
     rounds: &mut ToolLoop<'_>,
     messages: &mut Vec<Message>,
@@ -430,8 +431,8 @@ async fn run_in_time(
         return running.await;
     };
     match tokio::time::timeout_at(end, running).await {
-        Ok(done) => done,
-        Err(_elapsed) => Ok(stop_with(&budget.late_text(), sink, speech, tally).await?),
+        Ok(outcome) => outcome,
+        Err(_elapsed) => Ok(stop_with(&budget.timeout_text(), sink, speech, tally).await?),
     }
 }
 

@@ -32,7 +32,8 @@ const TOOL_PREFIX: &str = "transfer_to";
 /// Code of a request that continues a turn whose agent is gone.
 const AGENT_GONE_CODE: &str = "agent_unavailable";
 
-/// Result of a handoff in a round whose other calls wait for the client or the user: they belong to the agent that made them.
+/// Result of a handoff in a round whose other calls wait for the client or the user: they belong to the agent that made
+/// them.
 pub(super) const WAITS_FOR_OTHERS: &str = "The conversation was not handed over, because other calls of this round wait for the user. Hand it over when \
      they have their results, in a round of its own.";
 
@@ -45,7 +46,7 @@ pub(super) struct HandoffRequest {
     pub(super) agent: String,
 }
 
-/// Who answers in one request. Shared by the tools of an agent, its loop, and the agents that follow it.
+/// The agents that answer in one request. Shared by the tools of an agent, its loop, and the agents that follow it.
 #[derive(Debug)]
 pub(super) struct TurnAgents {
     /// Most handoffs of one request.
@@ -58,8 +59,9 @@ struct AgentsState {
     path: AgentPath,
     /// Whether the conversation was ever handed over, so that its state has to say who answers.
     is_noted: bool,
-    /// Agents that cannot get the turn: those that had it, those that failed to take it, and those above a called agent.
-    taken: BTreeSet<String>,
+    /// Agents that cannot get the turn: those that had it, those that failed to take it, and the callers of a called
+    /// agent.
+    excluded: BTreeSet<String>,
     handoffs: usize,
     requested: Option<HandoffRequest>,
 }
@@ -72,14 +74,14 @@ impl TurnAgents {
         messages: &[Message],
         above: &[String],
     ) -> Self {
-        let mut taken: BTreeSet<_> = above.iter().cloned().collect();
-        taken.insert(path.current().to_owned());
+        let mut excluded: BTreeSet<_> = above.iter().cloned().collect();
+        excluded.insert(path.current().to_owned());
         Self {
             max_handoffs: usize::try_from(parts.config.max_handoffs).unwrap_or(usize::MAX),
             state: Mutex::new(AgentsState {
                 is_noted: !path.path.is_empty() || AgentPath::of_messages(messages).is_some(),
                 path,
-                taken,
+                excluded,
                 ..AgentsState::default()
             }),
         }
@@ -102,8 +104,8 @@ impl TurnAgents {
                 other.agent
             ));
         }
-        // Also against two agents that hand a turn to each other for ever.
-        if state.taken.contains(agent) {
+        // This also prevents two agents from handing a turn to each other forever.
+        if state.excluded.contains(agent) {
             return Err(format!(
                 "The agent '{agent}' had this turn already. Answer the user yourself."
             ));
@@ -121,7 +123,7 @@ impl TurnAgents {
         Ok(())
     }
 
-    /// Takes the request back. Returns the id of its call.
+    /// Cancels the requested handoff. Returns the id of its call.
     pub(super) fn withdraw(&self) -> Option<String> {
         self.state().requested.take().map(|request| request.call_id)
     }
@@ -130,12 +132,12 @@ impl TurnAgents {
     pub(super) fn take_request(&self) -> Option<HandoffRequest> {
         let mut state = self.state();
         let request = state.requested.take()?;
-        state.taken.insert(request.agent.clone());
+        state.excluded.insert(request.agent.clone());
         state.handoffs += 1;
         Some(request)
     }
 
-    /// The other agent answers from here on.
+    /// Makes `agent` the one that answers from here on.
     pub(super) fn hand_over(&self, agent: &str) {
         let mut state = self.state();
         state.path = state.path.step(agent);
@@ -153,19 +155,20 @@ impl TurnAgents {
         self.state().path.current().to_owned()
     }
 
-    /// Notes in a state who answers. What a round has requested counts: the state contains its result.
+    /// Writes the answering agent into a state. A requested handoff counts already, because the state contains its
+    /// result.
     pub(super) fn note(&self, value: &mut Value) {
         let state = self.state();
         match &state.requested {
             Some(request) => state.path.step(&request.agent).note(value),
-            // Also the way back to the first agent has to be noted, or the state of an earlier turn would count.
+            // A return to the first agent is written as well; otherwise the state of an earlier turn would apply.
             None if state.is_noted => state.path.note(value),
             None => {}
         }
     }
 }
 
-/// What another agent needs to continue a request.
+/// The data with which another agent can continue a request.
 #[derive(Debug)]
 pub(super) struct HandoffContext {
     /// The request as it came, with the rounds of earlier requests in their places.
@@ -173,20 +176,20 @@ pub(super) struct HandoffContext {
     pub(super) client_parameters: ClientParameters,
     /// Whether the turn began in an earlier request.
     pub(super) continues: bool,
-    /// Of a called agent: those above it.
+    /// The callers of a called agent.
     pub(super) lineage: Option<AgentLineage>,
 }
 
-/// What an agent takes over from the one before it.
+/// The turn that an agent continues after another one.
 #[derive(Debug)]
 pub(super) struct InheritedTurn {
     pub(super) session: String,
     /// Conversation to which names of files are bound.
     pub(super) conversation: String,
     pub(super) budget: Arc<TurnBudget>,
-    /// How many messages at the end are of the agents before it.
+    /// Number of messages at the end that come from earlier agents.
     pub(super) rounds: usize,
-    /// Whether they said something.
+    /// Whether those agents sent text to the client.
     pub(super) has_text: bool,
 }
 
@@ -200,12 +203,14 @@ pub(super) fn requested_agent(parts: &SharedParts, source: &ManifestSource) -> S
     }
 }
 
-/// The agent that answers a request: the one that it names, or the one to which the conversation was handed over. A step
-/// that the manifests or the caller's permissions do not allow any more ends with the agent that the request names.
+/// The agent that answers a request: the one that it names, or the one to which the conversation was handed over. A
+/// step that the manifests or the caller's permissions do not allow any more ends with the agent that the request
+/// names.
 ///
 /// # Errors
 ///
-/// A turn continues whose agent may not answer any more: only that agent has the tools of its calls.
+/// 400 when the request continues a turn whose agent may not answer any more, because only that agent has the tools of
+/// the open calls.
 pub(super) async fn answering_agent(
     parts: &SharedParts,
     asked: &CheckedChatRequest,
@@ -235,7 +240,7 @@ pub(super) async fn answering_agent(
         };
         match next {
             Some(next) => current = next,
-            None if continues => return Err(gone_failure(agent)),
+            None if continues => return Err(unavailable_agent_failure(agent)),
             None => {
                 tracing::warn!(%agent, "the conversation cannot stay with the agent that it was handed over to");
                 return Ok((loaded, AgentPath::new(root)));
@@ -245,7 +250,7 @@ pub(super) async fn answering_agent(
     Ok((current, path))
 }
 
-fn gone_failure(agent: &str) -> RequestFailure {
+fn unavailable_agent_failure(agent: &str) -> RequestFailure {
     let text = format!(
         "The agent '{agent}', to which the conversation was handed over, cannot continue this turn. Start again from the \
          last message of the user."
@@ -262,8 +267,9 @@ struct HandoffTool {
     agents: Arc<TurnAgents>,
 }
 
-/// Adds the tools by which an agent hands the turn over. Returns why others are not there. They are the same in all
-/// turns of the agent, so that the prompt is: whether a handoff is possible is decided at the call.
+/// Adds the tools by which an agent hands the turn over. Returns the handoffs without a tool, with the reasons. The
+/// tools are the same in all turns of the agent, so that the prompt stays the same; a call decides whether the handoff
+/// is possible.
 pub(super) fn add_handoffs<'a>(
     handoffs: impl Iterator<Item = &'a AgentRef>,
     calls: &AgentCalls,
@@ -361,14 +367,14 @@ mod tests {
             max_handoffs,
             state: Mutex::new(AgentsState {
                 path: AgentPath::new("desk"),
-                taken: above.iter().map(ToString::to_string).collect(),
+                excluded: above.iter().map(ToString::to_string).collect(),
                 ..AgentsState::default()
             }),
         }
     }
 
     #[test]
-    fn an_agent_gets_a_turn_once_and_a_turn_is_handed_over_so_often() {
+    fn an_agent_gets_a_turn_once_and_the_number_of_handoffs_is_limited() {
         let agents = agents(2, &["desk", "lead"]);
         assert!(
             agents
@@ -388,24 +394,24 @@ mod tests {
     }
 
     #[test]
-    fn the_state_says_who_answers_once_the_conversation_was_handed_over() {
+    fn the_state_names_the_answering_agent_after_a_handoff() {
         let agents = agents(2, &["desk"]);
-        let noted = |agents: &TurnAgents| {
+        let state_of = |agents: &TurnAgents| {
             let mut state = json!({});
             agents.note(&mut state);
             state
         };
-        assert_eq!(noted(&agents), json!({}));
+        assert_eq!(state_of(&agents), json!({}));
         agents.request("1", "billing").unwrap();
         let billing = json!({"dray_agents": {"from": "desk", "path": ["billing"]}});
-        assert_eq!(noted(&agents), billing);
+        assert_eq!(state_of(&agents), billing);
         assert_eq!(agents.withdraw().as_deref(), Some("1"));
-        assert_eq!(noted(&agents), json!({}));
+        assert_eq!(state_of(&agents), json!({}));
         agents.request("2", "billing").unwrap();
         agents.take_request().unwrap();
         agents.hand_over("billing");
         assert_eq!(
-            (noted(&agents), agents.deputy().as_deref()),
+            (state_of(&agents), agents.deputy().as_deref()),
             (billing, Some("billing"))
         );
     }

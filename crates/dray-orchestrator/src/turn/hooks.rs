@@ -1,8 +1,7 @@
-//! Tools that no model asked for: the runtime calls them before its first call of the model and after the last answer
-//! (quickapps 43.4).
+//! Hooks: the runtime itself calls tools before its first call of the model and after the last answer (quickapps 43.4).
 //!
-//! A call by a hook is one like any other (stage, limit, rights, files, statistics), but it never ends the request and
-//! is not a round of the loop.
+//! The call of a hook has a stage, a limit, permissions, files and statistics like every other call, but it never ends
+//! the request and is not a round of the loop.
 
 use std::sync::Arc;
 
@@ -56,7 +55,7 @@ pub(super) fn split_hook_tools(
     planned
 }
 
-/// The calls of the hooks of a manifest, in its order, and the hooks whose tools are not there.
+/// The calls of the hooks of a manifest, in its order, and the hooks whose tools do not exist.
 fn plan_hooks(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<PlannedCall>, Vec<HookIssue>) {
     let (mut planned, mut missing) = (Vec::new(), Vec::new());
     for Hook::Tool(hook) in hooks {
@@ -154,16 +153,16 @@ impl Tool for ReportingTool {
     }
 }
 
-/// The part of its turn that a request is.
+/// Describes which part of a turn a request is.
 #[derive(Debug, Default)]
 pub(super) struct TurnPart {
     /// Whether the turn began in an earlier request, and this one brings results of the client's tools.
     pub(super) continues: bool,
     /// The beginning of the answer, which the client wrote; the model gets it last.
     pub(super) prefill: Option<Message>,
-    /// Calls of the agent of an earlier request that waited for the client.
+    /// Calls of an earlier request that waited for the client.
     pub(super) resumed: ResumedCalls,
-    /// Whether another agent began it, and this one takes it over with hooks of its own.
+    /// Whether another agent began the turn. This one takes it over, with its own hooks.
     pub(super) takes_over: bool,
 }
 
@@ -214,9 +213,9 @@ impl HookedRequest<'_> {
             call_hooks(rounds, self.hooks, start, messages, tally).await?;
         }
         messages.extend(prefill);
-        let done = rounds.run(messages, speech, tally).await?;
+        let loop_end = rounds.run(messages, speech, tally).await?;
         // The agent that ends the turn has hooks of its own.
-        if !done.waits() && done.handoff.is_none() {
+        if !loop_end.waits() && loop_end.handoff.is_none() {
             let has_hooks = self.hooks.iter().any(|hook| hook.event == end);
             if let Some(checkpoints) = rounds.checkpoints.as_ref().filter(|_| has_hooks) {
                 // Calls of hooks are not stored, so they must not be repeated.
@@ -224,7 +223,7 @@ impl HookedRequest<'_> {
             }
             call_hooks(rounds, self.hooks, end, messages, tally).await?;
         }
-        Ok(done)
+        Ok(loop_end)
     }
 }
 
@@ -291,7 +290,7 @@ async fn call_hook(
     Ok(runner.offloaded(name, ran).await)
 }
 
-/// The result of a call that would have ended the request if the model had made it: it took too long.
+/// The result of a hook call that failed in a way that would end the request if the model had made the call.
 fn failed_call(text: &str) -> CompletedCall {
     let decision = match fallback::decide_fallback(&Fallback::default(), text, false) {
         fallback::FallbackDecision::Tell(decision) => decision,

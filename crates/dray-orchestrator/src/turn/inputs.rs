@@ -1,4 +1,5 @@
-//! What a turn needs of other services before it begins: tools, metadata of the model, skills, files.
+//! Requests everything that a turn needs from other services before it begins: tools, metadata of the model, skills,
+//! files.
 
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ pub(super) fn tool_audience<'a>(
     }
 }
 
-/// Attaches the files that the messages name, takes the sign-ins that they confirm, and gathers the rest.
+/// Attaches the files that the messages name, takes the sign-ins that they confirm, and requests all other inputs.
 pub(super) async fn turn_inputs(
     parts: &Arc<SharedParts>,
     audience: ToolAudience<'_>,
@@ -83,7 +84,8 @@ pub(super) async fn turn_inputs(
     gather_inputs(parts, audience, loaded, files, calls, messages).await
 }
 
-/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the hooks.
+/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the
+/// hooks.
 pub(super) async fn offer_tools(
     parts: &SharedParts,
     manifest: &Manifest,
@@ -133,7 +135,7 @@ async fn gather_inputs(
     let (caller, manifest) = (audience.caller, &loaded.manifest);
     let access = CallerAccess::of(parts, caller, audience.identity).await;
     let mut plan = SetupPlan::new(&parts.additions.layers, &parts.loader.reader, loaded);
-    // Before anything is connected or started.
+    // Before any tool set is connected or started.
     access.retain_sets(&mut plan.sets);
     // Before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);
@@ -178,7 +180,7 @@ async fn gather_inputs(
     })
 }
 
-/// Binds a session to its sandbox if the operator wants each session to have one.
+/// Binds a session to its sandbox if the operator requires that each session has one.
 async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
     if let Some(sandbox) = &parts.config.sandbox {
         files.session.bind(sandbox).await;

@@ -12,7 +12,7 @@ use crate::http::ManifestSource;
 use crate::manifests::ManifestDirectory;
 use crate::permissions::{CallerGrants, CallerIdentity, ManifestGrant};
 
-/// A manifest with the authority that it has.
+/// A manifest and the permissions that apply to it.
 #[derive(Clone, Debug)]
 pub(super) struct LoadedManifest {
     pub(super) manifest: Arc<Manifest>,
@@ -33,7 +33,7 @@ pub(crate) struct ManifestLoader {
 }
 
 impl ManifestLoader {
-    /// The manifest that a request names, read and checked. None of its addresses or programs was used before.
+    /// The manifest that a request names, read and checked. Loading uses none of its addresses and programs.
     pub(super) async fn load(
         &self,
         caller: &Caller,

@@ -1,5 +1,5 @@
-//! Reports calls of tools of MCP servers to clients of `/v1/responses`, which get them as items. A call is reported where
-//! its stage would be shown.
+//! Reports calls of tools of MCP servers to clients of `/v1/responses`, which get them as items. A call is reported
+//! where its stage would be shown.
 
 use dray_agent::event::{Event, McpCallEnd, McpCallStart, McpListedTool, McpToolList};
 use dray_agent::manifest::feature::StageLevel;
@@ -10,7 +10,7 @@ use dray_tool::{ClientGone, EventSink, Tool};
 use super::approval_policy::ApprovalPolicy;
 use super::open::OpenTurn;
 
-/// What of MCP servers a client sees.
+/// Which calls of MCP servers a client sees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct McpReport {
     /// Whether the client takes such items.
@@ -57,7 +57,7 @@ impl McpReport {
         Ok(true)
     }
 
-    /// Reports the end of a call. One that asks the user has not ended.
+    /// Reports the end of a call. A call that asks the user has not ended.
     pub(super) async fn end(
         call: &ToolCall,
         ran: &CompletedCall,

@@ -35,7 +35,7 @@ pub(super) struct ModelCaller<'a> {
     pub(super) is_plain: bool,
     /// Most characters of a content in the log; `None` if contents are not logged.
     pub(super) log_payloads: Option<usize>,
-    /// What the turn may use.
+    /// The limits and the use of the turn.
     pub(super) budget: &'a TurnBudget,
     /// Reports the turn.
     pub(super) telemetry: &'a TurnTelemetry,
@@ -59,8 +59,8 @@ impl ModelCaller<'_> {
             other => other,
         };
         answer.map_err(|refused| match refused {
-            CallError::Cut(cut) => cut,
-            CallError::Model(error) => LoopError::Failed(super::trouble::model_failure(
+            CallError::Interrupted(error) => error,
+            CallError::Model(error) => LoopError::Failed(super::failures::model_failure(
                 &error,
                 self.log_payloads,
                 self.is_plain,
@@ -79,23 +79,23 @@ impl ModelCaller<'_> {
         let chat = match self.endpoint {
             ModelEndpoint::Available(chat) => chat,
             ModelEndpoint::Missing => {
-                let failure = super::trouble::missing_model_failure(self.is_plain);
-                return Err(CallError::Cut(LoopError::Failed(failure)));
+                let failure = super::failures::missing_model_failure(self.is_plain);
+                return Err(CallError::Interrupted(LoopError::Failed(failure)));
             }
         };
         let outgoing = self.outgoing.view(messages);
         let outgoing = self.compactor.compact(outgoing).await;
         let body = self.template.body(&outgoing, round);
-        let body =
-            body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
-        let begun = tokio::time::Instant::now();
+        let body = body
+            .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;
+        let started_at = tokio::time::Instant::now();
         let parameters = self.template.parameters();
         let span = self
             .telemetry
             .chat_span(self.deployment, parameters, &outgoing);
         let exchange = self.exchange(chat, body, speech, sink, tally);
         let answered = exchange.instrument(span.clone()).await;
-        let elapsed = begun.elapsed();
+        let elapsed = started_at.elapsed();
         let ended = answered.as_ref().map_err(CallError::kind);
         self.telemetry
             .end_chat(&span, self.deployment, ended, elapsed);
@@ -109,7 +109,7 @@ impl ModelCaller<'_> {
         Ok(answer)
     }
 
-    /// Sends a request to the model, and passes its answer on while it comes.
+    /// Sends a request to the model, and forwards the answer while it arrives.
     async fn exchange(
         &self,
         chat: &ChatClient,
@@ -135,18 +135,18 @@ impl ModelCaller<'_> {
                     Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
                     Err(InvalidAnswer::TooMuch) => {
                         let bytes = relay.received_bytes();
-                        let usage = relay.broken().await?;
+                        let usage = relay.finish_broken().await?;
                         self.settle(charge, &usage, bytes, tally).await;
-                        return Err(CallError::Cut(
-                            LoopError::Failed(super::trouble::too_much()),
-                        ));
+                        return Err(CallError::Interrupted(LoopError::Failed(
+                            super::failures::too_much_failure(),
+                        )));
                     }
                 },
                 Ok(None) => break,
                 Err(error) => {
                     // A failed call may have used tokens too.
                     let bytes = relay.received_bytes();
-                    let usage = relay.broken().await?;
+                    let usage = relay.finish_broken().await?;
                     self.settle(charge, &usage, bytes, tally).await;
                     return Err(error.into());
                 }
@@ -178,7 +178,7 @@ impl ModelCaller<'_> {
 
 /// Why one call of the model returned no answer.
 enum CallError {
-    Cut(LoopError),
+    Interrupted(LoopError),
     Model(ChatError),
 }
 
@@ -186,8 +186,8 @@ impl CallError {
     /// Its kind in traces and metrics, from a closed set.
     const fn kind(&self) -> &'static str {
         match self {
-            Self::Cut(LoopError::Gone) => "cancelled",
-            Self::Cut(LoopError::Failed(_)) => "invalid_answer",
+            Self::Interrupted(LoopError::Gone) => "cancelled",
+            Self::Interrupted(LoopError::Failed(_)) => "invalid_answer",
             Self::Model(error) => error_type(error),
         }
     }
@@ -195,7 +195,7 @@ impl CallError {
 
 impl From<ClientGone> for CallError {
     fn from(_: ClientGone) -> Self {
-        Self::Cut(LoopError::Gone)
+        Self::Interrupted(LoopError::Gone)
     }
 }
 

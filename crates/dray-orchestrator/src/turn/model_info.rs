@@ -4,14 +4,14 @@ use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use serde_json::Value;
 
-use super::{SharedParts, trouble};
+use super::{SharedParts, failures};
 
 /// The metadata of the model's deployment that a turn needs.
 #[derive(Default)]
 pub(super) struct ModelInfo {
-    /// Media types of files that it takes.
+    /// Media types of files that the model accepts.
     pub(super) accepts: Vec<String>,
-    /// Tools that it runs itself.
+    /// Tools that the deployment runs itself.
     pub(super) statics: Vec<Value>,
 }
 
@@ -29,7 +29,7 @@ pub(super) async fn model_info(
         return Ok(ModelInfo::default());
     }
     let deployment_info = core.deployment(caller, deployment).await;
-    let deployment_info = deployment_info.map_err(|error| trouble::metadata_failure(&error))?;
+    let deployment_info = deployment_info.map_err(|error| failures::metadata_failure(&error))?;
     let tools = deployment_info
         .defaults
         .get("tools")

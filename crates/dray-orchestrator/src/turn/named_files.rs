@@ -14,13 +14,13 @@ const MAX_NAMED_FILES: usize = 100;
 /// Largest picture that is sent to a model as a part of its message.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(8);
 
-/// Replaces ids by their files. Earlier messages may name files that are gone: the conversation continues without
-/// those.
+/// Replaces ids by their files. The conversation continues without files of earlier messages that do not exist any
+/// more.
 ///
 /// # Errors
 ///
-/// 404 for a file of the last message that is not there or is another caller's, 400 for too many, 503 while the bus or the
-/// store fails.
+/// 404 for a file of the last message that does not exist or belongs to another caller, 400 for too many files, 503
+/// while the bus or the store fails.
 pub(super) async fn attach_named_files(
     client_files: &ClientFiles,
     principal: &str,

@@ -15,12 +15,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
-use super::additions::{insert_file_skill, system_prompt, tell_news};
+use super::additions::{add_notices, insert_file_skill, system_prompt};
 use super::agent_tool::{AgentCalls, AgentLineage, agent_calls};
 use super::approval_policy::ApprovalPolicy;
 use super::body::ClientParameters;
 use super::budget::TurnBudget;
-use super::client_tools::check_wishes;
+use super::client_tools::check_parameters;
 use super::handoff::{HandoffContext, InheritedTurn, TurnAgents};
 use super::inputs::{TurnInputs, offer_tools, tool_audience, turn_inputs};
 use super::manifest::LoadedManifest;
@@ -29,7 +29,7 @@ use super::paused::ResumedRecord;
 use super::prepare::OutgoingMessages;
 use super::telemetry::{TurnTelemetry, describe_turn};
 use super::tool_sources::ToolSources;
-use super::{SharedParts, handoff, hooks, plain, session, tool_search, trouble};
+use super::{SharedParts, failures, handoff, hooks, plain, session, tool_search};
 use crate::config::StageLevel;
 use crate::http::{ChatRequest, CheckedChatRequest, ManifestSource};
 use crate::permissions::CallerIdentity;
@@ -55,19 +55,19 @@ pub(super) struct OpenTurn {
     pub(super) continued_at: Option<usize>,
     /// The caller, as records of turns that wait for their client name it.
     pub(super) principal: String,
-    /// What the turn may use.
+    /// The limits and the use of the turn.
     pub(super) budget: Arc<TurnBudget>,
     /// Reports the turn.
     pub(super) telemetry: Arc<TurnTelemetry>,
-    /// Who answers.
+    /// The agents that can answer in this request.
     pub(super) agents: Arc<TurnAgents>,
-    /// For another agent that continues the turn; `None` if there can be none.
+    /// The data with which another agent can continue the turn; `None` if this agent has no handoffs.
     pub(super) basis: Option<Box<HandoffContext>>,
     /// Whether another agent began the turn.
     pub(super) takes_over: bool,
     /// Whether the issues were shown and the uploads placed.
     pub(super) is_prepared: bool,
-    /// Whether the client was shown text of the turn before.
+    /// Whether an earlier agent of the turn already sent text to the client.
     pub(super) has_text: bool,
     /// The span of an agent that the request does not name.
     pub(super) span: Span,
@@ -76,14 +76,14 @@ pub(super) struct OpenTurn {
 /// How an agent gets a request.
 pub(super) struct TurnEntry {
     /// When the request came.
-    pub(super) begun: Instant,
+    pub(super) started_at: Instant,
     pub(super) client_parameters: ClientParameters,
     pub(super) part: hooks::TurnPart,
     /// Name of the agent.
     pub(super) agent: String,
     pub(super) agents: Arc<TurnAgents>,
-    /// What it takes over from another agent.
-    pub(super) taken: Option<InheritedTurn>,
+    /// The turn of another agent that this one continues.
+    pub(super) inherited: Option<InheritedTurn>,
     pub(super) span: Span,
 }
 
@@ -140,7 +140,7 @@ impl TurnSession {
     }
 }
 
-/// Gathers all that a turn needs. The client got nothing yet, so a failure still has an HTTP status.
+/// Opens a turn with all its inputs. Nothing was sent to the client yet, so a failure still has an HTTP status.
 pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
     mut request: CheckedChatRequest,
@@ -148,7 +148,7 @@ pub(super) async fn open_turn(
     lineage: Option<AgentLineage>,
     mut telemetry: Arc<TurnTelemetry>,
 ) -> Result<OpenTurn, RequestFailure> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (client_parameters, part) = plain::client_part(parts, &mut request).await?;
     let (loaded, path) = handoff::answering_agent(parts, &request, loaded, part.continues).await?;
     let above = lineage.as_ref().map(|lineage| lineage.names.as_slice());
@@ -161,19 +161,19 @@ pub(super) async fn open_turn(
         span = telemetry.agent_span();
     }
     let entry = TurnEntry {
-        begun,
+        started_at,
         client_parameters,
         part,
         agent: agents.current(),
         agents: Arc::new(agents),
-        taken: None,
+        inherited: None,
         span: span.clone(),
     };
     let opening = open_agent(parts, request, loaded, lineage, telemetry, entry);
     Box::pin(opening.instrument(span)).await
 }
 
-/// Gathers all that an agent needs for a request.
+/// Opens the turn of one agent: checks its budgets, sets up its tools, and prepares its messages.
 #[expect(
     clippy::too_many_lines,
     reason = "one step after the other, which share most of their values"
@@ -188,7 +188,7 @@ pub(super) async fn open_agent(
 ) -> Result<OpenTurn, RequestFailure> {
     let principal = checked.identity.key();
     if !checked.is_dial {
-        check_wishes(&loaded.manifest.orchestrator, &entry.client_parameters)?;
+        check_parameters(&loaded.manifest.orchestrator, &entry.client_parameters)?;
     }
     let basis = handoff_basis(&checked, &loaded, lineage.as_ref(), &entry);
     let (opening, budget, calls) = begin_turn(parts, &checked, &loaded, lineage, &entry).await?;
@@ -196,7 +196,7 @@ pub(super) async fn open_agent(
         client_parameters,
         part,
         agents,
-        taken,
+        inherited,
         span,
         ..
     } = entry;
@@ -238,11 +238,11 @@ pub(super) async fn open_agent(
     if !is_dial {
         client_parameters.check_tools(&inputs.tools, &inputs.model.statics)?;
     }
-    let taken_rounds = taken.as_ref().map_or(0, |taken| taken.rounds);
+    let taken_rounds = inherited.as_ref().map_or(0, |inherited| inherited.rounds);
     let known = inputs.messages.len().saturating_sub(taken_rounds);
     let continued_at = part.continues.then_some(known);
     // The get-content pairs must come before the notification (quickapps 11.4).
-    tell_news(&manifest, &outgoing, &mut inputs.messages);
+    add_notices(&manifest, &outgoing, &mut inputs.messages);
     let sources = std::mem::take(&mut inputs.sources);
     let approvals = approval_policy(parts, &manifest, sources, &request);
     let settings = pipeline_settings(parts, &manifest);
@@ -254,7 +254,7 @@ pub(super) async fn open_agent(
         basis,
         takes_over: part.takes_over,
         is_prepared: false,
-        has_text: taken.is_some_and(|taken| taken.has_text),
+        has_text: inherited.is_some_and(|inherited| inherited.has_text),
         span,
         messages: inputs.messages,
         setup: SetupReport::new(inputs.issues, prompt),
@@ -287,8 +287,8 @@ pub(super) async fn open_agent(
     })
 }
 
-/// What another agent needs that continues the turn; `None` for an agent that hands nothing over, and for one that
-/// took the turn over itself: it passes on what it got.
+/// The data with which another agent can continue the turn. `None` for an agent without handoffs, and for one that took
+/// the turn over itself, because it passes on the data that it got.
 fn handoff_basis(
     request: &CheckedChatRequest,
     loaded: &LoadedManifest,
@@ -296,7 +296,7 @@ fn handoff_basis(
     entry: &TurnEntry,
 ) -> Option<Box<HandoffContext>> {
     let hands_over = loaded.manifest.handoff_agents().next().is_some();
-    (hands_over && entry.taken.is_none()).then(|| {
+    (hands_over && entry.inherited.is_none()).then(|| {
         Box::new(HandoffContext {
             asked: request.clone(),
             client_parameters: entry.client_parameters.clone(),
@@ -335,18 +335,18 @@ async fn begin_turn(
         opening.session.clone_from(&lineage.session);
         opening.conversation.clone_from(&lineage.conversation);
     }
-    if let Some(taken) = &entry.taken {
-        opening.session.clone_from(&taken.session);
-        opening.conversation.clone_from(&taken.conversation);
+    if let Some(inherited) = &entry.inherited {
+        opening.session.clone_from(&inherited.session);
+        opening.conversation.clone_from(&inherited.conversation);
         opening.is_new = false;
     }
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     describe_turn(&opening.conversation, deployment);
     let parent = lineage.as_ref().map(|lineage| Arc::clone(&lineage.budget));
-    let budget = if let Some(taken) = &entry.taken {
-        taken.budget.succeed(parts, manifest)?
+    let budget = if let Some(inherited) = &entry.inherited {
+        inherited.budget.succeed(parts, manifest)?
     } else {
-        let turn = (opening.conversation.as_str(), entry.begun);
+        let turn = (opening.conversation.as_str(), entry.started_at);
         TurnBudget::open(parts, &request.identity, turn, manifest, parent).await?
     };
     let budget = Arc::new(budget);
@@ -410,7 +410,7 @@ async fn session_owner(
             let bucket = core.bucket(caller).await;
             bucket
                 .map(|bucket| Some(bucket.bucket))
-                .map_err(|error| trouble::metadata_failure(&error))
+                .map_err(|error| failures::metadata_failure(&error))
         }
         _ => Ok(None),
     }

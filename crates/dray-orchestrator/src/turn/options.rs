@@ -13,24 +13,24 @@ use crate::http::ChatRequest;
 /// How the model is called, and how its response is sent to the client.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a way of its own to show something"
+    reason = "each is an independent option of the response"
 )]
 pub(super) struct ResponseOptions {
     pub(super) outgoing: OutgoingMessages,
     /// Tokens of a prompt from which on old messages are compacted.
     pub(super) compaction: Option<u64>,
     pub(super) client_parameters: ClientParameters,
-    /// Whether the client wants tokens counted.
+    /// Whether the client requests the number of tokens.
     pub(super) counts: bool,
     /// Whether the client speaks DIAL.
     pub(super) is_dial: bool,
-    /// Whether files of the answer stand in its text.
+    /// Whether the text of the answer ends with links to its files.
     pub(super) links_files: bool,
     /// Whether files of the answer become files of `/v1/files`.
     pub(super) cites_files: bool,
-    /// What of MCP servers the client sees.
+    /// Which calls of MCP servers the client sees.
     pub(super) mcp: McpReport,
-    /// Whether their tools are listed.
+    /// Whether the tools of MCP servers are listed.
     pub(super) lists_mcp: bool,
 }
 

@@ -27,9 +27,9 @@ use crate::approvals::NewApproval;
 use crate::http::ApprovalForm;
 
 impl OpenTurn {
-    /// Stores what the server itself did in this request until the client continues the turn, and puts ids that lead to
-    /// the record into the calls. Returns the questions for the client. If there is nothing to store, the calls are not
-    /// changed.
+    /// Stores the results of the server's own calls until the client continues the turn, and gives the calls ids that
+    /// name the stored record. Returns the questions for the client. If there is nothing to store, the calls stay
+    /// unchanged.
     pub(super) async fn keep_paused(
         &self,
         state: &Value,
@@ -101,8 +101,8 @@ impl OpenTurn {
             let mut calls = message.calls().iter();
             calls.any(|call| waiting.contains(call.id.as_str()))
         };
-        let at = self.messages.iter().rposition(is_round)?;
-        let (round, after) = self.messages.get(at..)?.split_first()?;
+        let round_index = self.messages.iter().rposition(is_round)?;
+        let (round, after) = self.messages.get(round_index..)?.split_first()?;
         // Leaves a place for each call of an earlier request that waits again.
         let results = after
             .iter()
@@ -169,7 +169,7 @@ impl OpenTurn {
 pub(super) struct Questions {
     /// Calls that wait for approval.
     pub(super) items: Vec<ApprovalRequest>,
-    /// What tools ask.
+    /// Questions of tools to the user.
     inputs: Vec<InputRequest>,
     /// Id of the first record, by which a text names them.
     first_approval: Option<String>,
@@ -224,7 +224,7 @@ fn paused_approval(mut waiting: WaitingCall) -> (PausedApproval, String) {
     };
     let mut approval = NewApproval::new(&function.name, &digest);
     approval.questions = tool_question.map(|tool_question| tool_question.questions.clone());
-    // The record of a chat's question is there already.
+    // The approval of a chat's question has a record already.
     let approval = waiting.in_chat.take().unwrap_or(approval);
     let paused = PausedApproval { approval, waiting };
     (paused, canonical_json(&Value::Object(arguments)))

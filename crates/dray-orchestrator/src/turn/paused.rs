@@ -1,10 +1,11 @@
-//! Turns that wait for tools of the client. What the server did itself in such a turn is stored under the ids of the
-//! calls, which every client has to send back, even one that drops `custom_content`.
+//! Turns that wait for tools of the client. The results of the server's own calls are stored under the ids of the
+//! client's calls: every client has to send these back, even one that drops `custom_content`.
 //!
-//! An id is `dray_<token>_<number>`. The token names a record by digest and size, and a MAC binds it to the tenant and the
-//! principal: no other caller's request brings the record back, and no caller can name content that it did not get. Records
-//! are immutable and in the store that all replicas share, so any replica handles the next request, and a repeated request
-//! finds the same record. A turn in which the server did nothing itself has no record: its ids are the model's.
+//! An id is `dray_<token>_<number>`. The token names a record by digest and size, and a MAC binds it to the tenant and
+//! the principal: no other caller's request restores the record, and no caller can name content that it did not get.
+//! Records are immutable and in the store that all replicas share, so any replica handles the next request, and a
+//! repeated request finds the same record. A turn without calls of the server itself has no record, and its ids are the
+//! model's.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -29,7 +30,7 @@ mod record;
 use answers::{AnsweredQuestions, earlier_outcomes};
 pub(super) use record::{DecidedCall, PausedApproval, PausedTurn, ResumedCalls, ResumedRecord};
 
-/// How ids of calls begin that name a record.
+/// Prefix of the ids of calls that name a record.
 const ID_PREFIX: &str = "dray_";
 /// Bytes of a token: digest, size, MAC.
 const TOKEN_BYTES: usize = 32 + 4 + MAC_BYTES;
@@ -41,9 +42,9 @@ const KEY_DOMAIN: &[u8] = b"dray paused turn v1";
 pub(super) const MAX_RECORD_BYTES: u32 = 32 << 20;
 /// Most bytes of all records of one request; the newest come first.
 const MAX_REQUEST_BYTES: u64 = 64 << 20;
-/// Records that are read at one time.
-const READS_AT_ONCE: usize = 4;
-/// Longest time for the store to take or to give a record.
+/// Most records that are read concurrently.
+const MAX_CONCURRENT_READS: usize = 4;
+/// Longest time for a write to the store, and for a read from it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Result of a call for which a client sent none.
 const MISSING_RESULT: &str = "The client gave no result for this call.";
@@ -52,7 +53,7 @@ const NOT_ASKED: &str = "The user was not asked about this call, and it did not 
 /// Code of failures for records that are gone.
 const EXPIRED_CODE: &str = "tool_calls_expired";
 
-/// Why a record is not there.
+/// Why a record was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordError {
     /// It has expired, or it does not belong to this caller.
@@ -63,7 +64,7 @@ enum RecordError {
     TooLarge,
 }
 
-/// Keeps and finds records. Cheap to clone.
+/// Stores and restores records. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct PausedTurns {
     store: Store,
@@ -97,12 +98,12 @@ impl PausedTurns {
         }
     }
 
-    /// Now, as records have it.
+    /// Now, in Unix milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
 
-    /// Keeps a record, and returns the token that leads to it.
+    /// Stores a record, and returns the token that names it.
     ///
     /// # Errors
     ///
@@ -141,14 +142,14 @@ impl PausedTurns {
         Ok(self.token(principal, &claim.artifact.sha256, size))
     }
 
-    /// Inserts what the server did into the conversation again, in place of the calls that lead to it. The calls of the
-    /// client have the model's ids again. Returns the calls that the request decides about, whose results are empty
-    /// yet.
+    /// Inserts the stored rounds of the server into the conversation, in place of the calls that name them. The calls
+    /// of the client get the model's ids again. Returns the calls that the request decides about; their results are
+    /// still empty.
     ///
     /// # Errors
     ///
-    /// 400 when the turn that the request continues is gone, or an approval does not hold; 503 while the store fails. Records of earlier turns that are
-    /// gone are left out.
+    /// 400 when the record of the turn that the request continues has expired, or an approval is not valid; 503 while
+    /// the store fails. Expired records of earlier turns are left out.
     pub(super) async fn restore(
         &self,
         principal: &str,
@@ -186,7 +187,9 @@ impl PausedTurns {
                     records.insert(token, (record, results));
                 }
                 Err(RecordError::Store) => return Err(store_failure()),
-                Err(error) if waiting.as_ref() == Some(&token) => return Err(gone_failure(error)),
+                Err(error) if waiting.as_ref() == Some(&token) => {
+                    return Err(lost_record_failure(error));
+                }
                 Err(error) => {
                     tracing::warn!(?error, "a conversation continues without an earlier round");
                 }
@@ -225,7 +228,7 @@ impl PausedTurns {
             })
             .collect();
         futures_util::stream::iter(reads)
-            .buffer_unordered(READS_AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT_READS)
             .collect()
             .await
     }
@@ -342,14 +345,19 @@ fn waiting_token(messages: &[Message]) -> Option<String> {
     if messages.last()?.role != Role::Tool {
         return None;
     }
-    let caller = messages.iter().rev().find(|one| one.role != Role::Tool)?;
+    let caller = messages
+        .iter()
+        .rev()
+        .find(|message| message.role != Role::Tool)?;
     let mut parts = caller.calls().iter().filter_map(|call| id_parts(&call.id));
     parts.next().map(|(token, _)| token.to_owned())
 }
 
 /// The token of the turn after which no answer followed: a request may contain a message of the user beside results.
 fn newest_token(messages: &[Message]) -> Option<String> {
-    let last = messages.iter().rfind(|one| one.role == Role::Assistant)?;
+    let last = messages
+        .iter()
+        .rfind(|message| message.role == Role::Assistant)?;
     let mut parts = last.calls().iter().filter_map(|call| id_parts(&call.id));
     parts.next().map(|(token, _)| token.to_owned())
 }
@@ -462,7 +470,7 @@ fn store_failure() -> RequestFailure {
     RequestFailure::new(503, text).display(format!("{text} Please try again later."))
 }
 
-fn gone_failure(error: RecordError) -> RequestFailure {
+fn lost_record_failure(error: RecordError) -> RequestFailure {
     let text = match error {
         RecordError::TooLarge => "The rounds of this conversation are too large together.",
         RecordError::Expired | RecordError::Store => {

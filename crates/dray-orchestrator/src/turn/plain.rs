@@ -1,4 +1,4 @@
-//! What requests of `OpenAI`'s API have in addition to DIAL's.
+//! Reads the parts of requests that only `OpenAI`'s API has, and not DIAL's.
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::Role;
@@ -15,8 +15,8 @@ pub(super) fn is_text(response_format: Option<&Value>) -> bool {
     response_format.is_none_or(|format| format.get("type").is_some_and(|kind| kind == "text"))
 }
 
-/// The additional parameters of a client of `OpenAI`'s API, and which part of its turn the request is. What the server did
-/// in earlier parts is inserted into the conversation again.
+/// The additional parameters of a client of `OpenAI`'s API, and which part of its turn the request is. Inserts the
+/// server's own rounds of earlier parts into the conversation again.
 pub(super) async fn client_part(
     parts: &SharedParts,
     checked: &mut CheckedChatRequest,

@@ -23,7 +23,7 @@ pub(super) struct OutgoingMessages {
     pub(super) plain: bool,
     /// The text on the files of each message of the user, in their order. It follows the list of attachments.
     pub(super) reminders: Vec<Option<String>>,
-    /// Whether refused files were taken out already.
+    /// Whether refused files were removed already.
     pub(super) recovered: bool,
     /// Tools that the model calls through another one.
     pub(super) deferred: DeferredTools,
@@ -117,7 +117,7 @@ pub(super) fn with_stable_names(message: &Message) -> Message {
     copy
 }
 
-/// The message with stable names, and with nothing of attachments that models do not know.
+/// The message with stable names, without fields of attachments that models do not know.
 fn by_key(message: &Message) -> Message {
     let mut copy = with_stable_names(message);
     for attachment in take_attachments(&mut copy) {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_files_comes_after_the_list_of_attachments_which_stays_byte_for_byte() {
+    fn reminders_follow_the_list_of_attachments_which_stays_byte_for_byte() {
         let reminder = |number: u32| Some(format!("<system-reminder>{number}</system-reminder>"));
         let reminders = vec![reminder(1), None, reminder(2), reminder(3)];
         let with = outgoing(reminders).view(&messages());
@@ -243,12 +243,12 @@ mod tests {
         };
         assert!(text(&without[1]).starts_with("question\n<attachments>\n"));
         assert!(text(&without[4]).starts_with("\n<attachments>\n"));
-        for (at, number) in [(1, 1), (4, 2)] {
-            let expected = format!("{}\n{}", text(&without[at]), reminder(number).unwrap());
-            assert_eq!(text(&with[at]), expected);
+        for (index, number) in [(1, 1), (4, 2)] {
+            let expected = format!("{}\n{}", text(&without[index]), reminder(number).unwrap());
+            assert_eq!(text(&with[index]), expected);
         }
-        for at in [0, 2, 3] {
-            assert_eq!(with[at], without[at]);
+        for index in [0, 2, 3] {
+            assert_eq!(with[index], without[index]);
         }
         let parts = |message: &Message| match &message.content {
             Some(Content::Parts(parts)) => parts.clone(),

@@ -1,4 +1,4 @@
-//! Passes on one answer of the model as it arrives (quickapps 18.4).
+//! Forwards one answer of the model while it arrives (quickapps 18.4).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 
 use super::speech::TextRelay;
 
-/// Most calls in one answer. With more, the model is out of control and the answer fails.
-const MOST_CALLS: usize = 128;
+/// Most calls in one answer. An answer with more calls fails, because the model probably repeats itself without end.
+const MAX_CALLS: usize = 128;
 
 /// Most bytes of text and arguments of one answer.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) struct ModelAnswer {
     pub(super) usage: Vec<ModelUsage>,
 }
 
-/// Passes an answer on as it arrives, and collects it.
+/// Forwards an answer while it arrives, and collects it.
 #[derive(Debug)]
 pub(super) struct AnswerRelay<'a> {
     sink: &'a EventSink,
@@ -97,19 +97,19 @@ impl<'a> AnswerRelay<'a> {
             self.answer.model = delta.model;
         }
         for stage in delta.stages {
-            self.stage(stage).await?;
+            self.forward_stage(stage).await?;
         }
         if self.is_plain {
             let thought = delta.reasoning.map(Event::Reasoning);
             let refusal = delta.refusal.map(Event::Refusal);
             for event in thought.into_iter().chain(refusal) {
-                self.aside(event).await?;
+                self.forward(event).await?;
             }
         }
         if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
             // Text or calls mean that the deployment's own work has ended (quickapps 18.4).
             self.close_stages(StageStatus::Completed).await?;
-            self.weigh(content.len())?;
+            self.count_bytes(content.len())?;
             self.answer.content.push_str(&content);
             self.speech.send_text(self.sink, &content).await?;
         }
@@ -127,7 +127,7 @@ impl<'a> AnswerRelay<'a> {
             self.close_stages(StageStatus::Completed).await?;
         }
         for call in delta.tool_calls {
-            self.call(call)?;
+            self.add_call(call)?;
         }
         if let Some(state) = delta.state {
             merge_delta(self.answer.state.get_or_insert(Value::Null), state);
@@ -156,24 +156,24 @@ impl<'a> AnswerRelay<'a> {
     }
 
     /// Closes the open stages of an answer that broke off, and returns the tokens that it reported before.
-    pub(super) async fn broken(mut self) -> Result<Vec<ModelUsage>, ClientGone> {
+    pub(super) async fn finish_broken(mut self) -> Result<Vec<ModelUsage>, ClientGone> {
         self.close_stages(StageStatus::Failed).await?;
         Ok(self.answer.usage)
     }
 
-    /// Passes on text that is not the answer's.
-    async fn aside(&mut self, event: Event) -> Result<(), InvalidAnswer> {
+    /// Forwards reasoning or a refusal, which are not part of the answer's text.
+    async fn forward(&mut self, event: Event) -> Result<(), InvalidAnswer> {
         if let Event::Reasoning(text) | Event::Refusal(text) = &event {
             if text.is_empty() {
                 return Ok(());
             }
-            self.weigh(text.len())?;
+            self.count_bytes(text.len())?;
         }
         self.sink.send(event).await?;
         Ok(())
     }
 
-    async fn stage(&mut self, delta: StageDelta) -> Result<(), ClientGone> {
+    async fn forward_stage(&mut self, delta: StageDelta) -> Result<(), ClientGone> {
         if !self.propagates {
             return Ok(());
         }
@@ -212,30 +212,30 @@ impl<'a> AnswerRelay<'a> {
         Ok(())
     }
 
-    fn weigh(&mut self, bytes: usize) -> Result<(), InvalidAnswer> {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), InvalidAnswer> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_ANSWER_BYTES {
             return Err(InvalidAnswer::TooMuch);
         }
         Ok(())
     }
 
-    /// Takes a part of a call. The same number with another id is another call.
-    fn call(&mut self, delta: CallDelta) -> Result<(), InvalidAnswer> {
+    /// Adds a delta of a call. The same number with another id is another call.
+    fn add_call(&mut self, delta: CallDelta) -> Result<(), InvalidAnswer> {
         let id = delta.id.unwrap_or_default();
         let known = self.calls.iter().rposition(|(index, call)| {
             *index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id)
         });
-        let at = known.unwrap_or(self.calls.len());
+        let position = known.unwrap_or(self.calls.len());
         if known.is_none() {
-            if at >= MOST_CALLS {
+            if position >= MAX_CALLS {
                 return Err(InvalidAnswer::TooMuch);
             }
             self.calls.push((delta.index, empty_call()));
         }
         let arguments = delta.arguments.unwrap_or_default();
-        self.weigh(arguments.len())?;
-        let Some((_, call)) = self.calls.get_mut(at) else {
+        self.count_bytes(arguments.len())?;
+        let Some((_, call)) = self.calls.get_mut(position) else {
             return Ok(());
         };
         if call.id.is_empty() {

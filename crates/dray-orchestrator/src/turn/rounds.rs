@@ -30,7 +30,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) max_rounds: u32,
     /// Tools that the client calls itself.
     pub(super) client_tools: ClientTools,
-    /// Who answers.
+    /// The agents that can answer in this request.
     pub(super) agents: &'a TurnAgents,
     /// Chats whose people decide about calls.
     pub(super) chats: ChatApprovals<'a>,
@@ -98,7 +98,7 @@ pub(super) async fn stop_with(
 }
 
 impl ToolLoop<'_> {
-    /// Runs until the model requests no more calls. `messages` and `tally` always contain what happened.
+    /// Runs until the model requests no more calls. `messages` and `tally` are up to date after an error, too.
     pub(super) async fn run(
         &mut self,
         messages: &mut Vec<Message>,
@@ -112,13 +112,13 @@ impl ToolLoop<'_> {
                     reason: FinishReason::ToolCalls,
                     pending: Vec::new(),
                     questions: Vec::new(),
-                    has_text: speech.has_said(),
+                    has_text: speech.has_sent_text(),
                     repeats_round: false,
                     handoff: Some(handoff),
                 });
             }
             if round > self.max_rounds {
-                return Err(LoopError::Failed(super::trouble::call_limit_failure()));
+                return Err(LoopError::Failed(super::failures::call_limit_failure()));
             }
             if let Some(text) = self.model.budget.exhausted() {
                 return Ok(stop_with(&text, self.sink, speech, tally).await?);
@@ -142,7 +142,7 @@ impl ToolLoop<'_> {
                     reason,
                     pending: Vec::new(),
                     questions: Vec::new(),
-                    has_text: speech.has_said(),
+                    has_text: speech.has_sent_text(),
                     repeats_round: false,
                     handoff: None,
                 });
@@ -151,13 +151,13 @@ impl ToolLoop<'_> {
             if end.waits() {
                 tally.note_files(&speech.finish(self.sink).await?);
                 return Ok(LoopEnd {
-                    has_text: speech.has_said(),
+                    has_text: speech.has_sent_text(),
                     ..end
                 });
             }
         }
         // Required by the compiler only: the limit is a `u32`, so the loop returns before its range ends.
-        Err(LoopError::Failed(super::trouble::call_limit_failure()))
+        Err(LoopError::Failed(super::failures::call_limit_failure()))
     }
 
     /// Makes the calls of one round that need no decision of a person. Returns the calls that wait for one.
@@ -191,7 +191,7 @@ impl ToolLoop<'_> {
                 Err(ran) => messages.push(self.take(*ran, tally).await?),
             }
         }
-        // The client must not wait for a chat before it learns what it has to do itself.
+        // The client must not wait for a chat before it is informed of its own calls.
         let may_wait = !asks && questions.is_empty();
         let in_chats = self.call_approved(asked, may_wait, messages, tally).await?;
         questions.extend(in_chats);
@@ -215,14 +215,14 @@ impl ToolLoop<'_> {
         })
     }
 
-    /// Takes a handoff back because calls of its round wait, which only this agent can continue.
+    /// Cancels a handoff, because calls of its round wait and only this agent can continue them.
     pub(super) fn keep_agent(&self, messages: &mut [Message]) {
         if let Some(id) = self.agents.withdraw() {
             place_result(messages, &id, Message::new(Role::Tool, WAITS_FOR_OTHERS));
         }
     }
 
-    /// Notes what may be made again when the process ends during these calls.
+    /// Stores which calls another replica may repeat if this process ends during them.
     async fn begin_checkpoint(
         &self,
         groups: &CallGroups,
@@ -238,8 +238,8 @@ impl ToolLoop<'_> {
             || !groups.in_chats.is_empty();
         let may_repeat = !has_others && groups.own.iter().all(|call| policy.is_repeatable(call));
         let repeated = may_repeat.then_some(groups.own.as_slice());
-        let begun = checkpoints.begin_round(messages, repeated).await;
-        begun.map_err(LoopError::Failed)
+        let stored = checkpoints.begin_round(messages, repeated).await;
+        stored.map_err(LoopError::Failed)
     }
 
     /// Lets a plain client's stream begin, so that heartbeats keep it open while tools run. Streams of DIAL begin with
@@ -251,7 +251,7 @@ impl ToolLoop<'_> {
         Ok(())
     }
 
-    /// The message of one result, whose files are put before the user.
+    /// The message of one result. Sends its new files to the user.
     pub(super) async fn take(
         &self,
         mut ran: CompletedCall,

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_goes_on_in_its_session() {
+    fn a_conversation_continues_in_its_session() {
         let (first, is_new) = session_of(&caller(None), None, &[]);
         assert!(is_new);
         let mut state = json!({});
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_dial_name_sessions_of_their_own_alone() {
+    fn users_of_dial_can_name_only_their_own_sessions() {
         let named = caller(Some("team"));
         let of_owner = |owner| session_of(&named, owner, &[]).0;
         assert_eq!(of_owner(None), "team");

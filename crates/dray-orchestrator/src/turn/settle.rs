@@ -18,7 +18,7 @@ use crate::records::RevisedRecord;
 const NOT_APPROVED: &str =
     "The user was not asked to approve this call, and sent another message. It was not made.";
 
-/// Where decisions are recorded, and whose they are.
+/// The store in which decisions are recorded, and their principal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settlement<'a> {
     pub(super) approvals: &'a ApprovalStore,
@@ -41,13 +41,13 @@ struct DueCall {
 }
 
 impl Settlement<'_> {
-    /// Records all decisions, then makes and continues calls concurrently, and puts the results into their places. Returns the
-    /// calls that still wait: those about which the client was not asked yet, and those whose tools ask again.
+    /// Records all decisions, then makes and continues calls concurrently, and puts the results into their places.
+    /// Returns the calls that still wait: those about which the client was not asked yet, and those whose tools ask
+    /// again.
     ///
     /// # Errors
     ///
-    /// A decision that does not hold any more; the request then ends before any call is made whose own decision is not
-    /// recorded.
+    /// A decision is not valid any more. The request then ends before any call is made.
     pub(super) async fn settle(
         self,
         resumed: ResumedCalls,
@@ -86,9 +86,9 @@ impl Settlement<'_> {
                 Err(ran) => {
                     let result = rounds.take(*ran, tally).await?;
                     if let Some((id, mut record)) = due.record {
-                        let kept = with_stable_names(&result);
+                        let stored_result = with_stable_names(&result);
                         self.approvals
-                            .keep_outcome(self.principal, &id, &mut record, &kept)
+                            .keep_outcome(self.principal, &id, &mut record, &stored_result)
                             .await;
                     }
                     place_result(messages, &call.id, result);
@@ -101,14 +101,14 @@ impl Settlement<'_> {
         Ok(waiting)
     }
 
-    /// Takes questions back that chats have not answered.
+    /// Withdraws questions that chats have not answered.
     async fn withdraw(self, later: &[WaitingCall]) {
         for approval in later.iter().filter_map(|waiting| waiting.in_chat.as_ref()) {
             self.approvals.withdraw(self.principal, &approval.id).await;
         }
     }
 
-    /// Looks at what chats have decided about calls that wait, and waits where nothing else is asked.
+    /// Reads the decisions of chats about calls that wait. Waits for them if the client has nothing else to answer.
     async fn ask_chats(
         self,
         later: Vec<WaitingCall>,
@@ -191,7 +191,7 @@ impl Settlement<'_> {
     }
 }
 
-/// The calls whose tools learn that the user cancels. Those that waited for an approval are not made.
+/// The calls whose tools are informed that the user cancels. Those that waited for an approval are not made.
 fn ended_calls(later: Vec<WaitingCall>, messages: &mut [Message]) -> Vec<DueCall> {
     let mut due = Vec::with_capacity(later.len());
     for waiting in later {
@@ -249,14 +249,13 @@ fn ended_call(call: &ToolCall, question: &PausedQuestion) -> CompletedCall {
     }
 }
 
-/// Inserts a result at the place that was left for it. Ids of models may repeat, and the newest place belongs to this
-/// turn.
+/// Replaces the empty result of a call. Ids of models may repeat, and the newest one belongs to this turn.
 pub(super) fn place_result(messages: &mut [Message], id: &str, mut result: Message) {
     result.tool_call_id = Some(id.to_owned());
-    let position = messages
+    let placeholder = messages
         .iter_mut()
         .rfind(|message| message.role == Role::Tool && message.tool_call_id.as_deref() == Some(id));
-    if let Some(position) = position {
-        *position = result;
+    if let Some(placeholder) = placeholder {
+        *placeholder = result;
     }
 }

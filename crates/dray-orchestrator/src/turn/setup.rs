@@ -40,13 +40,13 @@ pub(crate) struct ToolKinds {
 #[derive(Debug)]
 pub(crate) struct PlannedSet {
     pub(crate) set: ToolSet,
-    /// Whether its addresses are those of a caller: they are connected to by the guarded client alone.
+    /// Whether its addresses are those of a caller: only the guarded client connects to them.
     pub(crate) is_guarded: bool,
     /// Name of the template that it is from.
     pub(crate) template: Option<String>,
 }
 
-/// The tools of a turn that its tool sets have.
+/// The tools that the tool sets of a manifest offer in one turn.
 #[derive(Debug, Default)]
 pub(crate) struct BuiltTools {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
@@ -132,11 +132,14 @@ impl ToolKinds {
         sets: &[PlannedSet],
         audience: ToolAudience<'_>,
     ) -> BuiltTools {
-        // Applications come first: they decide what they are spoken to by.
-        let apps = self.apps(sets, audience).await;
+        // Applications come first: their metadata decide which protocol they are called with.
+        let apps = self.build_apps(sets, audience).await;
         let (mcp, others) = tokio::join!(
-            Box::pin(self.mcp(sets, audience)),
-            join_all(sets.iter().map(|set| Box::pin(self.other(set, audience))))
+            Box::pin(self.build_mcp(sets, audience)),
+            join_all(
+                sets.iter()
+                    .map(|set| Box::pin(self.build_other(set, audience)))
+            )
         );
         let (mut apps, mut mcp) = (Some(apps), mcp.into_iter());
         let mut all = ToolsetResult::default();
@@ -163,7 +166,7 @@ impl ToolKinds {
         }
     }
 
-    async fn apps(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> ToolsetResult {
+    async fn build_apps(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> ToolsetResult {
         let caller = audience.caller;
         let entries: Vec<_> = sets
             .iter()
@@ -195,8 +198,12 @@ impl ToolKinds {
         }
     }
 
-    /// One outcome for each set that is an MCP server, in order.
-    async fn mcp(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> Vec<ToolsetResult> {
+    /// One result for each set that is an MCP server, in order.
+    async fn build_mcp(
+        &self,
+        sets: &[PlannedSet],
+        audience: ToolAudience<'_>,
+    ) -> Vec<ToolsetResult> {
         let sets: Vec<_> = sets
             .iter()
             .filter_map(|planned| match &planned.set {
@@ -257,7 +264,7 @@ impl ToolKinds {
         guarded.unwrap_or(&self.client)
     }
 
-    async fn other(&self, planned: &PlannedSet, audience: ToolAudience<'_>) -> ToolsetResult {
+    async fn build_other(&self, planned: &PlannedSet, audience: ToolAudience<'_>) -> ToolsetResult {
         let caller = audience.caller;
         match &planned.set {
             ToolSet::RestApi(set) => {
@@ -271,7 +278,7 @@ impl ToolKinds {
                 None if set.common.enabled => missing_set(&set.name),
                 None => ToolsetResult::default(),
             },
-            ToolSet::Internal(set) => self.internal(set),
+            ToolSet::Internal(set) => self.build_internal(set),
             // Set up by other functions, or replaced before.
             ToolSet::Mcp(_)
             | ToolSet::DialMcp(_)
@@ -281,7 +288,7 @@ impl ToolKinds {
         }
     }
 
-    fn internal(&self, set: &Internal) -> ToolsetResult {
+    fn build_internal(&self, set: &Internal) -> ToolsetResult {
         let mut built = ToolsetResult::default();
         for tool in set.tools.iter().filter(|_| set.common.enabled) {
             match (tool, &self.dial) {

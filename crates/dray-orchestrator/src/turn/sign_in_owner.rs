@@ -10,8 +10,8 @@ use crate::permissions::CallerIdentity;
 /// Most bytes of the name of a user in a header.
 const MAX_USER_BYTES: usize = 256;
 
-/// The owner of the sign-ins of a turn, as a text that no other owner has. `None` where the user cannot be told apart from
-/// the others of its client: then nobody's sign-in is used.
+/// The owner of the sign-ins of a turn, as a text that no other owner has. `None` where the user cannot be
+/// distinguished from other users of the same client; the turn then uses no sign-in.
 pub(super) async fn of_turn(
     parts: &SharedParts,
     caller: &Caller,
@@ -23,9 +23,9 @@ pub(super) async fn of_turn(
         return header_owner(identity, caller, header);
     }
     match (&parts.core, identity) {
-        // Behind DIAL a client of the operator speaks for users: the key in `Api-Key` says for which one.
+        // Behind DIAL a client of the operator speaks for users: the key in `Api-Key` identifies the user.
         (Some(core), CallerIdentity::Client(_)) if caller.api_key.is_some() => {
-            // DIAL Core is asked only where the answer counts.
+            // DIAL Core is asked only if the manifest can use a sign-in.
             if !may_sign_in(manifest) {
                 return Some(identity.key());
             }

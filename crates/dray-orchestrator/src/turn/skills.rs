@@ -11,14 +11,14 @@ use futures_util::future::join_all;
 /// Reported to builders for a prompt that is empty.
 const EMPTY_PROMPT_MESSAGE: &str = "DIAL prompt has no content";
 
-/// Fetches all concurrently, each address once; in the order of the manifest.
+/// Fetches skills concurrently, each address once. The results are in the order of the manifest.
 pub(super) async fn fetch_skills(
     core: &DialClient,
     caller: &Caller,
-    wanted: &[SkillRef],
+    references: &[SkillRef],
 ) -> Vec<FetchedSkill> {
     let mut seen = HashSet::new();
-    let urls = wanted
+    let urls = references
         .iter()
         .map(|SkillRef::DialPrompt { url }| url)
         // The same URL counts once (quickapps 36).

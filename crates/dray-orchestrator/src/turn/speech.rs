@@ -9,41 +9,41 @@ use dray_tool_files::media::MediaTagFilter;
 /// Written before the text of each answer of the model.
 pub(super) const ANSWER_SEPARATOR: &str = "\n\r";
 
-/// Passes text on: adds a separator before each answer, and holds `MEDIA:` tags back until they are complete.
+/// Sends text: adds a separator before each answer, and holds `MEDIA:` tags back until they are complete.
 #[derive(Debug)]
 pub(super) struct TextRelay {
     media: Option<MediaTagFilter>,
-    pending: bool,
-    said: bool,
+    needs_separator: bool,
+    has_sent: bool,
     /// Whether the first answer has a separator too, which clients of DIAL expect.
-    leads: bool,
+    separates_first: bool,
 }
 
 impl TextRelay {
-    pub(super) const fn new(media: Option<MediaTagFilter>, leads: bool) -> Self {
+    pub(super) const fn new(media: Option<MediaTagFilter>, separates_first: bool) -> Self {
         Self {
             media,
-            pending: true,
-            said: false,
-            leads,
+            needs_separator: true,
+            has_sent: false,
+            separates_first,
         }
     }
 
-    /// The next text is that of another answer.
+    /// Begins another answer, whose text follows a separator.
     pub(super) const fn next(&mut self) {
-        self.pending = true;
+        self.needs_separator = true;
     }
 
-    /// Before this text, another agent said something.
+    /// Sets whether another agent sent text before this answer.
     #[must_use]
     pub(super) const fn after_text(mut self, has_text: bool) -> Self {
-        self.said = has_text;
+        self.has_sent = has_text;
         self
     }
 
-    /// Whether anything was said.
-    pub(super) const fn has_said(&self) -> bool {
-        self.said
+    /// Whether any text was sent.
+    pub(super) const fn has_sent_text(&self) -> bool {
+        self.has_sent
     }
 
     /// Sends more text of the current answer.
@@ -77,10 +77,10 @@ impl TextRelay {
         if text.is_empty() {
             return Ok(());
         }
-        if std::mem::take(&mut self.pending) && (self.leads || self.said) {
+        if std::mem::take(&mut self.needs_separator) && (self.separates_first || self.has_sent) {
             text.insert_str(0, ANSWER_SEPARATOR);
         }
-        self.said = true;
+        self.has_sent = true;
         sink.send(Event::Content(text)).await
     }
 }

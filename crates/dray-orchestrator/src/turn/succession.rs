@@ -1,4 +1,4 @@
-//! A turn continues with another agent: it gets the request and all that the agents before it did.
+//! Continues a turn with another agent, which gets the request and the rounds of the agents before it.
 
 use std::sync::Arc;
 
@@ -23,9 +23,10 @@ use crate::http::ManifestSource;
 pub(super) const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
-    /// The turn of the agent that the model has named. If it cannot take the turn, this agent continues and learns why.
+    /// The turn of the agent that the model has named. If that agent cannot take the turn, this one continues, and its
+    /// model gets the reason as the result of the call.
     pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
-        // Moved on, because the request may be megabytes.
+        // Moved and not cloned, because the request may be megabytes.
         let Some(basis) = self.basis.take() else {
             // An agent without a basis has no tool for handoffs.
             return self;
@@ -93,7 +94,7 @@ impl OpenTurn {
         let telemetry = Arc::new(TurnTelemetry::new(parts, &asked));
         let span = telemetry.agent_span();
         let entry = TurnEntry {
-            begun: Instant::now(),
+            started_at: Instant::now(),
             client_parameters: later_parameters(basis),
             part: TurnPart {
                 continues: basis.continues,
@@ -102,7 +103,7 @@ impl OpenTurn {
             },
             agent: handoff.agent.clone(),
             agents: Arc::clone(&self.agents),
-            taken: Some(InheritedTurn {
+            inherited: Some(InheritedTurn {
                 session: self.session.turn.session.clone(),
                 conversation: self.session.pages.clone(),
                 budget: Arc::clone(&self.budget),
@@ -137,7 +138,7 @@ impl OpenTurn {
     }
 }
 
-/// What the client asks of later calls of the model.
+/// The client's parameters for all calls of the model after the first one.
 fn later_parameters(basis: &HandoffContext) -> ClientParameters {
     ClientParameters {
         // It is for the first call of the request.

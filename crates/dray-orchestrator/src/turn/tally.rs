@@ -36,9 +36,9 @@ impl TurnTally {
     }
 
     fn add(&mut self, model: &str, tokens: TokenUsage) {
-        let known = self.per_model.iter_mut().find(|known| known.model == model);
-        if let Some(known) = known {
-            known.tokens = known.tokens.plus(tokens);
+        let entry = self.per_model.iter_mut().find(|entry| entry.model == model);
+        if let Some(entry) = entry {
+            entry.tokens = entry.tokens.plus(tokens);
         } else {
             self.per_model.push(ModelUsage {
                 model: model.to_owned(),
@@ -56,7 +56,7 @@ impl TurnTally {
         }
     }
 
-    /// Notes files that the user saw.
+    /// Records files that the user saw.
     pub(super) fn note_files(&mut self, files: &[Attachment]) {
         self.files.extend_from_slice(files);
     }
@@ -101,8 +101,8 @@ impl TurnTally {
 }
 
 /// The text of the stage `Execution time`.
-pub(super) fn execution_time(taken: Duration) -> String {
-    format!("{:.2}s\n", taken.as_secs_f64())
+pub(super) fn execution_time(elapsed: Duration) -> String {
+    format!("{:.2}s\n", elapsed.as_secs_f64())
 }
 
 #[cfg(test)]

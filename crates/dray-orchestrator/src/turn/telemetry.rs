@@ -1,4 +1,4 @@
-//! What traces and metrics show of a turn, by OpenTelemetry's conventions for generative AI
+//! Traces and metrics of a turn, by OpenTelemetry's conventions for generative AI
 //! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>): a span `invoke_agent` for the turn, below it `chat` for
 //! each call of the model and `execute_tool` for each call of a tool. They contain message contents only if the
 //! operator wants that.
@@ -221,8 +221,8 @@ impl TurnTelemetry {
     }
 
     fn note_content(&self, span: &Span, attribute: &'static str, content: &str) {
-        if let Some(most) = self.max_content {
-            let content: String = content.chars().take(most).collect();
+        if let Some(max_chars) = self.max_content {
+            let content: String = content.chars().take(max_chars).collect();
             span.set_attribute(attribute, content);
         }
     }
@@ -269,7 +269,7 @@ fn text_of(message: &Message) -> &str {
     }
 }
 
-/// Adds to the present span, that of the turn, what is known once the turn is set up.
+/// Adds the conversation and the model to the current span, which is that of the turn.
 pub(super) fn describe_turn(conversation: &str, model: &str) {
     let span = Span::current();
     span.set_attribute("gen_ai.conversation.id", conversation.to_owned());

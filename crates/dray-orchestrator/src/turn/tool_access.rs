@@ -1,5 +1,5 @@
-//! Which tools the caller of a turn may use, by the operator's `tool_access`. What a caller may not use is neither shown
-//! to the model nor called: not by the model, by a hook, by a called agent, or by a turn that continues.
+//! Which tools the caller of a turn may use, by the operator's `tool_access`. Other tools are neither shown to the
+//! model nor called, whether by the model, a hook, a called agent, or a turn that continues.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct CallerAccess {
 }
 
 impl CallerAccess {
-    /// The access of a caller. What cannot be found out about it counts as missing.
+    /// The access of a caller. Facts that DIAL Core does not return count as missing.
     pub(super) async fn of(
         parts: &SharedParts,
         caller: &Caller,
@@ -48,11 +48,11 @@ impl CallerAccess {
             |access: &ToolAccess| access.covers_tool(name) || access.covers_sources(sources);
         let mut covering = self.entries.iter().filter(|(access, _)| covers(access));
         let first = covering.next();
-        // A tool that no entry covers is for everybody, as before there were entries.
+        // A tool that no entry covers is for all callers, as without any entries.
         first.is_none_or(|(_, permits)| *permits || covering.any(|(_, permits)| *permits))
     }
 
-    /// Leaves out the sets of which the caller may use nothing, before they are connected or started.
+    /// Removes the sets of which the caller may use no tool, before they are connected or started.
     pub(super) fn retain_sets(&self, sets: &mut Vec<PlannedSet>) {
         if self.entries.is_empty() {
             return;
@@ -93,7 +93,7 @@ impl CallerAccess {
         });
     }
 
-    /// The same for tools that the model's own deployment runs.
+    /// As [`Self::retain`], for tools that the model's own deployment runs.
     pub(super) fn retain_statics(&self, statics: &mut Vec<Value>) {
         // They belong to no set of the manifest, so only their name can be covered.
         statics.retain(|tool| {
@@ -115,7 +115,7 @@ fn may_name_tool(pattern: &str, set: &str) -> bool {
     head.starts_with(&prefix) || (is_open && prefix.starts_with(head))
 }
 
-/// What is known of a caller; users are looked up only where an entry asks for them.
+/// The facts about a caller. The user is looked up at DIAL Core only if an entry depends on the user.
 async fn caller_facts(
     parts: &SharedParts,
     caller: &Caller,
@@ -146,7 +146,7 @@ async fn caller_facts(
         return facts;
     }
     if let (Some(core), true) = (&parts.core, caller.api_key.is_some()) {
-        // Behind DIAL, also for a client of the operator: the key in `Api-Key` says for which user.
+        // Behind DIAL, also for a client of the operator: the key in `Api-Key` identifies the user.
         let (bucket, info) = tokio::join!(core.bucket(caller), core.user_info(caller));
         match bucket {
             Ok(bucket) => facts.user = Some(bucket.bucket),

@@ -28,7 +28,7 @@ pub(super) struct ToolRunner<'a> {
     pub(super) client_tools: &'a ClientTools,
     /// Which calls need approval.
     pub(super) approvals: &'a ApprovalPolicy,
-    /// What the turn may use.
+    /// The limits and the use of the turn.
     pub(super) budget: &'a TurnBudget,
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
@@ -97,7 +97,7 @@ impl ToolRunner<'_> {
         let ran = ran.map_err(|ended| match ended {
             RequestEnd::Gone(_) => LoopError::Gone,
             RequestEnd::Stopped { text } => {
-                LoopError::Failed(super::trouble::stopped_failure(&text))
+                LoopError::Failed(super::failures::stopped_failure(&text))
             }
             RequestEnd::Failed(failure) => LoopError::Failed(failure),
         })?;
@@ -115,7 +115,7 @@ impl ToolRunner<'_> {
         Ok(ran)
     }
 
-    /// Ends a call whose question no one answers: its server gets `cancel`.
+    /// Ends a call whose question cannot be asked: its server gets the answer `cancel`.
     pub(super) async fn cancel(
         &self,
         tool: &dyn Tool,
@@ -142,7 +142,7 @@ impl ToolRunner<'_> {
         Ok(ran)
     }
 
-    /// The same for a call of the model.
+    /// As [`Self::cancel`], for a call of the model: it ends with a report and counts in the metrics.
     pub(super) async fn cancel_call(
         &self,
         call: &ToolCall,
@@ -177,13 +177,13 @@ impl ToolRunner<'_> {
         }
     }
 
-    /// The result for the model: a result that is too large becomes a file.
+    /// Puts a result that is too large for the model into a file; the model gets a notice with its address.
     pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
         let text = match &ran.message.content {
             Some(Content::Text(text)) if !ran.failed => text,
             _ => return ran,
         };
-        if let Some(kept) = self
+        if let Some(offloaded_result) = self
             .files
             .offloader()
             .offload(name, &ran.content_type, text)
@@ -193,8 +193,8 @@ impl ToolRunner<'_> {
             custom
                 .attachments
                 .get_or_insert_default()
-                .push(kept.attachment);
-            ran.message.content = Some(Content::Text(kept.notice));
+                .push(offloaded_result.attachment);
+            ran.message.content = Some(Content::Text(offloaded_result.notice));
         }
         ran
     }
@@ -223,7 +223,7 @@ impl ToolRunner<'_> {
         // A called agent counts what it uses itself.
         if !self.approvals.is_agent(name) {
             self.telemetry.usage("", &ran.usage);
-            self.budget.tool(&ran.usage).await;
+            self.budget.charge_tool(&ran.usage).await;
         }
         Ok(ran)
     }

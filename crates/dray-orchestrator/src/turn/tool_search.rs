@@ -1,8 +1,8 @@
-//! Large sets of tools: the model gets two tools instead of all declarations. It searches by words, gets the declarations of
-//! what fits as a result, and calls by name. So the beginning of the prompt stays the same.
+//! Large sets of tools: the model gets two tools instead of all declarations. It searches by words, gets the
+//! declarations of matching tools as a result, and calls them by name. So the beginning of the prompt stays the same.
 //!
-//! A call through [`CALL_TOOL`] becomes the call itself before anything looks at it: rules on approval, stages, budgets
-//! and records see the tool that is called. Only the model sees its own call again.
+//! A call through [`CALL_TOOL`] is replaced by a call of the named tool before any other code handles it: rules on
+//! approval, stages, budgets and records see the tool that is called. Only the model sees the call as it made it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -56,8 +56,8 @@ impl DeferredTools {
         self.names.contains(name)
     }
 
-    /// Puts the calls themselves in place of calls through [`CALL_TOOL`]. A call of something else stays and is answered
-    /// by that tool.
+    /// Puts the calls themselves in place of calls through [`CALL_TOOL`]. A call of something else stays and is
+    /// answered by that tool.
     pub(super) fn resolve(&self, calls: &mut [ModelCall]) {
         if self.names.is_empty() {
             return;
@@ -117,7 +117,7 @@ fn named_call(text: &str) -> Option<(String, String)> {
     (name != CALL_TOOL).then_some((name, arguments))
 }
 
-/// Number of tools from which on they are searched; `None` for never.
+/// Number of tools above which they are deferred; `None` for never.
 fn threshold(parts: &SharedParts, manifest: &Manifest) -> Option<usize> {
     let default = parts.config.tool_search_threshold;
     let tools = match &manifest.features.tool_search {
@@ -128,8 +128,8 @@ fn threshold(parts: &SharedParts, manifest: &Manifest) -> Option<usize> {
     usize::try_from(tools).ok().filter(|tools| *tools > 0)
 }
 
-/// Defers the tools of the tool sets if there are too many, and adds the two tools that find and call them. The service's
-/// own tools stay, and those that the manifest or the client's choice names.
+/// Defers the tools of the tool sets if there are too many, and adds the two tools that find and call them. The
+/// service's own tools stay, and those that the manifest or the client's choice names.
 pub(super) fn defer_tools(
     parts: &SharedParts,
     manifest: &Manifest,
@@ -145,7 +145,7 @@ pub(super) fn defer_tools(
     if threshold(parts, manifest).is_none_or(|most| of_sets.len() <= most) {
         return (DeferredTools::default(), None);
     }
-    // Two tools of one name would make it open which one a call means.
+    // With two tools of one name, a call would be ambiguous.
     let taken = [SEARCH_TOOL, CALL_TOOL]
         .into_iter()
         .find(|name| tools.iter().any(|tool| tool.declaration().name == *name));
@@ -165,12 +165,12 @@ pub(super) fn defer_tools(
     let always = search.always_loaded.unwrap_or_default();
     let chosen = client_parameters.tool_choice.as_ref();
     let chosen = chosen.and_then(|choice| choice.pointer("/function/name")?.as_str());
-    let stays = |name: &str| {
+    let is_always_loaded = |name: &str| {
         Some(name) == chosen || always.iter().any(|pattern| matches_pattern(pattern, name))
     };
     let deferred = of_sets
         .into_iter()
-        .filter(|tool| !stays(&tool.declaration().name));
+        .filter(|tool| !is_always_loaded(&tool.declaration().name));
     let index = SearchIndex::new(deferred.map(|tool| tool.declaration()), sources);
     let names = index.tools.iter().map(|tool| tool.name.clone());
     let names: Arc<HashSet<_>> = Arc::new(names.collect());
@@ -200,7 +200,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// What is searched.
+/// The deferred tools with their words.
 #[derive(Debug, Default)]
 struct SearchIndex {
     tools: Vec<ToolDeclaration>,
@@ -235,8 +235,8 @@ impl SearchIndex {
     /// The tools that fit best; of equal ones those of the manifest's order. A rare word counts more than one that
     /// many tools have.
     fn find(&self, query: &str) -> Vec<&ToolDeclaration> {
-        let wanted: HashSet<String> = words(query).into_iter().collect();
-        let weights: HashMap<&String, Vec<u64>> = wanted
+        let query_words: HashSet<String> = words(query).into_iter().collect();
+        let weights: HashMap<&String, Vec<u64>> = query_words
             .iter()
             .map(|word| {
                 (
@@ -250,8 +250,8 @@ impl SearchIndex {
             .collect();
         let mut scores: BTreeMap<usize, u64> = BTreeMap::new();
         for of_tools in weights.values() {
-            let having = of_tools.iter().filter(|weight| **weight > 0).count();
-            let rarity = self.tools.len().checked_div(having).unwrap_or_default();
+            let matches = of_tools.iter().filter(|weight| **weight > 0).count();
+            let rarity = self.tools.len().checked_div(matches).unwrap_or_default();
             // The logarithm, so that two common words count more than a rare one.
             let rarity = u64::from(rarity.checked_ilog2().unwrap_or_default()) + 1;
             for (number, weight) in of_tools
@@ -262,10 +262,10 @@ impl SearchIndex {
                 *scores.entry(number).or_default() += weight * rarity;
             }
         }
-        let mut found: Vec<_> = scores.into_iter().collect();
+        let mut ranked: Vec<_> = scores.into_iter().collect();
         // The number keeps equal tools in the order of the manifest, so that a prompt is the same each time.
-        found.sort_by_key(|(number, score)| (Reverse(*score), *number));
-        let tools = found
+        ranked.sort_by_key(|(number, score)| (Reverse(*score), *number));
+        let tools = ranked
             .into_iter()
             .filter_map(|(number, _)| self.tools.get(number));
         tools.collect()
@@ -276,10 +276,10 @@ impl SearchIndex {
 fn weight(word: &str, fields: &[Vec<String>; 3]) -> u64 {
     let may_be_longer = word.chars().count() >= MIN_PREFIX_CHARACTERS;
     let in_field = |(field, weight): (&Vec<String>, u64)| {
-        if field.iter().any(|one| one == word) {
+        if field.iter().any(|candidate| candidate == word) {
             return 2 * weight;
         }
-        let begins = may_be_longer && field.iter().any(|one| one.starts_with(word));
+        let begins = may_be_longer && field.iter().any(|candidate| candidate.starts_with(word));
         if begins { weight } else { 0 }
     };
     let weights = fields.iter().zip(FIELD_WEIGHTS).map(in_field);

@@ -1,7 +1,7 @@
 //! Sources of the tools of a turn, by the names that rules on approval use.
 //!
-//! A manifest chooses the names of its tool sets, and a caller that wants to avoid a rule could choose another one. So the
-//! sources of a tool include what a manifest cannot choose freely: addresses, hosts, programs, ids, templates.
+//! A manifest chooses the names of its tool sets, and a caller could choose another name to avoid a rule. So the
+//! sources of a tool include values that a manifest cannot choose freely: addresses, hosts, programs, ids, templates.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls of the agent's own tools that wait for the user: for an approval, or for answers that the tool wants.
+//! Calls of the agent's own tools that wait for the user: for an approval, or for answers to the tool's questions.
 
 use dray_agent::canonical_json::canonical_json;
 use dray_agent::message::{Message, ToolCall};
@@ -35,7 +35,7 @@ pub(super) struct PausedQuestion {
     pub(super) asked: ToolQuestion,
     /// The result of a call that ends because the user cancels.
     pub(super) result: Message,
-    /// How often the call has asked, this time included.
+    /// Number of times that the call has asked, including this time.
     pub(super) round: u32,
 }
 
@@ -88,8 +88,8 @@ pub(super) struct AskPlan {
 }
 
 impl AskPlan {
-    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or what one tool wants
-    /// to know. It is not sent together with calls and items, because the next request answers either those or the
+    /// A plan for clients of this policy. A text asks about one thing: all approvals of a round, or the questions of
+    /// one tool. It is not sent together with calls and items, because the next request answers either those or the
     /// text.
     pub(super) fn new(
         waiting: Vec<WaitingCall>,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_asks_about_one_thing_and_stands_alone() {
+    fn a_text_asks_about_one_thing_and_is_sent_by_itself() {
         use ApprovalForm::{ClientTool, Items, Text};
         let all = ["q1", "a1", "q2", "a2"];
         let expected = |now: &[&str]| {

@@ -51,34 +51,37 @@ fn stage_text(seen: &ChatResult, name: &str) -> String {
 async fn an_agent_calls_another_with_its_own_model_and_tools() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = fixture(&helper(&endpoint), |_| {}).await;
-    let seen = fixture.send_text("go").await;
+    let result = fixture.send_text("go").await;
     assert_eq!(
-        seen.text(),
+        result.text(),
         "It says: Found {\"own\":\"deep\"}.",
-        "{seen:?}"
+        "{result:?}"
     );
     assert_eq!(endpoint.called(), ["deep"]);
     let models: Vec<_> = fixture
         .asked()
         .iter()
-        .map(|asked| asked["model"].clone())
+        .map(|request| request["model"].clone())
         .collect();
     assert_eq!(models, ["lead", "help", "help", "lead"]);
     // The helper got only the request, and no tool of the lead.
-    let asked = &fixture.asked()[1];
-    let said = asked["messages"].to_string();
-    assert!(said.contains("look") && !said.contains("\"go\""), "{said}");
+    let request = &fixture.asked()[1];
+    let messages_text = request["messages"].to_string();
+    assert!(
+        messages_text.contains("look") && !messages_text.contains("\"go\""),
+        "{messages_text}"
+    );
     // The stages of the helper are inside that of its call.
-    let stage = stage_text(&seen, "helper");
+    let stage = stage_text(&result, "helper");
     assert!(
         stage.contains("#### a") && stage.contains("deep"),
         "{:?}",
-        seen.stages()
+        result.stages()
     );
     // The helper may not call the lead, and gets the reason.
     assert!(
-        !asked["tools"].to_string().contains("team_agent"),
-        "{asked}"
+        !request["tools"].to_string().contains("team_agent"),
+        "{request}"
     );
     assert!(stage.contains("it would call itself"), "{stage}");
 }
@@ -90,12 +93,12 @@ async fn files_are_passed_by_name_and_a_wrong_name_is_reported() {
     let files = json!({"attachments": [{"title": "a.txt", "type": "text/plain", "url": "https://files.example/a.txt"}]});
     let with = json!([{"role": "user", "content": "read the file", "custom_content": files}]);
     assert!(fixture.ask(with).await.text().starts_with("It says: Found"));
-    let asked = fixture.asked()[1]["messages"].to_string();
-    assert!(asked.contains("a.txt"), "{asked}");
-    let seen = fixture.send_text("read the file").await;
+    let messages_text = fixture.asked()[1]["messages"].to_string();
+    assert!(messages_text.contains("a.txt"), "{messages_text}");
+    let result = fixture.send_text("read the file").await;
     assert!(
-        seen.text().contains("the conversation has no files"),
-        "{seen:?}"
+        result.text().contains("the conversation has no files"),
+        "{result:?}"
     );
 }
 
@@ -130,10 +133,10 @@ async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
     assert_eq!(endpoint.called(), [""; 0]);
     assert!(ask("k-2").await.text().starts_with("It says: Found"));
     let shallow = self::fixture(&helper(&endpoint), |config| config.max_agent_depth = 0).await;
-    let seen = shallow.send_text("go").await;
+    let result = shallow.send_text("go").await;
     assert!(
-        stage_text(&seen, "Initialization").contains("at most 0 deep"),
-        "{seen:?}"
+        stage_text(&result, "Initialization").contains("at most 0 deep"),
+        "{result:?}"
     );
 }
 
@@ -144,12 +147,13 @@ async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
         config.budgets.turn.limits.max_tokens = Some(90);
     })
     .await;
-    let seen = fixture.send_text("go").await;
-    assert_eq!(seen.reason(), "length", "{seen:?}");
+    let result = fixture.send_text("go").await;
+    assert_eq!(result.reason(), "length", "{result:?}");
     assert!(
-        seen.text()
+        result
+            .text()
             .contains("budget of this turn is used up (90 tokens)"),
-        "{seen:?}"
+        "{result:?}"
     );
     let fixture = self::fixture(&helper(&endpoint), |config| {
         let rule = json!({"tools": ["shop_*"]});
@@ -157,7 +161,10 @@ async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
     })
     .await;
     let before = endpoint.called().len();
-    let seen = fixture.send_text("go").await;
-    assert!(seen.text().contains("who cannot be asked here"), "{seen:?}");
+    let result = fixture.send_text("go").await;
+    assert!(
+        result.text().contains("who cannot be asked here"),
+        "{result:?}"
+    );
     assert_eq!(endpoint.called().len(), before);
 }

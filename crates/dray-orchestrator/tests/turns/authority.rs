@@ -82,8 +82,8 @@ async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
         json!([rest(&url, &["metrics"])]),
         json!([]),
     ] {
-        let seen = with_manifest(&fixture, "k", &manifest(sets)).await;
-        assert_eq!(seen.status, 403, "{seen:?}");
+        let result = with_manifest(&fixture, "k", &manifest(sets)).await;
+        assert_eq!(result.status, 403, "{result:?}");
     }
     assert!(!started.exists());
     assert_eq!(
@@ -106,16 +106,16 @@ async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
         config.permissions.local.manifest_header = everything();
     })
     .await;
-    let seen = with_manifest(&fixture, "k", &manifest(json!([mcp(&url)]))).await;
-    assert_eq!(seen.status, 403, "{seen:?}");
-    let message = seen.error()["message"].as_str().unwrap().to_owned();
+    let result = with_manifest(&fixture, "k", &manifest(json!([mcp(&url)]))).await;
+    assert_eq!(result.status, 403, "{result:?}");
+    let message = result.error()["message"].as_str().unwrap().to_owned();
     assert!(
         message.contains("tool_sets.0.mcp_server_info.url: is not a public address"),
         "{message}"
     );
     let name = format!("http://localhost:{}", server.address().port());
-    let seen = with_manifest(&fixture, "k", &manifest(json!([mcp(&name)]))).await;
-    assert_eq!(seen.status, 403, "{seen:?}");
+    let result = with_manifest(&fixture, "k", &manifest(json!([mcp(&name)]))).await;
+    assert_eq!(result.status, 403, "{result:?}");
     assert_eq!(server.received_requests().len(), 0);
 }
 
@@ -133,8 +133,12 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
         };
     })
     .await;
-    let seen = with_manifest(&fixture, "k", &manifest(json!([rest(&url, &["orders"])]))).await;
-    assert!(seen.text().ends_with("It says out of bounds."), "{seen:?}");
+    let chat_result =
+        with_manifest(&fixture, "k", &manifest(json!([rest(&url, &["orders"])]))).await;
+    assert!(
+        chat_result.text().ends_with("It says out of bounds."),
+        "{chat_result:?}"
+    );
     assert_eq!(server.received_requests().len(), 1);
 }
 
@@ -158,8 +162,8 @@ async fn a_key_that_dial_does_not_know_reaches_nothing() {
         config.permissions.dial.manifest_header.origins = vec![origin];
     })
     .await;
-    let seen = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&url)]))).await;
-    assert_eq!(seen.status, 401, "{seen:?}");
+    let result = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&url)]))).await;
+    assert_eq!(result.status, 401, "{result:?}");
     assert_eq!(chat(&fixture, &[("api-key", "BOGUS")]).await.status, 401);
     assert_eq!(
         (server.received_requests().len(), fixture.asked().len()),
@@ -186,8 +190,8 @@ async fn requests_are_refused_while_dial_core_is_unreachable() {
         config.permissions.dial.manifest_header.origins = vec![origin];
     })
     .await;
-    let seen = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&tools_url)]))).await;
-    assert_eq!(seen.status, 503, "{seen:?}");
+    let result = with_manifest(&fixture, "BOGUS", &manifest(json!([mcp(&tools_url)]))).await;
+    assert_eq!(result.status, 503, "{result:?}");
     assert_eq!(chat(&fixture, &[("api-key", "BOGUS")]).await.status, 503);
     let starters = format!("{}/openai/deployments/agent/configuration", fixture.url);
     let starters = fixture.client.get(&starters).header("api-key", "BOGUS");
@@ -214,8 +218,8 @@ async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program(
     let fixture = beside_dial(core.url(), |_| {}).await;
     for id in ["web", "program"] {
         let headers = [("api-key", "good"), ("x-dial-application-id", id)];
-        let seen = chat(&fixture, &headers).await;
-        assert_eq!(seen.status, 403, "{seen:?}");
+        let result = chat(&fixture, &headers).await;
+        assert_eq!(result.status, 403, "{result:?}");
     }
     assert_eq!(
         (server.received_requests().len(), fixture.asked().len()),
@@ -224,7 +228,7 @@ async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_sees_and_uses_its_agents_alone() {
+async fn a_client_sees_and_uses_only_its_own_agents() {
     let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         for name in ["alice", "bob"] {
             config.clients.insert(name.to_owned(), Secret::new(name));

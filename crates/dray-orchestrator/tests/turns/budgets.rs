@@ -44,19 +44,20 @@ async fn ask_as(fixture: &TurnFixture, key: &'static str, text: &str) -> ChatRes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_uses_up_its_budget_says_so_and_ends_with_length() {
+async fn a_turn_that_uses_up_its_budget_reports_it_and_ends_with_length() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = busy(&endpoint.url(), json!({"max_tokens": 100}), |_| {}).await;
-    let seen = fixture.send_text("work").await;
+    let result = fixture.send_text("work").await;
     assert_eq!(
-        (seen.reason().as_str(), seen.done),
+        (result.reason().as_str(), result.done),
         ("length", true),
-        "{seen:?}"
+        "{result:?}"
     );
     assert!(
-        seen.text()
+        result
+            .text()
             .contains("the budget of this turn is used up (100 tokens)"),
-        "{seen:?}"
+        "{result:?}"
     );
     assert_eq!((fixture.asked().len(), endpoint.called().len()), (2, 2));
     let (status, response) = create(&fixture, &json!({"input": "work"})).await;
@@ -94,14 +95,14 @@ async fn cost_counts_by_the_prices_and_a_model_without_one_is_refused() {
     };
     // 10 tokens of an answer cost a half.
     let fixture = busy(&endpoint.url(), Value::Null, priced("lead")).await;
-    let seen = fixture.send_text("work").await;
-    assert!(seen.text().contains("(a cost of 1)"), "{seen:?}");
+    let result = fixture.send_text("work").await;
+    assert!(result.text().contains("(a cost of 1)"), "{result:?}");
     assert_eq!(fixture.asked().len(), 2);
     let fixture = busy(&endpoint.url(), Value::Null, priced("other")).await;
-    let seen = fixture.send_text("hello").await;
-    assert_eq!((seen.status, fixture.asked().len()), (500, 0));
+    let result = fixture.send_text("hello").await;
+    assert_eq!((result.status, fixture.asked().len()), (500, 0));
     assert!(
-        seen.error()["message"]
+        result.error()["message"]
             .as_str()
             .unwrap()
             .contains("has no price")
@@ -169,11 +170,12 @@ async fn a_turn_ends_in_time_while_a_tool_hangs() {
     });
     let hangs = hangs.await.unwrap();
     let fixture = busy(&hangs.shared().url(), json!({"max_seconds": 1}), |_| {}).await;
-    let seen = fixture.send_text("work").await;
-    assert_eq!(seen.reason(), "length", "{seen:?}");
+    let result = fixture.send_text("work").await;
+    assert_eq!(result.reason(), "length", "{result:?}");
     assert!(
-        seen.text()
+        result
+            .text()
             .contains("the budget of this turn is used up (1 seconds)"),
-        "{seen:?}"
+        "{result:?}"
     );
 }

@@ -108,11 +108,11 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
     assert_eq!(calls[0]["function"]["arguments"], r#"{"city":"Paris"}"#);
     // The server did nothing itself, so the id is the model's and nothing was stored.
     assert!(calls[0]["id"].as_str().unwrap().starts_with("call_"));
-    let asked = &fixture.asked()[0];
-    let tools = asked["tools"].as_array().unwrap();
+    let request = &fixture.asked()[0];
+    let tools = request["tools"].as_array().unwrap();
     assert_eq!(tools.last(), Some(&weather()));
     assert_eq!(
-        (&asked["tool_choice"], &asked["parallel_tool_calls"]),
+        (&request["tool_choice"], &request["parallel_tool_calls"]),
         (&json!("required"), &json!(false))
     );
     let body = json!({"messages": [user("x"), kept(&first), result(&calls[0], "sunny")], "tools": [weather()]});
@@ -160,8 +160,8 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
         );
     }
     assert_eq!(endpoint.called(), ["1"], "not repeated");
-    let asked = fixture.asked();
-    let first_shape = shape(&asked[0]);
+    let requests = fixture.asked();
+    let first_shape = shape(&requests[0]);
     assert_eq!(first_shape, ["system", "user"]);
     let tail = [
         "assistant call_2_0+call_2_1+call_2_2",
@@ -169,13 +169,13 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
         "tool call_2_0",
         "tool call_2_2",
     ];
-    let own_ids = |line: &String| line.replace(&ids_of(&asked[1]), "call_2");
-    let shapes: Vec<_> = shape(&asked[1]).iter().map(own_ids).collect();
+    let own_ids = |line: &String| line.replace(&ids_of(&requests[1]), "call_2");
+    let shapes: Vec<_> = shape(&requests[1]).iter().map(own_ids).collect();
     assert_eq!(shapes[..2], first_shape[..]);
     assert_eq!(shapes[2..], tail);
-    let contents = asked[1]["messages"].to_string();
+    let contents = requests[1]["messages"].to_string();
     assert!(contents.contains(r#"\"own\":\"1\""#), "{contents}");
-    assert_eq!(asked[1], asked[2], "a repeat gives the same bytes");
+    assert_eq!(requests[1], requests[2], "a repeat gives the same bytes");
 }
 
 /// What the ids of the scripted model begin with in the newest round of a request.
@@ -207,15 +207,15 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
     };
     let mut messages = vec![user("x")];
     for weather in ["cold", "warm"] {
-        let seen = chat(&messages).await;
-        assert_eq!(seen.reason(), "tool_calls", "{seen:?}");
-        messages.push(kept(&seen));
-        messages.push(result(&seen.calls()[0], weather));
+        let result = chat(&messages).await;
+        assert_eq!(result.reason(), "tool_calls", "{result:?}");
+        messages.push(kept(&result));
+        messages.push(result(&result.calls()[0], weather));
     }
     assert_eq!(chat(&messages).await.text(), "Done.");
     assert_eq!(endpoint.called(), ["1", "2"]);
-    let asked = fixture.asked();
-    let roles: Vec<_> = shape(asked.last().unwrap())
+    let requests = fixture.asked();
+    let roles: Vec<_> = shape(requests.last().unwrap())
         .iter()
         .map(|line| line.split(' ').next().unwrap().to_owned())
         .collect();
@@ -252,23 +252,23 @@ async fn a_tool_of_a_client_has_no_name_that_the_agent_uses() {
     let sets = json!([rest(&endpoint.url(), &["a"])]);
     let fixture = TurnFixture::plain(&manifest(sets), MIXED_SCRIPT).await;
     let taken = json!({"type": "function", "function": {"name": "shop_a"}});
-    let seen = fixture
+    let result = fixture
         .chat(json!({"messages": [user("x")], "tools": [weather(), taken]}))
         .await;
-    assert_eq!(seen.status, 400);
-    assert_eq!(seen.error()["param"], "tools.1.function.name");
+    assert_eq!(result.status, 400);
+    assert_eq!(result.error()["param"], "tools.1.function.name");
     assert!(
-        seen.error()["message"]
+        result.error()["message"]
             .as_str()
             .unwrap()
             .contains("'shop_a'")
     );
     let choice = json!({"type": "function", "function": {"name": "other"}});
-    let seen = fixture
+    let result = fixture
         .chat(json!({"messages": [user("x")], "tools": [weather()], "tool_choice": choice}))
         .await;
     assert_eq!(
-        (seen.status, &seen.error()["param"]),
+        (result.status, &result.error()["param"]),
         (400, &json!("tool_choice"))
     );
     assert_eq!(fixture.asked().len(), 0);
@@ -280,11 +280,11 @@ async fn results_of_calls_that_no_one_waits_for_are_refused() {
     let forged = json!({"id": format!("dray_{}_0", "A".repeat(70)), "type": "function",
         "function": {"name": "weather", "arguments": "{}"}});
     let asks = json!({"role": "assistant", "tool_calls": [forged]});
-    let seen = fixture
+    let result = fixture
         .chat(json!({"messages": [user("x"), asks, result(&forged, "r")], "tools": [weather()]}))
         .await;
     assert_eq!(
-        (seen.status, &seen.error()["code"]),
+        (result.status, &result.error()["code"]),
         (400, &json!("tool_calls_expired"))
     );
     assert_eq!(fixture.asked().len(), 0);

@@ -97,8 +97,8 @@ async fn two_results_of_nine_megabytes_leave_room_for_the_next_request() {
     let messages = continued(&mut conversation, &first, "again");
     let second = fixture.ask(messages).await;
     assert_eq!((second.status, second.text().as_str()), (200, "Again."));
-    let asked = fixture.asked();
-    let results: Vec<_> = asked[2]["messages"].as_array().unwrap().iter().collect();
+    let requests = fixture.asked();
+    let results: Vec<_> = requests[2]["messages"].as_array().unwrap().iter().collect();
     let kept = results.iter().filter(|message| {
         let content = message["content"].as_str().unwrap_or_default();
         content.contains("9200000 bytes") && content.contains("artifact/")
@@ -123,13 +123,13 @@ async fn a_long_conversation_is_compacted_into_a_file_and_its_prompts_stay_stabl
         answer = fixture.ask(messages).await;
         assert_eq!(answer.error(), Value::Null);
     }
-    let asked = fixture.asked();
-    let broken = asked
+    let requests = fixture.asked();
+    let broken = requests
         .windows(2)
         .filter(|pair| !prompt_bytes(&pair[1]).starts_with(&prompt_bytes(&pair[0])));
     let broken = broken.count();
-    assert!((1..=6).contains(&broken), "{broken} of {}", asked.len());
-    let last = asked.last().unwrap()["messages"].as_array().unwrap();
+    assert!((1..=6).contains(&broken), "{broken} of {}", requests.len());
+    let last = requests.last().unwrap()["messages"].as_array().unwrap();
     assert!(last.len() < 40, "{} messages", last.len());
     assert_eq!(last[1]["content"], "first question");
     let notice = last.iter().find_map(|message| {

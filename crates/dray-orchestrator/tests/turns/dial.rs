@@ -108,9 +108,9 @@ async fn no_key_is_a_400() {
     );
     let request = dial.fixture.client.post(&url);
     let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
-    let seen = dial.fixture.send(request).await;
-    assert_eq!(seen.status, 400);
-    assert_eq!(seen.error()["message"], "Api-Key header is required");
+    let result = dial.fixture.send(request).await;
+    assert_eq!(result.status, 400);
+    assert_eq!(result.error()["message"], "Api-Key header is required");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,10 +127,10 @@ async fn an_unavailable_application_is_reported() {
         .header("api-key", REQUEST_KEY)
         .header("x-dial-application-id", "other");
     let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
-    let seen = dial.fixture.send(request).await;
-    assert_eq!(seen.status, 500);
-    assert_eq!(seen.error()["type"], "internal_server_error");
-    let message = seen.error()["message"].as_str().unwrap().to_owned();
+    let result = dial.fixture.send(request).await;
+    assert_eq!(result.status, 500);
+    assert_eq!(result.error()["type"], "internal_server_error");
+    let message = result.error()["message"].as_str().unwrap().to_owned();
     assert!(
         message.starts_with("Error while fetching application"),
         "{message}"
@@ -204,13 +204,13 @@ async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
     );
     dial.core.chat("lawyer", saying("It is."));
     dial.core.chat("lead", saying("The lawyer agrees."));
-    let seen = dial.send_text("x").await;
-    assert!(seen.text().ends_with("The lawyer agrees."), "{seen:?}");
-    let stages = seen.stages();
+    let result = dial.send_text("x").await;
+    assert!(result.text().ends_with("The lawyer agrees."), "{result:?}");
+    let stages = result.stages();
     assert!(stages[0].0.starts_with("Call Lawyer: "), "{stages:?}");
     assert!(stages[0].1.contains("It is."), "{stages:?}");
     assert_eq!(stages[0].2, "completed");
-    assert_eq!(crate::tools::rounds(&seen)[1]["content"], "It is.");
+    assert_eq!(crate::tools::rounds(&result)[1]["content"], "It is.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,9 +220,9 @@ async fn unavailable_model_metadata_end_the_request() {
         let trouble = dray_testkit::dial::ApiFault::Status(status);
         dial.core
             .inject_fault("/openai/deployments/lead", Some(trouble));
-        let seen = dial.send_text("x").await;
-        assert_eq!(seen.status, outgoing, "{seen:?}");
-        assert!(seen.error()["display_message"].is_string());
+        let result = dial.send_text("x").await;
+        assert_eq!(result.status, outgoing, "{result:?}");
+        assert!(result.error()["display_message"].is_string());
     }
 }
 
@@ -272,9 +272,9 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
         ],
     );
     dial.core.chat("lead", saying("Gladly."));
-    let seen = dial.send_text("x").await;
-    assert!(seen.text().ends_with("Gladly."), "{seen:?}");
-    let issues = &seen.stages()[0];
+    let result = dial.send_text("x").await;
+    assert!(result.text().ends_with("Gladly."), "{result:?}");
+    let issues = &result.stages()[0];
     assert_eq!(
         (issues.1.as_str(), issues.2.as_str()),
         (
@@ -292,7 +292,7 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
         "{system}"
     );
     assert!(!system.contains("Be kind."), "{system}");
-    let read = crate::tools::rounds(&seen);
+    let read = crate::tools::rounds(&result);
     assert!(
         read[1]["content"].as_str().unwrap().contains("Be kind."),
         "{read:?}"
@@ -314,10 +314,10 @@ async fn a_file_that_the_model_takes_comes_with_the_result_of_a_call_when_files_
         {"type": "application/pdf", "title": "a.pdf", "url": "files/bucket/a.pdf"},
         {"type": "text/csv", "title": "b.csv", "url": "files/bucket/b.csv"},
     ]);
-    let seen = dial
+    let result = dial
         .ask(json!([{"role": "user", "content": "x", "custom_content": {"attachments": attachments}}]))
         .await;
-    assert_eq!(seen.text(), "\n\rSeen.");
+    assert_eq!(result.text(), "\n\rSeen.");
     let asked = dial.core.bodies().into_iter();
     let asked = asked
         .rev()

@@ -44,10 +44,16 @@ async fn a_model_that_refuses_immediately_gives_an_http_status() {
             r#"{{"rules": [{{"reply": {{"fail": {{"status": {status}, "message": "no"}}}}}}]}}"#
         );
         let fixture = TurnFixture::plain(&manifest(json!([])), &script).await;
-        let seen = fixture.send_text("x").await;
-        assert_eq!(seen.status, outgoing);
-        let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
-        assert!(shown.starts_with(start), "{status}: {shown}");
+        let result = fixture.send_text("x").await;
+        assert_eq!(result.status, outgoing);
+        let display_message = result.error()["display_message"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            display_message.starts_with(start),
+            "{status}: {display_message}"
+        );
         assert_eq!(fixture.asked().len(), 1, "{status} is not tried again");
     }
 }
@@ -58,12 +64,15 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
         config.model_url = None;
     })
     .await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.status, 500);
-    let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.status, 500);
+    let display_message = result.error()["display_message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(
-        shown.starts_with("Could not connect to the AI model service."),
-        "{shown}"
+        display_message.starts_with("Could not connect to the AI model service."),
+        "{display_message}"
     );
 }
 
@@ -71,12 +80,12 @@ async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() 
 async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.status, 429);
-    assert_eq!(seen.error()["type"], "rate_limit_error");
-    assert_eq!(seen.error()["message"], seen.error()["display_message"]);
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.status, 429);
+    assert_eq!(result.error()["type"], "rate_limit_error");
+    assert_eq!(result.error()["message"], result.error()["display_message"]);
     assert_eq!(
-        seen.error()["display_message"],
+        result.error()["display_message"],
         "The request was rate-limited by the AI model service. Please try again later."
     );
     assert_eq!(fixture.asked().len(), 3);
@@ -86,19 +95,19 @@ async fn a_model_that_is_busy_is_asked_again_and_then_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
+async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_reports_it() {
     let script =
         r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!((seen.status, seen.done), (200, true));
-    assert!(seen.text().starts_with("Half"), "{seen:?}");
+    let result = fixture.send_text("x").await;
+    assert_eq!((result.status, result.done), (200, true));
+    assert!(result.text().starts_with("Half"), "{result:?}");
     assert_eq!(
-        seen.error()["display_message"],
+        result.error()["display_message"],
         "The AI model service failed while responding. Please try again later."
     );
-    assert_eq!(seen.reason(), "stop");
-    assert_eq!(seen.state(), json!({}));
+    assert_eq!(result.reason(), "stop");
+    assert_eq!(result.state(), json!({}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,10 +116,10 @@ async fn a_missing_model_is_reported_as_unreachable() {
         config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
     })
     .await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.status, 500);
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.status, 500);
     assert_eq!(
-        seen.error()["display_message"],
+        result.error()["display_message"],
         "Could not connect to the AI model service. Please check connectivity or contact your administrator."
     );
 }
@@ -125,14 +134,15 @@ async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
     let mut set = rest(&endpoint.url(), &["never"]);
     set["timeout_seconds"] = json!(0.3);
     let fixture = TurnFixture::plain(&manifest(json!([set])), ENDLESS_SCRIPT).await;
-    let seen = fixture.send_text("x").await;
+    let result = fixture.send_text("x").await;
     assert!(
-        seen.text()
+        result
+            .text()
             .contains("The tool call `shop_never` timed out after"),
         "{}",
-        seen.text()
+        result.text()
     );
-    assert_eq!(seen.stages()[0].2, "failed");
+    assert_eq!(result.stages()[0].2, "failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,8 +153,8 @@ async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
     let endpoint = FakeEndpoint::start().await;
     let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
-    let seen = fixture.send_text("x").await;
-    assert!(seen.text().ends_with("Too much."));
+    let chat_result = fixture.send_text("x").await;
+    assert!(chat_result.text().ends_with("Too much."));
     let result = fixture.asked()[1]["messages"]
         .as_array()
         .unwrap()
@@ -155,7 +165,7 @@ async fn a_tool_result_of_50_mb_is_refused_and_the_chat_continues() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
+async fn r_17_a_client_that_disconnects_stops_the_tool_and_the_model() {
     let endpoint = FakeEndpoint::start().await;
     let fixture = TurnFixture::plain(
         &manifest(json!([rest(&endpoint.url(), &["never"])])),
@@ -189,10 +199,14 @@ async fn missing_services_are_reported_and_the_chat_continues() {
     let endpoint = FakeEndpoint::start().await;
     let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.error(), Value::Null);
-    assert!(seen.text().contains("try again later"), "{}", seen.text());
-    assert_eq!(seen.stages()[0].2, "failed");
+    let chat_result = fixture.send_text("x").await;
+    assert_eq!(chat_result.error(), Value::Null);
+    assert!(
+        chat_result.text().contains("try again later"),
+        "{}",
+        chat_result.text()
+    );
+    assert_eq!(chat_result.stages()[0].2, "failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,9 +233,9 @@ async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
         ],
     );
     dial.core.chat("lead", crate::dial::saying("Four."));
-    let seen = dial.send_text("x").await;
-    assert!(seen.text().ends_with("Four."), "{seen:?}");
-    let rounds = crate::tools::rounds(&seen);
+    let chat_result = dial.send_text("x").await;
+    assert!(chat_result.text().ends_with("Four."), "{chat_result:?}");
+    let rounds = crate::tools::rounds(&chat_result);
     let calls = rounds[0]["tool_calls"].as_array().unwrap();
     let ids: std::collections::BTreeSet<_> = calls
         .iter()
@@ -258,9 +272,9 @@ async fn a_model_that_never_ends_is_stopped() {
             chunk,
         ],
     );
-    let seen = dial.send_text("x").await;
+    let result = dial.send_text("x").await;
     assert_eq!(
-        seen.error()["message"],
+        result.error()["message"],
         "The AI model's answer was too long, or asked for too many tools at once."
     );
 }

@@ -45,16 +45,16 @@ async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
     let table = upload(&fixture, "a.csv", b"x,y\n").await;
     let picture = upload(&fixture, "dot.png", ONE_PIXEL_PNG).await;
     let first = named(&[&table, &picture]);
-    let seen = fixture.chat(json!({"messages": [first]})).await;
-    assert_eq!(seen.text(), "Hello.", "{seen:?}");
+    let result = fixture.chat(json!({"messages": [first]})).await;
+    assert_eq!(result.text(), "Hello.", "{result:?}");
     let later = json!([first, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "and?"}]);
     assert_eq!(
         fixture.chat(json!({"messages": later})).await.text(),
         "Hello."
     );
-    let asked = fixture.asked();
+    let requests = fixture.asked();
     let user = |number: usize| {
-        let messages = asked[number]["messages"].as_array().unwrap();
+        let messages = requests[number]["messages"].as_array().unwrap();
         messages
             .iter()
             .find(|one| one["role"] == "user")
@@ -87,11 +87,11 @@ async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_gone_fails_its_own_message_and_not_the_conversation_after_it() {
     let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
-    let seen = fixture
+    let result = fixture
         .chat(json!({"messages": [named(&["file-none"])]}))
         .await;
-    assert_eq!(seen.status, 404);
-    assert_eq!(seen.error()["param"], "messages.0.content.1.file.file_id");
+    assert_eq!(result.status, 404);
+    assert_eq!(result.error()["param"], "messages.0.content.1.file.file_id");
     assert_eq!(fixture.asked().len(), 0);
     let later = json!([named(&["file-none"]), {"role": "user", "content": "and?"}]);
     assert_eq!(
@@ -110,7 +110,10 @@ async fn a_request_names_no_more_files_than_it_may() {
     let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
     let file = upload(&fixture, "a.csv", b"x,y\n").await;
     let ids = vec![file.as_str(); 101];
-    let seen = fixture.chat(json!({"messages": [named(&ids)]})).await;
-    assert_eq!(seen.status, 400, "{seen:?}");
-    assert_eq!(seen.error()["param"], "messages.0.content.101.file.file_id");
+    let result = fixture.chat(json!({"messages": [named(&ids)]})).await;
+    assert_eq!(result.status, 400, "{result:?}");
+    assert_eq!(
+        result.error()["param"],
+        "messages.0.content.101.file.file_id"
+    );
 }

@@ -214,7 +214,7 @@ impl TurnFixture {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 
-    /// Sends a body to the plain endpoint, for `agent` and with a stream unless it says otherwise.
+    /// Sends a body to the plain endpoint, for `agent` and with a stream unless the body has other values.
     pub(crate) async fn chat(&self, body: Value) -> ChatResult {
         self.send(self.plain_request(&body)).await
     }

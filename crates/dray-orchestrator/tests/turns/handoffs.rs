@@ -1,4 +1,5 @@
-//! Tests of turns that an agent hands over to another one: who answers with what, for whom, how often, and after pauses.
+//! Tests of turns that an agent hands over to another one: who answers with what, for whom, how often, and after
+//! pauses.
 
 use dray_agent::budget::{MoneyAmount, TokenPrice};
 use dray_orchestrator::Config;
@@ -10,7 +11,8 @@ use crate::client_tools::{CountingEndpoint, kept, result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
 
-/// `agent` (model `lead`) hands over to `billing` (model `bill`), whose tool is `shop_a`, and which hands back on request.
+/// `agent` (model `lead`) hands over to `billing` (model `bill`), whose tool is `shop_a`, and which hands back on
+/// request.
 const HANDOFF_SCRIPT: &str = r#"{"rules": [
     {"when": {"model": "bill", "last_user_contains": "give back", "tool_result_of": "transfer_to_agent"},
         "reply": {"say": "Refused: {result}"}},
@@ -96,24 +98,28 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
     let agents = json!({"from": "agent", "path": ["billing"]});
     assert_eq!(first.state()["dray_agents"], agents);
     // Each agent has its own prompt and its own tools, and the second one sees what the first one did.
-    let asked = fixture.asked();
+    let requests = fixture.asked();
     assert!(
-        tools(&asked[0]).contains(&"transfer_to_billing".to_owned()),
+        tools(&requests[0]).contains(&"transfer_to_billing".to_owned()),
         "{}",
-        asked[0]
+        requests[0]
     );
-    assert!(asked[0]["tools"].to_string().contains("Knows all bills."));
-    let of_billing = tools(&asked[1]);
+    assert!(
+        requests[0]["tools"]
+            .to_string()
+            .contains("Knows all bills.")
+    );
+    let of_billing = tools(&requests[1]);
     assert!(of_billing.contains(&"shop_a".to_owned()), "{of_billing:?}");
     assert!(!of_billing.contains(&"shop_b".to_owned()), "{of_billing:?}");
-    let said = asked[1]["messages"].to_string();
+    let messages_text = requests[1]["messages"].to_string();
     assert!(
-        said.contains("You bill.") && !said.contains("You help."),
-        "{said}"
+        messages_text.contains("You bill.") && !messages_text.contains("You help."),
+        "{messages_text}"
     );
     assert!(
-        said.contains("One moment.") && said.contains("a bill"),
-        "{said}"
+        messages_text.contains("One moment.") && messages_text.contains("a bill"),
+        "{messages_text}"
     );
     // The next turn begins with it, and its prompt begins with the bytes of the one before.
     let second = fixture
@@ -132,7 +138,7 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
     };
     let (before, after) = (prompt(2), prompt(3));
     assert_eq!(before[..], after[..before.len()], "prompt caches hit");
-    assert_eq!(fixture.asked()[3]["tools"], asked[2]["tools"]);
+    assert_eq!(fixture.asked()[3]["tools"], requests[2]["tools"]);
     // It hands back in a turn of its own, and the first agent answers again.
     let talk = json!([
         user("pay"),
@@ -159,28 +165,28 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_goes_to_each_agent_once_and_not_beyond_the_limit() {
+async fn a_turn_is_handed_to_each_agent_once_and_not_beyond_the_limit() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
-    let seen = fixture.send_text("give back").await;
+    let result = fixture.send_text("give back").await;
     assert!(
-        seen.text().contains("'agent' had this turn already"),
-        "{seen:?}"
+        result.text().contains("'agent' had this turn already"),
+        "{result:?}"
     );
     assert_eq!(models(&fixture), ["lead", "bill", "bill"]);
-    assert_eq!(seen.state()["dray_agents"]["path"], json!(["billing"]));
+    assert_eq!(result.state()["dray_agents"]["path"], json!(["billing"]));
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         config.max_handoffs = 0;
     })
     .await;
-    let seen = fixture.send_text("pay").await;
-    assert!(seen.text().contains("at most 0 times"), "{seen:?}");
-    assert_eq!(seen.state().get("dray_agents"), None);
+    let result = fixture.send_text("pay").await;
+    assert!(result.text().contains("at most 0 times"), "{result:?}");
+    assert_eq!(result.state().get("dray_agents"), None);
     assert_eq!(endpoint.called(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_agents_of_the_caller_and_of_the_manifest_answer_whatever_a_state_says() {
+async fn only_agents_of_the_caller_and_of_the_manifest_answer_regardless_of_the_state() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         let other = config.manifests.clone().unwrap().join("other.json");
@@ -229,14 +235,23 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     let mut second = billing(&endpoint);
     second["require_approval"] = json!([{"tools": ["shop_a"]}]);
     let mut fixture = desk(&endpoint, &second, |_| {}).await;
-    // An approval in text, of a client that keeps the text alone, at another replica.
+    // An approval in text, of a client that keeps only the text, at another replica.
     let question = fixture.send_text("pay").await;
     assert!(question.text().contains("`shop_a`"), "{question:?}");
     fixture.url = fixture.start_replica().await;
-    let said = json!({"role": "assistant", "content": question.text()});
-    let done = fixture.ask(json!([user("pay"), said, user("yes")])).await;
-    assert_eq!(done.text(), "Paid {\"own\":\"1\"}.", "{done:?}");
-    assert_eq!(done.state()["dray_agents"]["path"], json!(["billing"]));
+    let assistant_message = json!({"role": "assistant", "content": question.text()});
+    let second_result = fixture
+        .ask(json!([user("pay"), assistant_message, user("yes")]))
+        .await;
+    assert_eq!(
+        second_result.text(),
+        "Paid {\"own\":\"1\"}.",
+        "{second_result:?}"
+    );
+    assert_eq!(
+        second_result.state()["dray_agents"]["path"],
+        json!(["billing"])
+    );
     assert_eq!(
         (models(&fixture), endpoint.called().len()),
         (
@@ -280,12 +295,23 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
     .await;
     let question = fixture.send_text("both").await;
     assert!(question.text().contains("`shop_b`"), "{question:?}");
-    let said = json!({"role": "assistant", "content": question.text()});
-    let done = fixture.ask(json!([user("both"), said, user("yes")])).await;
-    assert!(done.text().starts_with("Told: "), "{done:?}");
-    let said = fixture.asked()[1]["messages"].to_string();
-    assert!(said.contains("was not handed over"), "{said}");
-    assert!(!said.contains("answers from here on"), "{said}");
+    let assistant_message = json!({"role": "assistant", "content": question.text()});
+    let second_result = fixture
+        .ask(json!([user("both"), assistant_message, user("yes")]))
+        .await;
+    assert!(
+        second_result.text().starts_with("Told: "),
+        "{second_result:?}"
+    );
+    let messages_text = fixture.asked()[1]["messages"].to_string();
+    assert!(
+        messages_text.contains("was not handed over"),
+        "{messages_text}"
+    );
+    assert!(
+        !messages_text.contains("answers from here on"),
+        "{messages_text}"
+    );
     assert_eq!(
         (models(&fixture), endpoint.called()),
         (vec!["lead".to_owned(); 2], vec!["2".to_owned()])
@@ -299,45 +325,53 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
         question.text().contains("`transfer_to_billing`"),
         "{question:?}"
     );
-    let said = json!({"role": "assistant", "content": question.text()});
-    let done = fixture.ask(json!([user("pay"), said, user("yes")])).await;
-    assert_eq!(done.text(), "Paid {\"own\":\"1\"}.", "{done:?}");
-    let said = fixture.asked()[1]["messages"].to_string();
+    let assistant_message = json!({"role": "assistant", "content": question.text()});
+    let second_result = fixture
+        .ask(json!([user("pay"), assistant_message, user("yes")]))
+        .await;
+    assert_eq!(
+        second_result.text(),
+        "Paid {\"own\":\"1\"}.",
+        "{second_result:?}"
+    );
+    let messages_text = fixture.asked()[1]["messages"].to_string();
     assert!(
-        said.contains("was handed over to the agent 'billing'"),
-        "{said}"
+        messages_text.contains("was handed over to the agent 'billing'"),
+        "{messages_text}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_agent_has_its_own_budget_and_that_of_the_turn_goes_on() {
+async fn each_agent_has_its_own_budget_and_that_of_the_turn_continues() {
     let endpoint = CountingEndpoint::start().await;
     let mut second = billing(&endpoint);
     second["budget"] = json!({"max_calls": 1});
     let fixture = desk(&endpoint, &second, |_| {}).await;
-    let seen = fixture.send_text("pay").await;
-    assert!(seen.text().contains("(1 calls of models)"), "{seen:?}");
+    let result = fixture.send_text("pay").await;
+    assert!(result.text().contains("(1 calls of models)"), "{result:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         config.budgets.turn.limits.max_calls = Some(2);
     })
     .await;
-    let seen = fixture.send_text("pay").await;
-    assert!(seen.text().contains("(2 calls of models)"), "{seen:?}");
+    let result = fixture.send_text("pay").await;
+    assert!(result.text().contains("(2 calls of models)"), "{result:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
-    // An agent that cannot take over leaves the turn with the one before it, which learns why.
+    // An agent that cannot take over leaves the turn with the one before it, which gets the reason.
     let fixture = desk(&endpoint, &billing(&endpoint), |config| {
         config.budgets.turn.limits.max_cost = Some(MoneyAmount::from_micros(1_000_000));
         config.budgets.prices = [("lead".to_owned(), TokenPrice::default())].into();
     })
     .await;
-    let seen = fixture.send_text("pay").await;
+    let result = fixture.send_text("pay").await;
     assert!(
-        seen.text().contains("could not take the conversation over"),
-        "{seen:?}"
+        result
+            .text()
+            .contains("could not take the conversation over"),
+        "{result:?}"
     );
-    assert!(seen.text().contains("has no price"), "{seen:?}");
-    assert_eq!(seen.state().get("dray_agents"), None);
+    assert!(result.text().contains("has no price"), "{result:?}");
+    assert_eq!(result.state().get("dray_agents"), None);
     assert_eq!(models(&fixture), ["lead", "lead"]);
 }
 

@@ -86,8 +86,8 @@ async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
     let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.text(), "Hello.");
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.text(), "Hello.");
     assert_eq!(fixture.asked().len(), 1);
     let body = &fixture.asked()[0];
     let pair = about(body, "shop_a");
@@ -104,7 +104,7 @@ async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
     assert!(pair[1]["content"].as_str().unwrap().contains(r#""q":"7""#));
     let messages = body["messages"].as_array().unwrap();
     assert_eq!(messages.last(), pair.last(), "it is at the end");
-    let stages = seen.stages();
+    let stages = result.stages();
     assert_eq!(stages.len(), 1, "{stages:?}");
     assert_eq!(stages[0].2, "completed");
 }
@@ -133,7 +133,7 @@ async fn a_result_that_did_not_change_is_in_the_conversation_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_at_the_end_is_seen_in_the_next_turn_alone() {
+async fn a_hook_at_the_end_is_seen_only_in_the_next_turn() {
     let endpoint = FakeEndpoint::start().await;
     let hooks = json!([hook(
         "on_completion",
@@ -168,8 +168,8 @@ async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
     let mut manifest = hooked(rest(&server.shared().url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
     let fixture = fixture(&manifest, script).await;
-    let seen = fixture.send_text("x").await;
-    assert!(seen.error().is_object(), "{seen:?}");
+    let result = fixture.send_text("x").await;
+    assert!(result.error().is_object(), "{result:?}");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
 
@@ -184,8 +184,8 @@ async fn hooks_use_up_no_iteration() {
     let mut manifest = hooked(rest(&endpoint.url(), &["a"]), hooks);
     manifest["orchestrator"]["max_iterations"] = json!(1);
     let fixture = fixture(&manifest, HELLO_SCRIPT).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.text(), "Hello.");
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.text(), "Hello.");
     let calls = about(&fixture.asked()[0], "shop_a");
     let arguments: Vec<_> = calls
         .iter()
@@ -213,9 +213,9 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
         hook("on_completion", "shop_broken", json!({})),
     ]);
     let fixture = fixture(&hooked(set, hooks), HELLO_SCRIPT).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.text(), "Hello.");
-    assert!(seen.done && seen.error().is_null(), "{seen:?}");
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.text(), "Hello.");
+    assert!(result.done && result.error().is_null(), "{result:?}");
     let body = &fixture.asked()[0];
     let told = |tool| about(body, tool)[1]["content"].as_str().unwrap().to_owned();
     assert!(told("shop_broken").starts_with("The tool call failed with an error: "));
@@ -224,7 +224,7 @@ async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
         "{}",
         told("shop_never")
     );
-    assert!(seen.stages().iter().all(|stage| stage.2 == "failed"));
+    assert!(result.stages().iter().all(|stage| stage.2 == "failed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,10 +235,10 @@ async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
         start("gone", json!({"enabled": false}))
     ]);
     let fixture = fixture(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO_SCRIPT).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.text(), "Hello.");
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.text(), "Hello.");
     assert_eq!(
-        seen.stages(),
+        result.stages(),
         [(
             "Initialization issues".to_owned(),
             "#### Hook initialization\n- **shop_zzz (on_request_start)**: No tool has this name; the hook is \
@@ -259,18 +259,18 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
         {"reply": {"say": "Hello."}}]}"#;
     let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
     let fixture = fixture(&hooked(set, hooks), script).await;
-    let seen = fixture.send_text("x").await;
-    assert!(seen.text().ends_with("Hello."), "{seen:?}");
-    let asked = fixture.asked();
-    let declared = asked[0]["tools"].to_string();
+    let result = fixture.send_text("x").await;
+    assert!(result.text().ends_with("Hello."), "{result:?}");
+    let requests = fixture.asked();
+    let declared = requests[0]["tools"].to_string();
     assert!(declared.contains("shop_b") && !declared.contains("shop_a"));
     assert!(
-        about(&asked[0], "shop_a")[1]["content"]
+        about(&requests[0], "shop_a")[1]["content"]
             .as_str()
             .unwrap()
             .contains(r#""q":"7""#)
     );
-    let answer = rounds(&seen)[1]["content"].as_str().unwrap().to_owned();
+    let answer = rounds(&result)[1]["content"].as_str().unwrap().to_owned();
     assert!(
         answer.starts_with("The tool `shop_a` does not exist. Valid tools: "),
         "{answer}"
@@ -289,8 +289,8 @@ async fn a_choice_of_tools_needs_one_that_the_model_knows() {
     let request = fixture
         .client
         .post(&format!("{}/v1/chat/completions", fixture.url));
-    let seen = fixture.send(request.json(&body)).await;
-    assert_eq!(seen.status, 400, "{seen:?}");
+    let result = fixture.send(request.json(&body)).await;
+    assert_eq!(result.status, 400, "{result:?}");
     assert_eq!(fixture.asked().len(), 0);
 }
 
@@ -301,9 +301,9 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     let mut set = rest(&server.shared().url(), &["a"]);
     set["tools"][0]["hidden_from_model"] = json!(true);
     let fixture = TurnFixture::plain(&hooked(set, hooks), HELLO_SCRIPT).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.text(), "Hello.");
-    assert_eq!(seen.stages(), []);
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.text(), "Hello.");
+    assert_eq!(result.stages(), []);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     assert!(!fixture.asked()[0].to_string().contains("shop_a"));
     fixture.model.follow(Script::saying("Again."));

@@ -21,7 +21,7 @@ async fn hello() -> TurnFixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instructions_stand_behind_the_manifest_s_and_speakers_in_their_own_order() {
+async fn instructions_follow_those_of_the_manifest_and_speakers_keep_their_order() {
     let fixture = hello().await;
     let messages = json!([
         user("one"), user("two"),
@@ -32,21 +32,21 @@ async fn instructions_stand_behind_the_manifest_s_and_speakers_in_their_own_orde
         user("three"),
         {"role": "assistant", "content": "It is"},
     ]);
-    let seen = fixture.chat(json!({"messages": messages})).await;
-    assert_eq!(seen.text(), "Hello.", "{seen:?}");
-    let asked = &fixture.asked()[0]["messages"];
-    let system = asked[0]["content"].as_str().unwrap();
+    let result = fixture.chat(json!({"messages": messages})).await;
+    assert_eq!(result.text(), "Hello.", "{result:?}");
+    let request_messages = &fixture.asked()[0]["messages"];
+    let system = request_messages[0]["content"].as_str().unwrap();
     assert!(
         system.starts_with("You help.") && system.ends_with("\n\nBe brief.\n\nSpeak French."),
         "{system}"
     );
-    let others: Vec<_> = asked.as_array().unwrap()[1..]
+    let others: Vec<_> = request_messages.as_array().unwrap()[1..]
         .iter()
         .filter(|message| !message.to_string().contains("s_internal"))
         .map(|message| message["content"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(others, ["one", "two", "a", "b", "three", "It is"]);
-    let last = asked.as_array().unwrap().last().unwrap();
+    let last = request_messages.as_array().unwrap().last().unwrap();
     assert_eq!(
         (&last["role"], &last["content"]),
         (&json!("assistant"), &json!("It is"))
@@ -69,12 +69,12 @@ async fn parameters_of_the_client_reach_the_model_and_its_limit_is_never_raised(
     body["messages"] = json!([user("x")]);
     body["max_completion_tokens"] = json!(500);
     assert_eq!(fixture.chat(body).await.text(), "Hello.");
-    let asked = &fixture.asked()[0];
+    let request = &fixture.asked()[0];
     for (name, value) in set.as_object().unwrap() {
-        assert_eq!(&asked[name], value, "{name}");
+        assert_eq!(&request[name], value, "{name}");
     }
-    assert_eq!(asked["max_completion_tokens"], 100);
-    assert!(asked.get("max_tokens").is_none());
+    assert_eq!(request["max_completion_tokens"], 100);
+    assert!(request.get("max_tokens").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,19 +91,22 @@ async fn what_the_manifest_does_not_allow_or_no_one_knows_is_refused_by_name() {
         ("min_p", json!(0.5)),
         ("n", json!(2)),
     ] {
-        let seen = fixture
+        let result = fixture
             .chat(json!({"messages": [user("x")], name: value}))
             .await;
-        assert_eq!((seen.status, &seen.error()["param"]), (400, &json!(name)));
-        let message = seen.error()["message"].as_str().unwrap().to_owned();
+        assert_eq!(
+            (result.status, &result.error()["param"]),
+            (400, &json!(name))
+        );
+        let message = result.error()["message"].as_str().unwrap().to_owned();
         assert!(message.contains(&format!("'{name}'")), "{message}");
     }
     assert_eq!(fixture.asked().len(), 0);
     let body = json!({"messages": [user("x")], "stop": "END", "top_k": 5});
     assert_eq!(fixture.chat(body).await.text(), "Hello.");
-    let asked = &fixture.asked()[0];
+    let request = &fixture.asked()[0];
     assert_eq!(
-        (&asked["stop"], &asked["top_k"]),
+        (&request["stop"], &request["top_k"]),
         (&json!("END"), &json!(5))
     );
 }
@@ -118,12 +121,12 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
         {"type": "text", "text": "after"},
         {"type": "file", "file": {"filename": "a.txt", "file_data": format!("data:text/plain;base64,{text}")}},
     ]);
-    let seen = fixture
+    let result = fixture
         .chat(json!({"messages": [{"role": "user", "content": parts}]}))
         .await;
-    assert_eq!(seen.text(), "Hello.", "{seen:?}");
-    let asked = fixture.asked();
-    let messages = asked[0]["messages"].as_array().unwrap();
+    assert_eq!(result.text(), "Hello.", "{result:?}");
+    let requests = fixture.asked();
+    let messages = requests[0]["messages"].as_array().unwrap();
     let message = messages.iter().find(|one| one["role"] == "user").unwrap();
     let content = message["content"].as_array().unwrap();
     assert_eq!(content[..3], parts.as_array().unwrap()[..3]);
@@ -137,15 +140,15 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_stand_in_a_chunk_of_their_own_and_in_every_whole_answer() {
+async fn tokens_are_reported_in_a_chunk_of_their_own_and_in_every_complete_answer() {
     let script =
         r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let body = json!({"messages": [user("x")]});
     let mut counted = body.clone();
     counted["stream_options"] = json!({"include_usage": true});
-    let seen = fixture.chat(counted).await;
-    let (last, before) = seen.chunks.split_last().unwrap();
+    let result = fixture.chat(counted).await;
+    let (last, before) = result.chunks.split_last().unwrap();
     assert_eq!(last["choices"], json!([]));
     assert_eq!(last["usage"]["total_tokens"], 15);
     assert!(before.iter().all(|chunk| chunk["usage"].is_null()));
@@ -208,14 +211,14 @@ async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
     .await;
     let fixture = with_model(&model).await;
     let body = json!({"messages": [user("x")], "logprobs": true, "stream_options": {"include_usage": true}});
-    let seen = fixture.chat(body.clone()).await;
-    assert_eq!(seen.text(), "a\u{1F600}", "{seen:?}");
+    let result = fixture.chat(body.clone()).await;
+    assert_eq!(result.text(), "a\u{1F600}", "{result:?}");
     assert_eq!(
-        seen.deltas("/reasoning_content"),
+        result.deltas("/reasoning_content"),
         [json!("Let me "), json!("think.")]
     );
-    assert_eq!(seen.deltas("/refusal"), [json!("No.")]);
-    let details = &seen.chunks.last().unwrap()["usage"];
+    assert_eq!(result.deltas("/refusal"), [json!("No.")]);
+    let details = &result.chunks.last().unwrap()["usage"];
     assert_eq!(details["prompt_tokens_details"]["cached_tokens"], 4);
     assert_eq!(details["completion_tokens_details"]["reasoning_tokens"], 2);
     let (_, whole) = fixture.whole(body).await;
@@ -266,12 +269,15 @@ async fn a_parameter_that_the_model_refuses_is_named_in_its_words() {
     })
     .await;
     let fixture = with_model(&model).await;
-    let seen = fixture
+    let result = fixture
         .chat(json!({"messages": [user("x")], "temperature": 0.3}))
         .await;
-    assert_eq!(seen.status, 400);
-    assert_eq!(seen.error()["message"], "Unsupported value: 'temperature'");
-    assert_eq!(seen.error()["code"], "unsupported_value");
+    assert_eq!(result.status, 400);
+    assert_eq!(
+        result.error()["message"],
+        "Unsupported value: 'temperature'"
+    );
+    assert_eq!(result.error()["code"], "unsupported_value");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,10 +290,10 @@ async fn files_of_an_answer_are_links_in_its_text_for_clients_that_drop_them() {
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let seen = fixture.chat(json!({"messages": [user("x")]})).await;
-    let sent = seen.attachments();
+    let result = fixture.chat(json!({"messages": [user("x")]})).await;
+    let sent = result.attachments();
     let url = sent[0]["url"].as_str().unwrap();
-    let text = seen.text();
+    let text = result.text();
     assert!(
         text.starts_with("Done.\n\n[") && text.ends_with(&format!("]({url})")),
         "{text}"

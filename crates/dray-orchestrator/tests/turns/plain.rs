@@ -8,27 +8,27 @@ use crate::fixture::{TurnFixture, manifest, rest};
 async fn a_turn_without_tools_is_the_model_s_words() {
     let script = r#"{"rules": [{"reply": {"say": "Hello {user}.", "piece": 3}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
-    let seen = fixture.send_text("you").await;
-    assert_eq!((seen.status, seen.done), (200, true));
-    assert_eq!(seen.text(), "Hello you.");
-    assert_eq!(seen.reason(), "stop");
-    assert_eq!(seen.state(), json!({}));
+    let result = fixture.send_text("you").await;
+    assert_eq!((result.status, result.done), (200, true));
+    assert_eq!(result.text(), "Hello you.");
+    assert_eq!(result.reason(), "stop");
+    assert_eq!(result.state(), json!({}));
     assert_eq!(
-        seen.chunks[0]["choices"][0]["delta"],
+        result.chunks[0]["choices"][0]["delta"],
         json!({"role": "assistant"})
     );
-    let asked = &fixture.asked()[0];
-    assert_eq!(asked["model"], "lead");
-    assert_eq!(asked["stream"], true);
-    assert_eq!(asked["temperature"], 0.5);
-    assert_eq!(asked["messages"][0]["role"], "system");
+    let request = &fixture.asked()[0];
+    assert_eq!(request["model"], "lead");
+    assert_eq!(request["stream"], true);
+    assert_eq!(request["temperature"], 0.5);
+    assert_eq!(request["messages"][0]["role"], "system");
     assert!(
-        asked["messages"][0]["content"]
+        request["messages"][0]["content"]
             .as_str()
             .unwrap()
             .starts_with("You help.")
     );
-    assert!(asked.get("tools").is_none() || !asked["tools"].as_array().unwrap().is_empty());
+    assert!(request.get("tools").is_none() || !request["tools"].as_array().unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,8 +60,8 @@ async fn tokens_are_reported_on_request() {
     let request = fixture
         .client
         .post(&format!("{}/v1/chat/completions", fixture.url));
-    let seen = fixture.send(request.json(&body)).await;
-    let last = seen.chunks.last().unwrap();
+    let result = fixture.send(request.json(&body)).await;
+    let last = result.chunks.last().unwrap();
     assert_eq!(last["usage"]["total_tokens"], 15);
     assert_eq!(last["statistics"]["usage_per_model"][0]["model"], "lead");
     assert_eq!(
@@ -81,8 +81,8 @@ async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
         config.show_execution_time_stage = true;
     })
     .await;
-    let seen = fixture.send_text("x").await;
-    let stages = seen.stages();
+    let result = fixture.send_text("x").await;
+    let stages = result.stages();
     assert_eq!(stages.len(), 2);
     assert_eq!(stages[0].0, "Usage Statistics");
     assert!(stages[0].1.contains("| lead | 12 | 3 | 15 |"));
@@ -91,23 +91,23 @@ async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
+async fn r_11_a_missing_template_and_a_wrong_manifest_are_reported_with_their_cause() {
     let mut wrong = manifest(json!([]));
     wrong["orchestrator"]["system_prompt"] = json!({"type": "predefined", "template": "nowhere"});
     let fixture = TurnFixture::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
-    let seen = fixture.send_text("x").await;
-    assert_eq!(seen.status, 400);
+    let result = fixture.send_text("x").await;
+    assert_eq!(result.status, 400);
     assert_eq!(
-        seen.error()["message"],
+        result.error()["message"],
         "template 'nowhere': prompt 'nowhere' not found in predefined content"
     );
     let path = fixture.folder().join("manifests/agent.json");
     let mut broken = manifest(json!([{"type": "rest-api", "name": 5, "tools": []}]));
     broken["tool_sets"][0]["extra"] = json!("so that the length differs");
     std::fs::write(path, broken.to_string()).unwrap();
-    let seen = fixture.send_text("x").await;
-    assert!(seen.status >= 400, "{seen:?}");
-    let message = seen.error()["message"].as_str().unwrap().to_owned();
+    let result = fixture.send_text("x").await;
+    assert!(result.status >= 400, "{result:?}");
+    let message = result.error()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("tool_sets.0.name"), "{message}");
     assert_eq!(fixture.asked().len(), 0);
 }
@@ -117,8 +117,8 @@ async fn a_missing_tool_set_is_an_issue_and_the_chat_continues() {
     let sets = json!([{"type": "predefined", "template_name": "nowhere"}]);
     let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    let seen = fixture.send_text("x").await;
-    let stages = seen.stages();
+    let result = fixture.send_text("x").await;
+    let stages = result.stages();
     assert_eq!(stages[0].0, "Initialization issues");
     assert!(
         stages[0]
@@ -128,7 +128,7 @@ async fn a_missing_tool_set_is_an_issue_and_the_chat_continues() {
         stages[0].1
     );
     assert_eq!(stages[0].2, "failed");
-    assert_eq!(seen.text(), "Hi.");
+    assert_eq!(result.text(), "Hi.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,16 +143,16 @@ async fn a_tool_choice_without_tools_is_refused() {
     let request = fixture
         .client
         .post(&format!("{}/v1/chat/completions", fixture.url));
-    let seen = fixture.send(request.json(&body)).await;
-    assert_eq!(seen.status, 400);
+    let result = fixture.send(request.json(&body)).await;
+    assert_eq!(result.status, 400);
     assert_eq!(
-        seen.error()["message"],
+        result.error()["message"],
         "tool_choice requires at least one tool to be configured"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_choice_and_response_format_go_to_the_model() {
+async fn tool_choice_and_response_format_are_sent_to_the_model() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
@@ -164,13 +164,13 @@ async fn tool_choice_and_response_format_go_to_the_model() {
     let request = fixture
         .client
         .post(&format!("{}/v1/chat/completions", fixture.url));
-    let seen = fixture.send(request.json(&body)).await;
-    assert_eq!(seen.text(), "Done.");
-    let asked = fixture.asked();
-    assert_eq!(asked[0]["tool_choice"], "required");
-    assert!(asked[1].get("tool_choice").is_none(), "first call only");
+    let result = fixture.send(request.json(&body)).await;
+    assert_eq!(result.text(), "Done.");
+    let requests = fixture.asked();
+    assert_eq!(requests[0]["tool_choice"], "required");
+    assert!(requests[1].get("tool_choice").is_none(), "first call only");
     assert!(
-        asked
+        requests
             .iter()
             .all(|body| body["response_format"] == json!({"type": "json_object"}))
     );
@@ -189,10 +189,10 @@ async fn files_of_a_message_are_named_and_images_are_shown_to_models_that_know_n
         {"type": "image/png", "title": "b.png", "url": format!("data:image/png;base64,{image}")},
         {"title": "c.bin", "url": "data:;base64,***"},
     ]);
-    let seen = fixture
+    let result = fixture
         .ask(json!([{"role": "user", "content": "look", "custom_content": {"attachments": attachments}}]))
         .await;
-    assert_eq!(seen.text(), "Seen.");
+    assert_eq!(result.text(), "Seen.");
     let message = fixture.asked()[0]["messages"]
         .as_array()
         .unwrap()

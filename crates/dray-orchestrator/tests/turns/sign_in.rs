@@ -250,8 +250,8 @@ impl SignInWorld {
 
     /// Results of the tool in what the model was asked last.
     pub(crate) fn last_result(&self) -> Value {
-        let asked = self.fixture.asked();
-        let messages = asked.last().unwrap()["messages"]
+        let requests = self.fixture.asked();
+        let messages = requests.last().unwrap()["messages"]
             .as_array()
             .unwrap()
             .clone();

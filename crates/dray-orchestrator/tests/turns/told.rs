@@ -39,9 +39,9 @@ async fn files_of_the_manifest_are_named_once_while_the_client_returns_the_state
         {"role": "user", "content": "y"}]);
     fixture.ask(forgot).await;
     let told = r#"{"entries":[{"title":"a%20b.pdf","url":"files/B/a%20b.pdf","type":"application/pdf","description":"Prices","status":"new"}]}"#;
-    let asked = fixture.asked();
-    assert_eq!(asked.len(), 3);
-    for body in &asked {
+    let requests = fixture.asked();
+    assert_eq!(requests.len(), 3);
+    for body in &requests {
         assert_eq!(results(body, FILES_TOOL), [told]);
     }
 }
@@ -64,15 +64,18 @@ async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads
     let iso = noted["response_timestamp"].as_str().unwrap();
     let line = format!("\n[Timestamp: {} {} UTC]", &iso[..10], &iso[11..19]);
     fixture.ask(next_turn(&first)).await;
-    let asked = fixture.asked();
-    for body in &asked[1..] {
+    let requests = fixture.asked();
+    for body in &requests[1..] {
         let results = results(body, "shop_a");
         assert!(
             results.len() == 1 && results[0].ends_with(&line),
             "{results:?}"
         );
     }
-    let times: Vec<_> = asked.iter().map(|body| results(body, TIME_TOOL)).collect();
+    let times: Vec<_> = requests
+        .iter()
+        .map(|body| results(body, TIME_TOOL))
+        .collect();
     assert_eq!([times[0].len(), times[1].len(), times[2].len()], [1, 1, 2]);
     let said = &times[0][0];
     assert!(said.ends_with(" (UTC, source=default)"), "{said}");

@@ -72,8 +72,8 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
         ("x-portal-user", "ann"),
         ("x-portal-groups", "staff, finance"),
     ];
-    let seen = ask_as(&fixture, "k-1", &of_finance).await;
-    assert_eq!(seen.text(), "Got {\"own\":\"1\"}.", "{seen:?}");
+    let result = ask_as(&fixture, "k-1", &of_finance).await;
+    assert_eq!(result.text(), "Got {\"own\":\"1\"}.", "{result:?}");
     // Once for the hook, and once for the model.
     assert_eq!(endpoint.called(), ["", "1"]);
     assert!(tool_names(&last_asked(&fixture)).contains(&"shop_b".to_owned()));
@@ -87,9 +87,9 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
         ("k-1", &[]),
         ("k-2", &of_finance),
     ] {
-        let seen = ask_as(&fixture, key, headers).await;
-        assert!(seen.text().contains("shop_b"), "{seen:?}");
-        assert!(!seen.text().contains("own"), "{headers:?}: {seen:?}");
+        let result = ask_as(&fixture, key, headers).await;
+        assert!(result.text().contains("shop_b"), "{result:?}");
+        assert!(!result.text().contains("own"), "{headers:?}: {result:?}");
         let names = tool_names(&last_asked(&fixture));
         assert!(names.contains(&"shop_a".to_owned()), "{names:?}");
         assert!(!names.contains(&"shop_b".to_owned()), "{names:?}");
@@ -124,8 +124,8 @@ async fn roles_and_claims_of_dial_decide_and_a_core_that_fails_permits_nothing()
         let request = fixture.client.post(&url).header("api-key", "key");
         fixture.send(request.json(&json!({"messages": [user("go")], "stream": true})))
     };
-    let seen = ask().await;
-    assert!(seen.text().contains("Got {\"own\":\"1\"}."), "{seen:?}");
+    let result = ask().await;
+    assert!(result.text().contains("Got {\"own\":\"1\"}."), "{result:?}");
     core.document(
         "/v1/user/info",
         json!({"roles": ["admin"], "userClaims": {"title": ["clerk"]}}),
@@ -157,11 +157,15 @@ fn large_shop(endpoint: &CountingEndpoint) -> Value {
 async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = TurnFixture::plain(&large_shop(&endpoint), SEARCHING_SCRIPT).await;
-    let seen = fixture.send_text("go").await;
-    assert_eq!(seen.text(), "Got {\"own\":\"7\"}.", "{seen:?}");
+    let chat_result = fixture.send_text("go").await;
+    assert_eq!(
+        chat_result.text(),
+        "Got {\"own\":\"7\"}.",
+        "{chat_result:?}"
+    );
     assert_eq!(endpoint.called(), ["7"]);
-    let asked = fixture.asked();
-    let names = tool_names(&asked[0]);
+    let requests = fixture.asked();
+    let names = tool_names(&requests[0]);
     for name in ["search_tools", "call_tool", "shop_tool_0"] {
         assert!(names.contains(&name.to_owned()), "{names:?}");
     }
@@ -173,28 +177,28 @@ async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
         1
     );
     assert!(
-        asked[0]["tools"].to_string().contains("shop (29)"),
+        requests[0]["tools"].to_string().contains("shop (29)"),
         "{}",
-        asked[0]["tools"]
+        requests[0]["tools"]
     );
-    let result = asked[1]["messages"].to_string();
+    let result = requests[1]["messages"].to_string();
     assert!(
         result.contains("shop_tool_7") && result.contains("parameters"),
         "{result}"
     );
     // Loading changes nothing at the beginning: the tools are the same, and each prompt begins with the one before.
     let (_, next) = (
-        seen.message(),
+        chat_result.message(),
         fixture
-            .ask(json!([user("go"), seen.message(), user("unknown")]))
+            .ask(json!([user("go"), chat_result.message(), user("unknown")]))
             .await,
     );
     assert!(
         next.text().contains("There is no tool 'shop_z'"),
         "{next:?}"
     );
-    let asked = fixture.asked();
-    for pair in asked.windows(2) {
+    let requests = fixture.asked();
+    for pair in requests.windows(2) {
         assert_eq!(pair[0]["tools"], pair[1]["tools"]);
         let (before, after) = (
             pair[0]["messages"].as_array().unwrap(),
@@ -203,7 +207,7 @@ async fn the_model_searches_many_tools_and_the_prompt_keeps_its_beginning() {
         assert_eq!(before[..], after[..before.len()]);
     }
     // Stages and records have the tool itself.
-    let stages = seen.stages();
+    let stages = chat_result.stages();
     assert!(
         stages.iter().any(|stage| stage.0.starts_with("tool_7")),
         "{stages:?}"
@@ -224,15 +228,21 @@ async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_oth
     let question = fixture.send_text("go").await;
     assert!(question.text().contains("`shop_tool_7`"), "{question:?}");
     assert_eq!(endpoint.called(), [""; 0]);
-    let said = json!({"role": "assistant", "content": question.text()});
-    let done = fixture.ask(json!([user("go"), said, user("yes")])).await;
-    assert_eq!(done.text(), "Got {\"own\":\"7\"}.", "{done:?}");
-    let (_, asked) = create(&fixture, &json!({"input": "go"})).await;
-    let output = asked["output"].as_array().unwrap();
+    let assistant_message = json!({"role": "assistant", "content": question.text()});
+    let second_result = fixture
+        .ask(json!([user("go"), assistant_message, user("yes")]))
+        .await;
+    assert_eq!(
+        second_result.text(),
+        "Got {\"own\":\"7\"}.",
+        "{second_result:?}"
+    );
+    let (_, requests) = create(&fixture, &json!({"input": "go"})).await;
+    let output = requests["output"].as_array().unwrap();
     let request = output
         .iter()
         .find(|item| item["type"] == "mcp_approval_request");
-    assert_eq!(request.unwrap()["name"], "shop_tool_7", "{asked}");
+    assert_eq!(request.unwrap()["name"], "shop_tool_7", "{requests}");
     // A tool of others is not found either.
     let access = json!([{"tools": ["shop_tool_7"], "callers": ["client:batch"]}]);
     let fixture = TurnFixture::with(&large_shop(&endpoint), SEARCHING_SCRIPT, |config| {
@@ -240,13 +250,15 @@ async fn a_tool_that_was_found_needs_its_approval_and_stays_out_of_reach_for_oth
     })
     .await;
     let before = endpoint.called().len();
-    let seen = ask_as(&fixture, "k-1", &[]).await;
+    let chat_result = ask_as(&fixture, "k-1", &[]).await;
     assert!(
-        seen.text().contains("There is no tool 'shop_tool_7'"),
-        "{seen:?}"
+        chat_result
+            .text()
+            .contains("There is no tool 'shop_tool_7'"),
+        "{chat_result:?}"
     );
-    let asked = fixture.asked();
-    let result = asked[1]["messages"]
+    let requests = fixture.asked();
+    let result = requests[1]["messages"]
         .as_array()
         .unwrap()
         .last()

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fixture::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_them() {
+async fn the_state_and_the_next_prompt_name_files_of_tools_without_links_to_them() {
     let endpoint = FakeEndpoint::start().await;
     let mut set = rest(&endpoint.url(), &["a"]);
     set["response_as_attachment"] = json!({"enabled": true, "content_types": ["application/json"]});
@@ -30,11 +30,11 @@ async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_t
     fixture
         .ask(json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "again"}]))
         .await;
-    let asked = fixture.asked();
-    let prompt = |number: usize| asked[number]["messages"].as_array().unwrap().clone();
+    let requests = fixture.asked();
+    let prompt = |number: usize| requests[number]["messages"].as_array().unwrap().clone();
     let (before, after) = (prompt(1), prompt(2));
     assert_eq!(before[..], after[..before.len()], "prompt caches hit");
-    assert!(!asked[2].to_string().contains("X-Amz"));
+    assert!(!requests[2].to_string().contains("X-Amz"));
 }
 
 /// An HTTP service with a few endpoints.
@@ -107,23 +107,23 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
         TWO_CALLS_SCRIPT,
     )
     .await;
-    let seen = fixture.send_text("go").await;
-    assert_eq!(seen.text(), "Looking.\n\rBoth are here.");
-    let asked = fixture.asked();
-    let second = asked[1]["messages"].as_array().unwrap();
+    let result = fixture.send_text("go").await;
+    assert_eq!(result.text(), "Looking.\n\rBoth are here.");
+    let requests = fixture.asked();
+    let second = requests[1]["messages"].as_array().unwrap();
     let tail: Vec<_> = second.iter().rev().take(3).rev().collect();
     assert_eq!(tail[0]["content"], "Looking.");
     assert_eq!(tail[0]["tool_calls"].as_array().unwrap().len(), 2);
     assert_eq!(tail[1]["tool_call_id"], tail[0]["tool_calls"][0]["id"]);
     assert!(tail[1]["content"].as_str().unwrap().contains("\"q\":\"1\""));
     assert!(tail[2]["content"].as_str().unwrap().contains("\"q\":\"2\""));
-    let roles = rounds(&seen);
+    let roles = rounds(&result);
     let roles: Vec<_> = roles
         .iter()
         .map(|one| one["role"].as_str().unwrap())
         .collect();
     assert_eq!(roles, ["assistant", "tool", "tool"]);
-    let stages = seen.stages();
+    let stages = result.stages();
     assert_eq!(stages.len(), 2);
     assert!(
         stages
@@ -150,8 +150,8 @@ async fn the_state_brings_the_rounds_into_the_next_turn() {
         .ask(json!([{"role": "user", "content": "go"}, first.message(), {"role": "user", "content": "and?"}]))
         .await;
     assert_eq!(second.text(), "I remember.");
-    let asked = &fixture.asked()[before]["messages"];
-    let shape: Vec<_> = asked
+    let messages = &fixture.asked()[before]["messages"];
+    let shape: Vec<_> = messages
         .as_array()
         .unwrap()
         .iter()
@@ -171,10 +171,10 @@ async fn the_state_brings_the_rounds_into_the_next_turn() {
         ]
     );
     assert!(
-        asked.to_string().contains("\\\"q\\\":\\\"2\\\""),
+        messages.to_string().contains("\\\"q\\\":\\\"2\\\""),
         "results are there"
     );
-    assert!(!asked.to_string().contains("tool_execution_history"));
+    assert!(!messages.to_string().contains("tool_execution_history"));
 }
 
 /// The messages that the state keeps, without pairs that the model did not ask for.
@@ -202,8 +202,8 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
     let endpoint = FakeEndpoint::start().await;
     let fixture =
         TurnFixture::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
-    let seen = fixture.send_text("go").await;
-    assert!(seen.text().ends_with("Recovered."), "{seen:?}");
+    let result = fixture.send_text("go").await;
+    assert!(result.text().ends_with("Recovered."), "{result:?}");
     let last = fixture.asked()[2]["messages"].to_string();
     assert!(
         last.contains("The tool `shop_zzz` does not exist. Valid tools: shop_a"),
@@ -218,9 +218,9 @@ async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
     let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
     let fixture =
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
-    let seen = fixture.send_text("go").await;
-    assert_eq!(seen.stages()[0].0, "Initialization issues");
-    assert_eq!(seen.text(), "Hi.");
+    let result = fixture.send_text("go").await;
+    assert_eq!(result.stages()[0].0, "Initialization issues");
+    assert_eq!(result.text(), "Hi.");
     let tools = fixture.asked()[0]["tools"].as_array().unwrap().clone();
     let same = tools
         .iter()
@@ -236,21 +236,22 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
     manifest["orchestrator"]["max_iterations"] = json!(2);
     let fixture = TurnFixture::plain(&manifest, script).await;
-    let seen = fixture.send_text("go").await;
-    assert_eq!((seen.status, seen.done), (200, true));
+    let result = fixture.send_text("go").await;
+    assert_eq!((result.status, result.done), (200, true));
     assert_eq!(
         fixture.asked().len(),
         2,
         "two calls are allowed, the third is refused"
     );
     assert_eq!(
-        seen.error()["message"],
+        result.error()["message"],
         "Agent stopped due to max iterations."
     );
-    assert_eq!(seen.reason(), "stop");
-    assert_eq!(rounds(&seen).len(), 4);
+    assert_eq!(result.reason(), "stop");
+    assert_eq!(rounds(&result).len(), 4);
     let at = |what: &str| {
-        seen.chunks
+        result
+            .chunks
             .iter()
             .position(|chunk| chunk.to_string().contains(what))
             .unwrap()
@@ -272,10 +273,14 @@ async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_continues()
         script,
     )
     .await;
-    let seen = fixture.send_text("go").await;
-    assert_eq!(seen.stages()[0].2, "failed");
-    assert!(seen.text().contains("It failed: "), "{}", seen.text());
-    assert_eq!(seen.error(), Value::Null);
+    let chat_result = fixture.send_text("go").await;
+    assert_eq!(chat_result.stages()[0].2, "failed");
+    assert!(
+        chat_result.text().contains("It failed: "),
+        "{}",
+        chat_result.text()
+    );
+    assert_eq!(chat_result.error(), Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,21 +290,21 @@ async fn a_stop_strategy_ends_the_request_with_its_text() {
     let mut set = rest(&endpoint.url(), &["broken"]);
     set["tools"][0]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
     let fixture = TurnFixture::plain(&manifest(json!([set])), script).await;
-    let seen = fixture.send_text("go").await;
+    let result = fixture.send_text("go").await;
     assert_eq!(
-        seen.error()["display_message"],
+        result.error()["display_message"],
         "A tool encountered an error and the agent was stopped. Please try again or contact your administrator if the issue persists."
     );
     assert_eq!(fixture.asked().len(), 1);
     assert_eq!(
-        rounds(&seen),
+        rounds(&result),
         [] as [Value; 0],
         "a round without its results is not kept"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise() {
+async fn a_large_result_is_written_to_a_file_unless_operator_or_manifest_forbid_it() {
     let script = r#"{"rules": [
         {"when": {"tool_result_of": "shop_long"}, "reply": {"say": "Long."}},
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}}]}"#;
@@ -317,16 +322,16 @@ async fn a_large_result_goes_to_a_file_unless_operator_or_manifest_say_otherwise
             config.files.offload = offload;
         })
         .await;
-        let seen = fixture.send_text("go").await;
-        assert_eq!(seen.text().trim(), "Long.");
-        let asked = fixture.asked();
-        let result = asked[1]["messages"].as_array().unwrap().last().unwrap();
+        let chat_result = fixture.send_text("go").await;
+        assert_eq!(chat_result.text().trim(), "Long.");
+        let requests = fixture.asked();
+        let result = requests[1]["messages"].as_array().unwrap().last().unwrap();
         let content = result["content"].as_str().unwrap();
         assert_eq!(content.len() == 60_000, is_whole, "{}", content.len());
         let is_short = content.contains("60000 bytes") && content.len() < 10_000;
         assert_eq!(is_short, !is_whole);
         let reader = |tool: &Value| tool["function"]["name"] == "read_attachment";
-        let tools = asked[0]["tools"].as_array().unwrap();
+        let tools = requests[0]["tools"].as_array().unwrap();
         assert_eq!(tools.iter().any(reader), !is_whole, "as it is needed");
     }
 }
@@ -339,6 +344,6 @@ async fn r_16_the_same_request_gives_the_same_messages() {
         TurnFixture::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
     fixture.send_text("go").await;
     fixture.send_text("go").await;
-    let asked = fixture.asked();
-    assert_eq!(asked[0].to_string(), asked[1].to_string());
+    let requests = fixture.asked();
+    assert_eq!(requests[0].to_string(), requests[1].to_string());
 }

@@ -111,10 +111,10 @@ impl OAuthBackend {
             return Err(UntrustedServer.into());
         }
         let mut sending = self.client.request(parts.method, &url);
-        // Those of the body are set with it.
-        let of_body = [CONTENT_LENGTH, CONTENT_TYPE];
+        // The headers of the body are set together with the body.
+        let body_headers = [CONTENT_LENGTH, CONTENT_TYPE];
         for (name, value) in &parts.headers {
-            if !of_body.contains(name) {
+            if !body_headers.contains(name) {
                 sending = sending.header(name.as_str(), value.to_str()?);
             }
         }
@@ -124,14 +124,14 @@ impl OAuthBackend {
             sending = sending.bytes(kind, body.into());
         }
         let response = sending.send(&|_| {}).await?;
-        let mut built = http::Response::builder().status(response.status());
+        let mut builder = http::Response::builder().status(response.status());
         for name in RESPONSE_HEADERS {
             if let Some(value) = response.header(name.as_str()) {
-                built = built.header(name, value);
+                builder = builder.header(name, value);
             }
         }
         let body = response.bytes(MAX_RESPONSE_BYTES).await?;
-        Ok(built.body(body.to_vec())?)
+        Ok(builder.body(body.to_vec())?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Renewal of kept tokens, by one process at a time.
+//! Renewal of stored tokens, by one process at a time.
 //!
 //! An authorization server that rotates refresh tokens accepts each of them once, and a second use may end the whole
 //! sign-in (RFC 9700, section 4.14.2). So two replicas must not use the same one.
@@ -10,7 +10,7 @@ use dray_types::Secret;
 use rmcp::transport::auth::{AuthError, AuthorizationManager};
 
 use super::RemoteSignIn;
-use super::kept::store_failure;
+use super::stored::store_failure;
 
 /// Longest time for a renewal. It ends well before the lease does.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,7 +33,7 @@ pub(super) struct RenewalGate {
 }
 
 impl RenewalGate {
-    /// Asked before each renewal.
+    /// Returns whether a renewal may begin.
     pub(super) fn pass(&self) -> Result<(), AuthError> {
         if self.is_open.load(Ordering::Acquire) {
             return Ok(());
@@ -72,7 +72,10 @@ impl RemoteSignIn {
         if !self.renewals.take_refused() {
             return current.map(Secret::new);
         }
-        let (keeper, owner) = self.kept.as_ref().ok_or(AuthError::AuthorizationRequired)?;
+        let (keeper, owner) = self
+            .store
+            .as_ref()
+            .ok_or(AuthError::AuthorizationRequired)?;
         let lease = keeper.begin_renewal(owner).await.map_err(store_failure)?;
         let renewed = {
             let _open = self.renewals.open();

@@ -7,7 +7,7 @@ use dray_agent::manifest::toolset::OauthClient;
 use dray_http::HttpClient;
 use tokio_util::task::TaskTracker;
 
-use super::kept::CapturedStates;
+use super::stored::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
 
 /// Most sign-ins in memory; beyond that, those that no request uses are dropped.
@@ -39,7 +39,7 @@ impl SignIns {
                 client: client.clone(),
                 client_metadata_url: options.client_metadata_url.clone(),
                 backend: Arc::new(backend),
-                kept: options
+                store: options
                     .keeper
                     .clone()
                     .zip(principal.map(|principal| SignInOwner {
@@ -61,15 +61,15 @@ impl SignIns {
             server.to_owned(),
             client.client_id.clone(),
         );
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MAX_SIGN_INS && !all.contains_key(&key) {
-            all.retain(|_, sign_in| Arc::strong_count(sign_in) > 1);
+        let mut sign_ins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sign_ins.len() >= MAX_SIGN_INS && !sign_ins.contains_key(&key) {
+            sign_ins.retain(|_, sign_in| Arc::strong_count(sign_in) > 1);
         }
-        let kept = all.entry(key).or_insert_with(begin);
+        let sign_in = sign_ins.entry(key).or_insert_with(begin);
         // After a change of the manifest, the trust and the scopes of the old one must not be used.
-        if kept.client != *client {
-            *kept = begin();
+        if sign_in.client != *client {
+            *sign_in = begin();
         }
-        Arc::clone(kept)
+        Arc::clone(sign_in)
     }
 }

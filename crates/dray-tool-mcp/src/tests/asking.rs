@@ -192,14 +192,14 @@ fn accepted(account: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_call_that_asks_goes_on_with_the_answer_in_any_process() {
+async fn a_call_that_asks_continues_with_the_answer_in_any_process() {
     for is_task in [false, true] {
         let server = asking(is_task).await;
-        let asked = {
+        let output_with_question = {
             let tool = tool(&server, &options()).await;
             call(&tool, json!({"sum": 1})).await.unwrap()
         };
-        let question = question(&asked);
+        let question = question(&output_with_question);
         assert!(!question.is_over);
         assert_eq!(question.questions["account"].message(), "Which account?");
         // Another process has its own tools.
@@ -220,7 +220,7 @@ async fn a_call_that_asks_goes_on_with_the_answer_in_any_process() {
 }
 
 #[tokio::test]
-async fn a_server_learns_that_the_user_declined_or_cancelled() {
+async fn a_server_is_informed_that_the_user_declined_or_cancelled() {
     for is_task in [false, true] {
         for (answer, action) in [
             (UserAnswer::Declined, "decline"),
@@ -228,8 +228,8 @@ async fn a_server_learns_that_the_user_declined_or_cancelled() {
         ] {
             let server = asking(is_task).await;
             let tool = tool(&server, &options()).await;
-            let asked = call(&tool, json!({})).await.unwrap();
-            let answered = question(&asked).answered(&answer);
+            let output_with_question = call(&tool, json!({})).await.unwrap();
+            let answered = question(&output_with_question).answered(&answer);
             let output = resume(&tool, json!({}), answered).await.unwrap();
             let expected = json!({"account": {"action": action}});
             assert_eq!(output.content, expected.to_string());
@@ -238,11 +238,11 @@ async fn a_server_learns_that_the_user_declined_or_cancelled() {
 }
 
 #[tokio::test]
-async fn an_answer_goes_to_no_other_server() {
+async fn an_answer_is_sent_to_no_other_server() {
     let (server, other) = (asking(false).await, asking(false).await);
-    let asked = call(&tool(&server, &options()).await, json!({})).await;
+    let output_with_question = call(&tool(&server, &options()).await, json!({})).await;
     let answer = UserAnswer::Accepted(values(&json!({"account": "first"})));
-    let answered = question(&asked.unwrap()).answered(&answer);
+    let answered = question(&output_with_question.unwrap()).answered(&answer);
     let tool = tool(&other, &options()).await;
     let refused = resume(&tool, json!({}), answered).await.unwrap_err();
     assert!(refused.to_string().contains("was replaced"), "{refused}");
@@ -316,12 +316,12 @@ async fn a_call_of_2025_11_25_is_sent_again_with_the_answer() {
     let set = streamable("stdio:local");
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     let tool = named(&built, "s_pay");
-    let asked = call(&tool, json!({})).await.unwrap();
-    let question = question(&asked);
+    let output_with_question = call(&tool, json!({})).await.unwrap();
+    let question = question(&output_with_question);
     assert_eq!(question.questions["question_1"].message(), "Really?");
     // The server got `cancel`, since its call could not wait.
     assert!(question.is_over);
-    assert_eq!(asked.content, "not paid");
+    assert_eq!(output_with_question.content, "not paid");
     let answer = UserAnswer::Accepted(values(&json!({"ok": true})));
     let output = resume(&tool, json!({}), question.answered(&answer)).await;
     assert_eq!(output.unwrap().content, "paid");
@@ -390,12 +390,17 @@ async fn a_second_question_of_2025_11_25_keeps_the_answer_to_the_first() {
 #[tokio::test]
 async fn a_call_that_needs_a_page_is_sent_again_when_the_user_agreed_to_visit_it() {
     let tool = start_asking_tool("s_visit").await;
-    let asked = question(&call(&tool, json!({})).await.unwrap());
-    let UserQuestion::Url { url, .. } = &asked.questions["question_1"] else {
-        panic!("{asked:?}");
+    let page_question = question(&call(&tool, json!({})).await.unwrap());
+    let UserQuestion::Url { url, .. } = &page_question.questions["question_1"] else {
+        panic!("{page_question:?}");
     };
     assert_eq!(url, "https://x.example/sign-in");
-    let declined = resume(&tool, json!({}), asked.answered(&UserAnswer::Declined)).await;
+    let declined = resume(
+        &tool,
+        json!({}),
+        page_question.answered(&UserAnswer::Declined),
+    )
+    .await;
     assert!(
         declined
             .unwrap_err()
@@ -403,6 +408,6 @@ async fn a_call_that_needs_a_page_is_sent_again_when_the_user_agreed_to_visit_it
             .contains("not called again")
     );
     let agreed = UserAnswer::Accepted(Map::new());
-    let visited = resume(&tool, json!({}), asked.answered(&agreed)).await;
+    let visited = resume(&tool, json!({}), page_question.answered(&agreed)).await;
     assert_eq!(visited.unwrap().content, "visited");
 }

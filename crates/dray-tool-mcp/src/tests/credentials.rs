@@ -37,17 +37,17 @@ async fn sent_credentials(authorization: &Value, is_dial: bool) -> Vec<String> {
     let built = connect_set(McpToolset::Mcp(&set), &caller, &options).await;
     assert_eq!(built.tools.len(), 1, "{:?}", built.issues);
     let state = server.shared().lock();
-    let all = state.headers.iter().flatten();
-    let mut all: Vec<_> = all
+    let credentials = state.headers.iter().flatten();
+    let mut credentials: Vec<_> = credentials
         .filter(|(name, _)| name == "authorization")
         .map(|(_, value)| value.clone())
         .collect();
-    all.dedup();
-    all
+    credentials.dedup();
+    credentials
 }
 
 #[tokio::test]
-async fn r_2_the_callers_token_goes_to_the_origin_of_dial_alone() {
+async fn r_2_the_callers_token_is_sent_only_to_the_origin_of_dial() {
     assert_eq!(sent_credentials(&Value::Null, true).await, ["Bearer own"]);
     assert_eq!(sent_credentials(&Value::Null, false).await, [""; 0]);
 }
@@ -84,12 +84,12 @@ async fn client_credentials_are_changed_for_a_token() {
         "token_url": tokens.shared().url(), "scope": "tools",
     });
     assert_eq!(sent_credentials(&client, true).await, ["Bearer fresh"]);
-    let asked = tokens.shared().lock().clone();
+    let form = tokens.shared().lock().clone();
     let expected = [
         ("grant_type", "client_credentials"),
         ("client_id", "me"),
         ("client_secret", "hush"),
         ("scope", "tools"),
     ];
-    assert_eq!(asked, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    assert_eq!(form, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
 }

@@ -38,7 +38,7 @@ async fn fails(act: FakeAction) -> HandledFailure {
 }
 
 #[tokio::test]
-async fn a_failed_call_is_told_once_and_the_next_one_works() {
+async fn a_failed_call_is_reported_once_and_the_next_one_works() {
     for (act, text) in [
         (
             FakeAction::Status(500),
@@ -62,7 +62,7 @@ async fn a_failed_call_is_told_once_and_the_next_one_works() {
         ),
         (
             FakeAction::NoMessage,
-            "the server does not answer as an MCP server: no message of JSON-RPC",
+            "the server does not answer as an MCP server: its answer is not a message of JSON-RPC",
         ),
         (
             FakeAction::OtherId,
@@ -217,7 +217,7 @@ async fn a_set_that_cannot_be_reached_is_an_issue_with_the_contracts_text() {
 }
 
 #[tokio::test]
-async fn servers_that_are_none_are_told() {
+async fn servers_that_cannot_be_used_are_reported() {
     for (url, text) in [
         (
             "http://127.0.0.1:1/mcp",
@@ -225,7 +225,7 @@ async fn servers_that_are_none_are_told() {
         ),
         (
             "ftp://x.example/",
-            "MCP error for s: the address of the server is none of http or https",
+            "MCP error for s: the address of the server is neither http nor https",
         ),
         (
             "stdio:rm",

@@ -40,7 +40,7 @@ async fn one(core: &Arc<FakeDial>, caller: &Caller) -> ToolsetResult {
 }
 
 #[tokio::test]
-async fn an_unauthorised_set_says_how_its_sign_in_ended() {
+async fn an_unauthorised_set_reports_the_outcome_of_its_sign_in() {
     for (channel, outcome, text) in [
         (
             None,

@@ -49,14 +49,14 @@ const REQUIRED_HEADERS: [&str; 3] = ["mcp-protocol-version", "mcp-method", "mcp-
 fn has_headers([version, method, name]: &[Option<String>; 3], message: &Value) -> bool {
     let in_body = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
     let params = &message["params"];
-    let of = params
+    let expected_name = params
         .get("name")
         .or(params.get("uri"))
         .unwrap_or(&Value::Null);
     version.as_deref() == Some(VERSION)
         && message.pointer(in_body) == Some(&json!(VERSION))
         && method.as_deref() == message["method"].as_str()
-        && name.as_deref() == of.as_str()
+        && name.as_deref() == expected_name.as_str()
 }
 
 async fn answer(
@@ -148,7 +148,7 @@ async fn tools_of(server: &FakeServer<ModernServer>) -> ToolsetResult {
 }
 
 #[tokio::test]
-async fn a_server_of_2026_07_28_alone_is_connected_and_called() {
+async fn a_server_that_knows_only_2026_07_28_is_connected_and_called() {
     let server = modern_server(None).await;
     let built = tools_of(&server).await;
     let output = call(&named(&built, "s_echo"), json!({"a": 1})).await;
@@ -183,7 +183,7 @@ async fn a_server_that_names_its_version_in_a_refusal_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_tool_that_wants_input_says_which() {
+async fn a_tool_that_needs_input_describes_it() {
     let form = json!({
         "method": "elicitation/create",
         "params": {"mode": "form", "message": "Which account?", "requestedSchema": {
@@ -195,11 +195,11 @@ async fn a_tool_that_wants_input_says_which() {
         "method": "elicitation/create",
         "params": {"mode": "url", "message": "Please agree.", "url": "https://x.example/terms"},
     });
-    let wanted = json!({
+    let required_input = json!({
         "resultType": "input_required", "requestState": "sealed",
         "inputRequests": {"a": form, "b": page},
     });
-    let server = modern_server(Some(wanted)).await;
+    let server = modern_server(Some(required_input)).await;
     let built = tools_of(&server).await;
     let output = call(&named(&built, "s_echo"), json!({})).await.unwrap();
     let question = output.question.unwrap();
@@ -234,14 +234,14 @@ async fn a_linked_resource_of_the_server_becomes_a_file() {
         "one: notes://1\n\ntwo: notes://gone\n\nthree: https://x.example/page\n\nfour: notes://big"
     );
     assert_eq!(output.attachments.len(), 1);
-    let kept = storage.0.lock().unwrap().clone();
+    let stored_files = storage.0.lock().unwrap().clone();
     let expected = ("echo-1700000000000.txt", "text/plain", "the note");
     let expected = (
         expected.0.to_owned(),
         expected.1.to_owned(),
         expected.2.into(),
     );
-    assert_eq!(kept, [expected]);
+    assert_eq!(stored_files, [expected]);
     let methods = server.shared().lock().methods.clone();
     assert_eq!(
         methods.get(3..),
@@ -258,11 +258,21 @@ async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
             "name": "s", "mcp_server_info": info, "resources": resources, "prompts": resources,
         }))
     };
-    let none = set(false);
-    let built = connect_set(McpToolset::Mcp(&none), &Caller::default(), &options()).await;
+    let without_features = set(false);
+    let built = connect_set(
+        McpToolset::Mcp(&without_features),
+        &Caller::default(),
+        &options(),
+    )
+    .await;
     assert_eq!(built.tools.len(), 1);
-    let all = set(true);
-    let built = connect_set(McpToolset::Mcp(&all), &Caller::default(), &options()).await;
+    let with_features = set(true);
+    let built = connect_set(
+        McpToolset::Mcp(&with_features),
+        &Caller::default(),
+        &options(),
+    )
+    .await;
     assert_eq!(built.tools.len(), 5);
     let content = async |name: &str, arguments: Value| {
         let output = call(&named(&built, name), arguments).await.unwrap();

@@ -227,7 +227,7 @@ async fn connected(
 }
 
 #[tokio::test]
-async fn a_user_signs_in_with_pkce_and_for_this_server_alone() {
+async fn a_user_signs_in_with_pkce_and_only_for_this_server() {
     let server = protected(ProtectedServer::default()).await;
     let user = user(Ok(()));
     let built = connected(&server, &json!({"client_id": "c"}), &with_user(&user)).await;
@@ -401,9 +401,9 @@ async fn a_sign_in_that_fails_is_an_issue_with_its_reason() {
 
 #[tokio::test]
 async fn an_authorization_server_that_the_manifest_does_not_name_is_never_contacted() {
-    let other = protected(ProtectedServer::default()).await;
+    let issuer = protected(ProtectedServer::default()).await;
     let server = protected(ProtectedServer {
-        issuer: Some(other.shared().url()),
+        issuer: Some(issuer.shared().url()),
         ..ProtectedServer::default()
     })
     .await;
@@ -416,11 +416,11 @@ async fn an_authorization_server_that_the_manifest_does_not_name_is_never_contac
              its manifest"
         ]
     );
-    assert_eq!(other.shared().received(), 0);
-    let trusting = json!({"client_id": "c", "authorization_servers": [other.shared().url()]});
+    assert_eq!(issuer.shared().received(), 0);
+    let trusting = json!({"client_id": "c", "authorization_servers": [issuer.shared().url()]});
     // Its own tokens are not those of the other server, so the sign-in gives no tools; but it was made there.
     connected(&server, &trusting, &with_user(&user)).await;
-    assert!(!other.shared().lock().exchanges.is_empty());
+    assert!(!issuer.shared().lock().exchanges.is_empty());
 }
 
 #[tokio::test]

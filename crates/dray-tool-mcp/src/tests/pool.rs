@@ -100,9 +100,9 @@ async fn turns_of_one_conversation_use_one_program_that_the_first_call_starts() 
 async fn conversations_never_share_a_program() {
     let folder = tempfile::tempdir().unwrap();
     let options = program(folder.path(), ONE_HOUR, 8);
-    let one = process(&tools_of(&options, "a").await).await;
-    let other = process(&tools_of(&options, "b").await).await;
-    assert_ne!(one, other);
+    let first_process = process(&tools_of(&options, "a").await).await;
+    let second_process = process(&tools_of(&options, "b").await).await;
+    assert_ne!(first_process, second_process);
     assert_eq!(starts(folder.path()), 2);
 }
 

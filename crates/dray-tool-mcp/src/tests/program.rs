@@ -63,7 +63,7 @@ async fn a_program_is_ended_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn a_program_sees_the_environment_of_its_configuration_alone() {
+async fn a_program_gets_only_the_environment_of_its_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let options = shell(
         "read -r line; env | grep -v -e '^PWD=' -e '^_=' -e '^SHLVL=' > env",
@@ -117,7 +117,7 @@ done
 "#;
 
 #[tokio::test]
-async fn a_program_that_knows_only_initialize_is_begun_so_and_remembered() {
+async fn a_program_that_knows_only_initialize_begins_with_it_and_is_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let options = shell(STRICT_SCRIPT, folder.path());
     for starts in [2, 3] {
@@ -204,7 +204,7 @@ done
 "#;
 
 #[tokio::test]
-async fn changed_tools_of_a_program_are_offered_in_its_conversation_alone() {
+async fn changed_tools_of_a_program_are_offered_only_in_its_conversation() {
     let folder = tempfile::tempdir().unwrap();
     let options = shell(CHANGING_SCRIPT, folder.path());
     let of = |conversation: &str| McpOptions {

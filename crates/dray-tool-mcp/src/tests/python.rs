@@ -125,7 +125,7 @@ async fn the_python_package_works_as_a_program() {
 }
 
 #[tokio::test]
-async fn a_program_that_dies_is_started_again_by_the_next_call() {
+async fn a_program_that_ended_is_started_again_by_the_next_call() {
     let built = over_stdio().await;
     let count = named(&built, "py_count");
     for expected in ["1", "2"] {
@@ -142,7 +142,7 @@ async fn a_program_that_dies_is_started_again_by_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_server_of_events_that_dies_fails_the_call_clearly() {
+async fn a_call_reports_that_the_server_of_its_event_stream_ended() {
     let (_server, port) = serve("sse").await;
     let built = over_http(&format!("http://127.0.0.1:{port}/sse"), "sse").await;
     let outcome = call(&named(&built, "py_die"), json!({})).await;

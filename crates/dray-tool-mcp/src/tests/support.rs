@@ -43,8 +43,8 @@ impl FileStorage for MemoryStorage {
     }
 
     async fn keep(&self, name: &str, kind: &str, bytes: Bytes) -> Result<Attachment, ToolFailure> {
-        let mut all = self.0.lock().unwrap();
-        all.push((name.to_owned(), kind.to_owned(), bytes));
+        let mut files = self.0.lock().unwrap();
+        files.push((name.to_owned(), kind.to_owned(), bytes));
         Ok(Attachment {
             kind: Some(kind.to_owned()),
             url: Some(format!("files/b/{name}")),
@@ -291,13 +291,13 @@ async fn dial(
 }
 
 fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
-    let at = cursor
+    let index = cursor
         .as_str()
         .and_then(|cursor| state.cursors.iter().position(|known| *known == cursor))
-        .map_or(0, |at| at + 1);
+        .map_or(0, |index| index + 1);
     let schema = state.schema.clone().unwrap_or(json!({"type": "object"}));
-    let mut page = json!({"tools": [{"name": format!("echo{at}"), "inputSchema": schema}]});
-    if let Some(next) = state.cursors.get(at) {
+    let mut page = json!({"tools": [{"name": format!("echo{index}"), "inputSchema": schema}]});
+    if let Some(next) = state.cursors.get(index) {
         page["nextCursor"] = json!(next);
     }
     page

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_without_its_end_is_none() {
+    fn an_event_without_its_end_is_not_returned() {
         assert_eq!(EventDecoder::new(9).push(b"data: a\n").unwrap(), []);
     }
 

@@ -38,23 +38,23 @@ pub(crate) async fn open_sse(
         .request(Method::GET, url)
         .header("accept", "text/event-stream")
         .header("cache-control", "no-store");
-    let answer = request.send(&|_| {}).await?;
-    if !answer.is_success() {
-        return Err(refusal(&answer));
+    let response = request.send(&|_| {}).await?;
+    if !response.is_success() {
+        return Err(refusal(&response));
     }
-    if !is_type(&answer, "text/event-stream") {
+    if !is_type(&response, "text/event-stream") {
         return Err(WireError::Malformed("it sends no events"));
     }
-    let (found, endpoint) = oneshot::channel();
-    let (out, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
+    let (endpoint_sender, endpoint) = oneshot::channel();
+    let (messages, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
     let (limit, reason) = (settings.limit, close_reason.clone());
     let mut reading = JoinSet::new();
     reading.spawn(async move {
-        let mut found = Some(found);
-        let end = read_stream(answer, limit, &mut found, &out).await;
+        let mut endpoint_sender = Some(endpoint_sender);
+        let end = read_stream(response, limit, &mut endpoint_sender, &messages).await;
         // Set before the sender is dropped: the task that waits for the endpoint then reads the reason.
         reason.set(end);
-        drop(found);
+        drop(endpoint_sender);
     });
     let endpoint = endpoint.await.map_err(|_| close_reason.cause())?;
     Ok(SseTransport {
@@ -79,14 +79,14 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
 
 /// Reads until the stream ends; returns the reason.
 async fn read_stream(
-    mut answer: HttpResponse,
+    mut response: HttpResponse,
     limit: usize,
-    found: &mut Option<oneshot::Sender<String>>,
-    out: &mpsc::Sender<ServerJsonRpcMessage>,
+    endpoint_sender: &mut Option<oneshot::Sender<String>>,
+    messages: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> WireError {
     let mut events = EventDecoder::new(limit);
     loop {
-        let chunk = match answer.chunk().await {
+        let chunk = match response.chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => return WireError::Broken(None),
             Err(error) => return error.into(),
@@ -96,7 +96,7 @@ async fn read_stream(
             Err(error) => return error,
         };
         for event in complete {
-            if let Err(error) = take_event(event, found, out).await {
+            if let Err(error) = take_event(event, endpoint_sender, messages).await {
                 return error;
             }
         }
@@ -105,18 +105,18 @@ async fn read_stream(
 
 async fn take_event(
     event: Sse,
-    found: &mut Option<oneshot::Sender<String>>,
-    out: &mpsc::Sender<ServerJsonRpcMessage>,
+    endpoint_sender: &mut Option<oneshot::Sender<String>>,
+    messages: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> Result<(), WireError> {
     if event.event.as_deref() == Some("endpoint") {
         // Only the first one counts: the endpoint must not change later.
-        if let Some(found) = found.take() {
+        if let Some(endpoint_sender) = endpoint_sender.take() {
             // Without a receiver `open_sse` was cancelled, and this task ends with it.
-            let _ = found.send(event.data.unwrap_or_default());
+            let _ = endpoint_sender.send(event.data.unwrap_or_default());
         }
     } else if let Some(data) = message_data(&event) {
         for message in parse_messages(parse_json(data.as_bytes())?)? {
-            let sent = out.send(message).await;
+            let sent = messages.send(message).await;
             sent.map_err(|_| WireError::Broken(None))?;
         }
     }
@@ -134,11 +134,11 @@ impl Transport<RoleClient> for SseTransport {
         let request = self.settings.request(Method::POST, self.endpoint.as_str());
         let request = request.json(&item);
         async move {
-            let answer = request.send(&|_| {}).await?;
-            if answer.is_success() {
+            let response = request.send(&|_| {}).await?;
+            if response.is_success() {
                 Ok(())
             } else {
-                Err(refusal(&answer))
+                Err(refusal(&response))
             }
         }
     }

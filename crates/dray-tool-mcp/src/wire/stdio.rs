@@ -34,7 +34,7 @@ pub(crate) struct ProgramTransport {
     group: Option<ProcessGroup>,
     /// The request for the server's versions, while it has no response.
     discovery: Option<RequestId>,
-    /// When the wait for its response ends.
+    /// The time at which the wait for its response ends.
     discovery_deadline: Instant,
     /// Whether the handshake continues without the response.
     is_discovery_over: bool,
@@ -192,11 +192,11 @@ async fn relay_stderr(program: String, mut log: impl AsyncBufRead + Unpin) {
             _ => break,
         };
         let end = chunk.iter().position(|byte| *byte == b'\n');
-        let taken = end.unwrap_or(chunk.len());
-        let room = MAX_LOG_LINE_BYTES.saturating_sub(line.len());
-        is_cut |= taken > room;
-        line.extend(chunk.iter().take(taken.min(room)));
-        log.consume(end.map_or(taken, |end| end + 1));
+        let part_length = end.unwrap_or(chunk.len());
+        let room_left = MAX_LOG_LINE_BYTES.saturating_sub(line.len());
+        is_cut |= part_length > room_left;
+        line.extend(chunk.iter().take(part_length.min(room_left)));
+        log.consume(end.map_or(part_length, |end| end + 1));
         if end.is_some() {
             log_line(&program, &line, is_cut);
             line.clear();
@@ -253,8 +253,8 @@ impl Transport<RoleClient> for ProgramTransport {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            let awaited = self.discovery.clone().filter(|_| !self.is_discovery_over);
-            let mut message = match awaited {
+            let discovery_id = self.discovery.clone().filter(|_| !self.is_discovery_over);
+            let mut message = match discovery_id {
                 None => self.lines.receive().await?,
                 Some(id) => {
                     let answered = timeout_at(self.discovery_deadline, self.lines.receive()).await;

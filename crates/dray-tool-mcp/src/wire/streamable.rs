@@ -241,7 +241,7 @@ pub(super) fn is_discovery(message: &ServerJsonRpcMessage) -> bool {
 
 /// Whether a message is the response to a request. If so, it gets the id of the request in the spelling of the request.
 pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestId) -> bool {
-    let of = match message {
+    let response_id = match message {
         JsonRpcMessage::Response(response) => &mut response.id,
         JsonRpcMessage::Error(error) => {
             // An error without an id belongs to the POST in whose response it is, and that carried one request.
@@ -250,9 +250,9 @@ pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestI
         _ => return false,
     };
     // Compared as text, since some servers answer the id 1 with "1".
-    let is_response = of.to_string() == id.to_string();
+    let is_response = response_id.to_string() == id.to_string();
     if is_response {
-        *of = id.clone();
+        *response_id = id.clone();
     }
     is_response
 }

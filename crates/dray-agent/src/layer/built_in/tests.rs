@@ -119,9 +119,9 @@ fn deployments_of_the_hub_take_a_query_and_can_be_pointed_elsewhere() {
     let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
         panic!("the hub has deployments");
     };
-    let shown: Vec<_> = hub.tools.iter().map(described).collect();
+    let descriptions: Vec<_> = hub.tools.iter().map(described).collect();
     assert_eq!(
-        shown,
+        descriptions,
         [
             ("dial_rag", "dial-rag", vec!["query", "attachment_urls"]),
             ("web_search", "web-search", vec!["query"]),

@@ -192,7 +192,7 @@ fn a_template_that_leads_back_to_itself_ends() {
 }
 
 #[test]
-fn the_system_prompt_is_text_by_name_or_as_it_stands() {
+fn the_system_prompt_is_found_by_name_or_is_the_text_itself() {
     let mut layers = LayerSet::default();
     layers.add("prompt/gpt_prompt.md", "Be kind.").unwrap();
     let text = |wire: Value| {

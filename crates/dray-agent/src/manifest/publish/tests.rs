@@ -24,7 +24,7 @@ fn all(value: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn the_application_type_says_who_it_is() {
+fn the_application_type_identifies_its_owner() {
     let schema = application_type(&settings(false, None), SCHEMA_ID);
     assert_eq!(
         schema["$schema"],

@@ -156,10 +156,10 @@ fn arguments_other_than_an_array_of_strings_are_refused_as_a_whole() {
         json!({"ids": null}),
         json!({"ids": ["a", 1]}),
     ] {
-        let said = ReadArguments::read(READ_TOOL, &wrong)
+        let message = ReadArguments::read(READ_TOOL, &wrong)
             .unwrap_err()
             .to_string();
-        assert_eq!(said, "ids: expected an array of strings");
+        assert_eq!(message, "ids: expected an array of strings");
     }
     for wrong in ["", "nonsense", "[1]", "7", "\"x\""] {
         assert_eq!(
@@ -178,10 +178,10 @@ fn arguments_other_than_an_array_of_strings_are_refused_as_a_whole() {
     ] {
         assert!(ReadArguments::read(READ_TOOL, &wrong).is_err(), "{wrong}");
     }
-    let other = ReadArguments::parse("write_files", "{}")
+    let unknown_tool = ReadArguments::parse("write_files", "{}")
         .unwrap_err()
         .to_string();
-    assert_eq!(other, "Can't find the tool write_files");
+    assert_eq!(unknown_tool, "Can't find the tool write_files");
 }
 
 #[test]
@@ -304,8 +304,8 @@ fn r_11_the_legacy_name_is_never_advertised() {
             ToolVariant::ToolCall,
             ToolVariant::SkillEditor,
         ] {
-            let told = tool_schema(generation, variant, &formats, 0).to_string();
-            assert!(!told.contains(LEGACY_TOOL) && !told.contains("file_indexes"));
+            let schema_text = tool_schema(generation, variant, &formats, 0).to_string();
+            assert!(!schema_text.contains(LEGACY_TOOL) && !schema_text.contains("file_indexes"));
         }
     }
     assert!(
@@ -317,10 +317,10 @@ fn r_11_the_legacy_name_is_never_advertised() {
 
 #[test]
 fn urls_are_handles_too_also_as_a_model_copies_them_out_of_a_reminder() {
-    let mut one = document("h-0");
-    one.public_url = Some("https://h.example/a?x=1&y=2".into());
-    one.former_urls = vec!["https://h.example/old".into()];
-    let catalog = FileCatalog::new(vec![one]);
+    let mut entry = document("h-0");
+    entry.public_url = Some("https://h.example/a?x=1&y=2".into());
+    entry.former_urls = vec!["https://h.example/old".into()];
+    let catalog = FileCatalog::new(vec![entry]);
     let urls = [
         "https://h.example/a?x=1&y=2",
         "https://h.example/a?x=1&amp;y=2",

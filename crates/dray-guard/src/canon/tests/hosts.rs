@@ -4,7 +4,7 @@ use super::{CanonicalUrl, Code, check, check_refused};
 
 // U-5
 #[test]
-fn u_5_brackets_hold_an_ipv6_address_and_nothing_else() {
+fn u_5_brackets_contain_only_an_ipv6_address() {
     check("http://[2606:4700:0:0::1]/", "http://[2606:4700::1]/");
     check(
         "http://[2606:4700::8.8.8.8]/",

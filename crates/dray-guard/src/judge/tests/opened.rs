@@ -116,7 +116,7 @@ fn wide_entries_are_warned_about() {
 }
 
 #[test]
-fn additions_win_over_opened_ranges() {
+fn additions_override_opened_ranges() {
     let config = JudgeConfig {
         own_addresses: addresses(&["10.20.0.5"]),
         protected: networks("10.20.0.6, 10.20.96.0/20"),

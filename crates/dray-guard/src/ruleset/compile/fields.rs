@@ -13,13 +13,13 @@ use crate::pattern::PatternError;
 const MAX_NAME_BYTES: usize = 64;
 
 impl Compiler {
-    pub(super) fn positive<T>(
+    pub(super) fn positive_limit<T>(
         &mut self,
         file: &PolicyText<'_>,
         value: &Spanned<T>,
-        count: impl Fn(&T) -> u64,
+        read_count: impl Fn(&T) -> u64,
     ) -> u64 {
-        let count = count(value.as_ref());
+        let count = read_count(value.as_ref());
         if count == 0 {
             let remedy =
                 "Leave it out for no limit; a rule with outcome = \"deny\" allows nothing.";

@@ -75,7 +75,7 @@ fn a_rule_asks_where_no_earlier_one_decides() {
 }
 
 #[test]
-fn an_answer_lets_pass_what_is_asked_about_and_no_refusal() {
+fn an_answer_allows_what_was_asked_about_and_nothing_that_is_denied() {
     let rules = rules(POLICY_TEXT);
     assert!(
         decision(&rules, "https://other.example.org/")
@@ -115,23 +115,23 @@ fn a_grant_is_for_exactly_its_host_and_port() {
             grants,
         }))
     };
-    let asked = url("https://other.example.org/");
+    let asked_url = url("https://other.example.org/");
     assert_eq!(
-        policy(Vec::new()).check(&asked),
+        policy(Vec::new()).check(&asked_url),
         Err(Code::ApprovalRequired)
     );
-    let granted = policy(vec![HostGrant::of_url(&asked)]);
-    assert_eq!(granted.check(&asked), Ok(()));
-    for other in [
+    let granted = policy(vec![HostGrant::of_url(&asked_url)]);
+    assert_eq!(granted.check(&asked_url), Ok(()));
+    for other_url in [
         "https://a.other.example.org/",
         "https://example.org/",
         "https://other.example.org:8443/",
         "http://other.example.org/",
     ] {
         assert_eq!(
-            granted.check(&url(other)),
+            granted.check(&url(other_url)),
             Err(Code::ApprovalRequired),
-            "{other}"
+            "{other_url}"
         );
     }
 }

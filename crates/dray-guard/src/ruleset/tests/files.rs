@@ -162,11 +162,11 @@ fn a_file_that_is_not_utf_8_or_too_large_is_refused_with_its_line() {
         found[0].contains("the policy is larger than 1024 KiB"),
         "{found:?}"
     );
-    let half = format!("default = \"deny\"\n#{}", "x".repeat(MAX_POLICY_BYTES / 2));
-    let other = half.replace("default = \"deny\"", "[[role]]\nname = \"a\"");
+    let first_text = format!("default = \"deny\"\n#{}", "x".repeat(MAX_POLICY_BYTES / 2));
+    let second_text = first_text.replace("default = \"deny\"", "[[role]]\nname = \"a\"");
     let files = [
-        PolicyText::new("a.toml", &half),
-        PolicyText::new("b.toml", &other),
+        PolicyText::new("a.toml", &first_text),
+        PolicyText::new("b.toml", &second_text),
     ];
     assert_eq!(RuleSet::parse(&files).unwrap_err().len(), 1);
 }
@@ -195,9 +195,9 @@ fn a_file_with_deep_nesting_or_too_many_rules_is_refused() {
 #[test]
 fn the_digest_is_the_one_that_sha256sum_prints() {
     // printf 'default = "deny"\n' | sha256sum
-    let one = rules("default = \"deny\"\n");
+    let single_file = rules("default = \"deny\"\n");
     assert_eq!(
-        one.digest(),
+        single_file.digest(),
         dray_types::Sha256Digest::of(b"default = \"deny\"\n").to_hex()
     );
     let texts = ["default = \"deny\"\n", "[[role]]\nname = \"a\"\n"];

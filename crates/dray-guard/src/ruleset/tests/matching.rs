@@ -129,7 +129,7 @@ fn slow_glob(glob: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn a_glob_matches_as_its_definition_says(glob in "[ab*]{0,8}", text in "[ab]{0,10}") {
+    fn a_glob_matches_as_it_is_defined(glob in "[ab*]{0,8}", text in "[ab]{0,10}") {
         prop_assert_eq!(
             matches_glob(glob.as_bytes(), text.as_bytes()),
             slow_glob(glob.as_bytes(), text.as_bytes())
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn the_deny_list_wins_whatever_else_the_file_says(
+    fn the_deny_list_overrides_everything_else_in_the_file(
         default in "allow|report|deny",
         outcome in "allow|report|deny",
         host in "[ab]\\.example\\.org",

@@ -55,11 +55,11 @@ fn the_first_rule_of_the_roles_of_the_caller_decides() {
     ] {
         assert_eq!(fetch(&rules, text), expected, "{text}");
     }
-    let other = rules.decide(
+    let other_tenant = rules.decide(
         &caller("acmeother"),
         &RequestView::fetch(&url("https://pypi.org/")),
     );
-    assert_eq!(outcome(&other), decided(false, "default", ""));
+    assert_eq!(outcome(&other_tenant), decided(false, "default", ""));
     let member = rules.decide(
         &caller("acme-eu"),
         &RequestView::fetch(&url("https://pypi.org/")),
@@ -68,7 +68,7 @@ fn the_first_rule_of_the_roles_of_the_caller_decides() {
 }
 
 #[test]
-fn the_deny_list_wins_over_every_rule_that_allows() {
+fn the_deny_list_overrides_every_rule_that_allows() {
     let rules = rules(POLICY_TEXT);
     for text in [
         "https://pastebin.com/",
@@ -97,7 +97,7 @@ fn rules_with_default(default: &str) -> RuleSet {
 }
 
 #[test]
-fn a_name_with_a_root_dot_is_refused_by_its_rule_and_allowed_by_none() {
+fn a_name_with_a_root_dot_is_refused_by_its_rule_and_allowed_by_no_rule() {
     let rules = rules(POLICY_TEXT);
     assert_eq!(
         fetch(&rules, "https://pypi.org./"),
@@ -182,7 +182,7 @@ fn a_default_that_reports_lets_everything_pass_and_names_it() {
 #[test]
 fn a_file_that_only_reports_refuses_nothing_and_allows_nothing() {
     let trial = format!("report_only = true\n{POLICY_TEXT}");
-    let alone = rules(&trial);
+    let trial_rules = rules(&trial);
     for (text, reported) in [
         ("https://pastebin.com/", "deny/paste"),
         ("https://other.example.org/", "default"),
@@ -190,29 +190,29 @@ fn a_file_that_only_reports_refuses_nothing_and_allows_nothing() {
         ("https://pypi.org/", ""),
     ] {
         assert_eq!(
-            fetch(&alone, text),
+            fetch(&trial_rules, text),
             decided(true, "default", reported),
             "{text}"
         );
     }
     let enforced = "[[role]]\nname = \"base\"\n[[role.rule]]\nname = \"all\"\noutcome = \"allow\"\n\
                     hosts = [\"pastebin.com\", \"a.example.org\"]\n";
-    let both = RuleSet::parse(&[
+    let combined = RuleSet::parse(&[
         PolicyText::new("10-base.toml", enforced),
         PolicyText::new("20-trial.toml", &trial),
     ])
     .unwrap();
     assert_eq!(
-        fetch(&both, "https://pastebin.com/"),
+        fetch(&combined, "https://pastebin.com/"),
         decided(true, "base/all", "deny/paste")
     );
     assert_eq!(
-        fetch(&both, "https://a.example.org/"),
+        fetch(&combined, "https://a.example.org/"),
         decided(true, "base/all", "")
     );
     // The report-only file would allow it; only the file in force decides.
     assert_eq!(
-        fetch(&both, "https://pypi.org/"),
+        fetch(&combined, "https://pypi.org/"),
         decided(false, "default", "")
     );
 }

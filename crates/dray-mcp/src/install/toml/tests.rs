@@ -59,7 +59,7 @@ fn a_removal_gives_back_every_byte() {
 }
 
 #[test]
-fn the_entry_stands_behind_the_other_servers() {
+fn the_entry_is_written_after_the_other_servers() {
     let text = "[mcp_servers.other]\ncommand = \"y\"\n\n# colours\n[tui]\na = 1\n";
     let edited = added(text);
     let expected = "[mcp_servers.other]\ncommand = \"y\"\n\n[mcp_servers.drayage]\n";

@@ -60,7 +60,7 @@ fn a_removal_gives_back_every_byte() {
 }
 
 #[test]
-fn the_entry_stands_at_the_end_of_the_table() {
+fn the_entry_is_written_at_the_end_of_the_table() {
     let text = "extensions:\n  developer:\n    enabled: true\n\n# models\nmodel: x\n";
     let edited = added(text);
     let expected = "extensions:\n  developer:\n    enabled: true\n  drayage:\n    enabled: true\n";

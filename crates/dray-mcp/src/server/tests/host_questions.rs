@@ -27,8 +27,11 @@ impl ClientHandler for AnsweringClient {
         request: ElicitRequestParams,
         _context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let shown = serde_json::to_string(&request).unwrap();
-        assert!(shown.contains("a.example on port 443"), "{shown}");
+        let request_text = serde_json::to_string(&request).unwrap();
+        assert!(
+            request_text.contains("a.example on port 443"),
+            "{request_text}"
+        );
         Ok(self.0.clone())
     }
 }

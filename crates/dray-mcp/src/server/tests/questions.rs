@@ -27,8 +27,8 @@ impl ClientHandler for AnsweringClient {
         request: ElicitRequestParams,
         _context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let shown = serde_json::to_string(&request).unwrap();
-        assert!(shown.contains("report.txt"), "{shown}");
+        let request_text = serde_json::to_string(&request).unwrap();
+        assert!(request_text.contains("report.txt"), "{request_text}");
         self.asked.fetch_add(1, Ordering::SeqCst);
         let content = json!({"confirm": self.confirm});
         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))

@@ -88,16 +88,16 @@ impl TransferFixture {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body).await.unwrap();
-        let mut all = Vec::new();
-        let read = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut all));
+        let mut response = Vec::new();
+        let read = tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut response));
         read.await.unwrap().unwrap();
-        let end = all.windows(4).position(|window| window == b"\r\n\r\n");
-        let (head, body) = all.split_at(end.unwrap() + 4);
+        let end = response.windows(4).position(|window| window == b"\r\n\r\n");
+        let (head, body) = response.split_at(end.unwrap() + 4);
         let status = str::from_utf8(head).unwrap().split(' ').nth(1).unwrap();
         (status.parse().unwrap(), body.to_vec())
     }
 
-    /// Sends a file as the descriptor says.
+    /// Sends a file in the form that the descriptor requires.
     async fn upload(&self, descriptor: &Value, content: &[u8]) -> u16 {
         let field = descriptor["multipart"]["fileField"].as_str().unwrap();
         let mut body = format!(
@@ -117,7 +117,7 @@ fn digest(content: &[u8]) -> Value {
 }
 
 #[tokio::test]
-async fn a_file_goes_up_is_named_by_its_uri_and_comes_down() {
+async fn a_file_is_uploaded_named_by_its_uri_and_downloaded() {
     let fixture = Box::pin(TransferFixture::new(None)).await;
     let files = &fixture
         .client
@@ -147,11 +147,11 @@ async fn a_file_goes_up_is_named_by_its_uri_and_comes_down() {
     let upload = &prepared["upload"];
     assert!(upload["expiresAt"].as_str().unwrap().ends_with('Z'));
     let uri = prepared["file"]["uri"].clone();
-    let early = fixture
+    let refused = fixture
         .request("files/authorizeDownload", json!({"uri": uri}))
         .await
         .unwrap_err();
-    assert_eq!(early.data.unwrap()["reason"], "unknownFile");
+    assert_eq!(refused.data.unwrap()["reason"], "unknownFile");
     assert_eq!(fixture.upload(upload, content).await, 201);
     assert_eq!(fixture.upload(upload, content).await, 410);
 
@@ -166,10 +166,10 @@ async fn a_file_goes_up_is_named_by_its_uri_and_comes_down() {
     let (status, body) = fixture.transfer(download, "", b"").await;
     assert_eq!((status, body.as_slice()), (200, content.as_slice()));
     // Every tool takes the URI.
-    let got = CallToolRequestParams::new("get").with_arguments(object(&json!({"from": uri})));
-    let got = fixture.client.call_tool(got).await.unwrap();
+    let params = CallToolRequestParams::new("get").with_arguments(object(&json!({"from": uri})));
+    let result = fixture.client.call_tool(params).await.unwrap();
     let sha256 = Sha256Digest::of(content).to_hex();
-    assert_eq!(got.structured_content.unwrap()["sha256"], sha256);
+    assert_eq!(result.structured_content.unwrap()["sha256"], sha256);
 }
 
 #[tokio::test]
@@ -192,8 +192,8 @@ async fn an_upload_that_is_not_what_was_announced_is_no_file() {
 #[tokio::test]
 async fn wrong_parameters_and_methods_that_are_off_are_refused() {
     let fixture = Box::pin(TransferFixture::new(Some(vec![ToolName::UploadTicket]))).await;
-    let short = json!({"digest": {"algorithm": "sha-256", "value": "AAAA"}});
-    let other = json!({"digest": {"algorithm": "md5", "value": "AAAA"}});
+    let short_digest = json!({"digest": {"algorithm": "sha-256", "value": "AAAA"}});
+    let md5_digest = json!({"digest": {"algorithm": "md5", "value": "AAAA"}});
     for (method, params, code, reason) in [
         (
             "files/authorizeUpload",
@@ -201,8 +201,18 @@ async fn wrong_parameters_and_methods_that_are_off_are_refused() {
             -32602,
             "maxSizeExceeded",
         ),
-        ("files/authorizeUpload", short, -32602, "invalidDigest"),
-        ("files/authorizeUpload", other, -32602, "unsupportedDigest"),
+        (
+            "files/authorizeUpload",
+            short_digest,
+            -32602,
+            "invalidDigest",
+        ),
+        (
+            "files/authorizeUpload",
+            md5_digest,
+            -32602,
+            "unsupportedDigest",
+        ),
         ("files/authorizeUpload", json!({"size": -1}), -32602, ""),
         (
             "files/authorizeDownload",

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::http::routes::HttpSurface;
 use crate::records::{CallerRecords, store_failure};
 
-/// What files are for, as `OpenAI`'s API names it.
+/// Purposes that a client may state for a file, as in `OpenAI`'s API.
 const FILE_PURPOSES: [&str; 6] = [
     "assistants",
     "batch",
@@ -47,7 +47,7 @@ struct StoredFile {
     head: Vec<u8>,
 }
 
-/// How a file is taken.
+/// Limits for the body of an upload.
 struct UploadLimits {
     max_bytes: ByteSize,
     idle_timeout: Duration,
@@ -104,7 +104,7 @@ fn form_boundary(headers: &HeaderMap) -> Result<String, RequestFailure> {
 ///
 /// # Errors
 ///
-/// As of [`store_upload`].
+/// As [`store_upload`].
 pub(in crate::http) async fn store_part(
     surface: &HttpSurface,
     headers: &HeaderMap,
@@ -119,11 +119,14 @@ pub(in crate::http) async fn store_part(
     };
     let records = surface.state.files.records();
     let mut form = Multipart::new(body.into_data_stream(), boundary);
-    let field = in_time(&limits, form.next_field()).await?;
+    let field = with_idle_timeout(&limits, form.next_field()).await?;
     let field = field.filter(|field| field.name() == Some("data"));
     let field = field.ok_or_else(|| wrong_field("data", "The form has no field `data`."))?;
     let (writer, _) = store_bytes(records, field, &limits).await?;
-    if in_time(&limits, form.next_field()).await?.is_some() {
+    if with_idle_timeout(&limits, form.next_field())
+        .await?
+        .is_some()
+    {
         writer.abort().await;
         return Err(wrong_field("data", "The form has another field."));
     }
@@ -142,7 +145,7 @@ async fn read_form(
 ) -> Result<UploadForm, RequestFailure> {
     let mut form = UploadForm::default();
     for _ in 0..MAX_FIELDS {
-        let Some(field) = in_time(limits, parts.next_field()).await? else {
+        let Some(field) = with_idle_timeout(limits, parts.next_field()).await? else {
             return Ok(form);
         };
         let name = field.name().unwrap_or_default().to_owned();
@@ -188,7 +191,8 @@ pub(in crate::http) fn file_name(given: &str) -> String {
     dray_tool_files::clean_name(name)
 }
 
-/// The bytes of a field, stored under no name yet, and the first of them.
+/// Stages the bytes of a field in the store. Returns the unfinished writer and the first bytes, which show the media
+/// type.
 async fn store_bytes(
     records: &CallerRecords,
     mut field: Field<'_>,
@@ -197,7 +201,7 @@ async fn store_bytes(
     let operation = OperationId::mint();
     let mut writer = records.store().writer(records.tenant(), &operation, 0);
     let mut head = Vec::new();
-    while let Some(bytes) = in_time(limits, field.chunk()).await? {
+    while let Some(bytes) = with_idle_timeout(limits, field.chunk()).await? {
         let missing = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
         head.extend_from_slice(bytes.get(..missing).unwrap_or_default());
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -224,7 +228,7 @@ async fn read_text(
     limits: &UploadLimits,
 ) -> Result<String, RequestFailure> {
     let mut text = Vec::new();
-    while let Some(bytes) = in_time(limits, field.chunk()).await? {
+    while let Some(bytes) = with_idle_timeout(limits, field.chunk()).await? {
         text.extend_from_slice(&bytes);
         if text.len() > MAX_TEXT_BYTES {
             return Err(wrong_field(name, "The field is too long."));
@@ -234,7 +238,7 @@ async fn read_text(
 }
 
 /// The next item of a form. The timeout is for each chunk and not for the file, because a large file may take long.
-async fn in_time<T>(
+async fn with_idle_timeout<T>(
     limits: &UploadLimits,
     next: impl Future<Output = multer::Result<T>>,
 ) -> Result<T, RequestFailure> {
@@ -265,12 +269,12 @@ pub(in crate::http) fn checked_purpose(purpose: Option<&str>) -> Result<&str, Re
     }
 }
 
-/// How long a file is kept. The seconds are `Some(None)` where a client sends something else than a number.
+/// How long a file is kept. `seconds` is `Some(None)` if the client sent something that is not a number.
 #[expect(clippy::option_option, reason = "absent and wrong are different")]
 pub(in crate::http) fn checked_lifetime(
     anchor: Option<&str>,
     seconds: Option<Option<u64>>,
-    longest: Period,
+    max_lifetime: Period,
 ) -> Result<Period, RequestFailure> {
     if anchor.is_some_and(|anchor| anchor != "created_at") {
         return Err(wrong_field(
@@ -279,9 +283,9 @@ pub(in crate::http) fn checked_lifetime(
         ));
     }
     let Some(seconds) = seconds else {
-        return Ok(longest);
+        return Ok(max_lifetime);
     };
-    let limit = longest.as_millis() / 1000;
+    let limit = max_lifetime.as_millis() / 1000;
     match seconds {
         Some(seconds) if (MIN_EXPIRY_SECONDS..=limit).contains(&seconds) => {
             Ok(Period::secs(seconds))

@@ -115,7 +115,7 @@ async fn pages_of_listed_origins_may_call_and_those_of_others_may_not() {
 }
 
 #[tokio::test]
-async fn a_listener_without_keys_serves_pages_of_listed_origins_alone() {
+async fn a_listener_without_keys_serves_only_pages_of_listed_origins() {
     let fixture = TestSurface::with(vec![text_step("hello")], |options| {
         options.cors_origins = vec![PAGE_ORIGIN.to_owned()];
     })

@@ -71,7 +71,7 @@ async fn the_openai_package_reads_all_of_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_openai_package_raises_what_failures_say() {
+async fn the_openai_package_raises_the_messages_of_failures() {
     let fixture = start(vec![ScriptedStep::Fail(failure())]).await;
     let range = "Your request contained invalid structure on path temperature. Input should be a number from 0 to 2";
     let shown = run(&fixture, "fails").await;

@@ -77,7 +77,7 @@ async fn a_request_is_from_the_client_whose_key_it_shows() {
 }
 
 #[tokio::test]
-async fn the_manifest_is_where_the_headers_say() {
+async fn the_manifest_is_found_by_the_headers() {
     let given = ("x-dial-application-properties", r#"{"a": 1}"#);
     let application = ("x-dial-application-id", "applications/b/app");
     assert_eq!(
@@ -284,7 +284,7 @@ async fn plain_clients_see_local_manifests_as_models() {
 }
 
 #[tokio::test]
-async fn keys_of_clients_open_the_door_and_go_nowhere() {
+async fn keys_of_clients_give_access_and_are_not_forwarded() {
     let fixture = TestSurface::with(vec![text_step("x")], |options| {
         options.clients = keys(&["one", "two"]);
     })

@@ -128,7 +128,7 @@ fn md5_of(content: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn parts_that_are_not_the_announced_file_become_none_and_the_upload_stays_open() {
+async fn parts_that_are_not_the_announced_file_create_no_file_and_the_upload_stays_open() {
     let fixture = start().await;
     let upload = ClientUpload::create(&fixture, 8).await;
     let (first, last) = (upload.part(b"x,y\n").await, upload.part(b"1,2\n").await);

@@ -95,40 +95,40 @@ fn a_result_that_is_the_newest_is_not_put_in_again_unless_always() {
 
 #[test]
 fn a_result_of_other_arguments_is_not_the_same() {
-    let (one, other) = (
+    let (first_hook, second_hook) = (
         planned(&json!({"arguments": {"q": 1}})),
         planned(&json!({"arguments": {"q": 2}})),
     );
     let mut messages = Vec::new();
-    for hook in [&one, &other, &one, &other] {
+    for hook in [&first_hook, &second_hook, &first_hook, &second_hook] {
         hook.append(result("same"), &mut messages);
     }
     assert_eq!(messages.len(), 4);
 }
 
 #[test]
-fn what_the_model_itself_asked_for_counts() {
+fn a_call_that_the_model_made_itself_counts() {
     let hook = planned(&json!({"arguments": {"q": 1}}));
-    let asked = CallPair {
+    let model_call = CallPair {
         tool: "t".to_owned(),
         arguments: json!({"q": 1}),
         content: "r".to_owned(),
     };
-    let mut messages = asked.messages_as("call_1".to_owned()).to_vec();
+    let mut messages = model_call.messages_as("call_1".to_owned()).to_vec();
     hook.append(result("r"), &mut messages);
     assert_eq!(messages.len(), 2);
 }
 
 #[test]
 fn files_and_state_of_a_result_come_along() {
-    let mut with = result("r");
-    with.custom_content = serde_json::from_value(
+    let mut result_with_files = result("r");
+    result_with_files.custom_content = serde_json::from_value(
         json!({"attachments": [{"title": "a"}], "state": {"_message_metadata": {}}}),
     )
     .unwrap();
-    let custom = with.custom_content.clone();
+    let custom = result_with_files.custom_content.clone();
     let mut messages = Vec::new();
-    planned(&json!({})).append(with, &mut messages);
+    planned(&json!({})).append(result_with_files, &mut messages);
     assert_eq!(messages[1].custom_content, custom);
     assert_eq!(
         messages[1].tool_call_id.as_ref(),
@@ -138,7 +138,7 @@ fn files_and_state_of_a_result_come_along() {
 }
 
 #[test]
-fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
+fn a_hook_s_tool_continues_with_any_strategies_of_its_own() {
     let strict = json!({"strategies": [{"type": "hard_stop"}], "display_error_in_stage": false});
     let rules = CallRules {
         fallback: serde_json::from_value(strict).unwrap(),
@@ -151,9 +151,10 @@ fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
 }
 
 #[test]
-fn what_ends_requests_of_a_model_is_told_after_a_hook() {
+fn a_failure_that_ends_requests_of_a_model_is_reported_after_a_hook() {
     let ran = failed_call("The tool call `t` timed out after 1 seconds.");
-    let told = "The tool call failed with an error: The tool call `t` timed out after 1 seconds.";
-    assert_eq!(ran.message.content, Some(Content::Text(told.to_owned())));
+    let content =
+        "The tool call failed with an error: The tool call `t` timed out after 1 seconds.";
+    assert_eq!(ran.message.content, Some(Content::Text(content.to_owned())));
     assert!(ran.failed);
 }

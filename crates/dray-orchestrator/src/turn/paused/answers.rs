@@ -41,8 +41,8 @@ impl<'a> AnsweredQuestions<'a> {
     ///
     /// # Errors
     ///
-    /// 400 for an answer without the form of one, for a question that came back changed, and for approvals that do not hold;
-    /// 503 while the bus fails.
+    /// 400 for a malformed answer, for a question that the client sent back changed, and for approvals that are not
+    /// valid; 503 while the bus fails.
     pub(super) async fn decisions(
         &self,
         principal: &str,
@@ -99,7 +99,7 @@ impl<'a> AnsweredQuestions<'a> {
     }
 }
 
-/// What a request brings for the questions of a round.
+/// The answers of a request to the questions of a round.
 #[derive(Debug, Default)]
 pub(super) struct RoundAnswers {
     pub(super) decided: Vec<DecidedCall>,
@@ -110,8 +110,8 @@ pub(super) struct RoundAnswers {
 }
 
 impl RoundAnswers {
-    /// Takes a call about which a chat decides. The caller cannot approve it: what the chat said holds, and else the caller
-    /// waits on (`turn_continues`), or takes the question back.
+    /// Handles a call that a chat decides about. The caller cannot approve it: the decision of the chat applies.
+    /// Without one the caller either continues to wait (`turn_continues`) or withdraws the question.
     async fn take_chat(
         &mut self,
         principal: &str,
@@ -156,7 +156,7 @@ impl RoundAnswers {
     }
 }
 
-/// What a request says about a question.
+/// The answer of a request to one question.
 struct Answer {
     decision: ApprovalDecision,
     /// Digest of the question, of clients that check it.
@@ -206,15 +206,15 @@ fn is_same(echo: &ToolCall, paused: &PausedApproval) -> bool {
     if let Some(question) = &paused.waiting.question {
         return is_same_question(echo, &question.asked.questions, &paused.approval.digest);
     }
-    let Ok(Value::Object(shown)) = serde_json::from_str(&echo.function.arguments) else {
+    let Ok(Value::Object(echoed)) = serde_json::from_str(&echo.function.arguments) else {
         return true;
     };
     let digest = &paused.approval.digest;
-    let has_digest = shown
+    let has_digest = echoed
         .get("digest")
         .is_none_or(|given| given == digest.as_str());
-    let tool = shown.get("tool").and_then(Value::as_str);
-    let arguments = shown.get("arguments").and_then(Value::as_object);
+    let tool = echoed.get("tool").and_then(Value::as_str);
+    let arguments = echoed.get("arguments").and_then(Value::as_object);
     let has_call = match (tool, arguments) {
         (Some(tool), Some(arguments)) => call_digest(tool, arguments).to_hex() == *digest,
         _ => true,

@@ -1,4 +1,4 @@
-//! What is stored of a turn that waits, and what a request restores.
+//! The record of a turn that waits, and the values that a request restores from it.
 
 use dray_agent::message::{Message, ToolCall};
 use dray_tool::AnswerMap;
@@ -9,7 +9,7 @@ use crate::approvals::{ApprovalDecision, ApprovalRecord, NewApproval};
 use crate::records::RevisedRecord;
 use crate::turn::waiting::WaitingCall;
 
-/// What a turn has done when it begins to wait.
+/// The progress of a turn when it begins to wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::turn) struct PausedTurn {
     /// Unix milliseconds at which it began to wait.
@@ -54,7 +54,7 @@ pub(in crate::turn) struct DecidedCall {
     pub(in crate::turn) answers: Option<AnswerMap>,
 }
 
-/// Calls of the agent's own with which an earlier request ended.
+/// Calls of the agent's own tools that an earlier request left open.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct ResumedCalls {
     /// Calls that the request decides about.
@@ -65,7 +65,7 @@ pub(in crate::turn) struct ResumedCalls {
     pub(in crate::turn) ends_later: bool,
     /// Calls that ran when their process ended, and are repeated.
     pub(in crate::turn) repeated: Vec<ToolCall>,
-    /// The record, for another one of the same round.
+    /// The restored record, which a new record of the same round replaces.
     pub(in crate::turn) record: Option<ResumedRecord>,
 }
 

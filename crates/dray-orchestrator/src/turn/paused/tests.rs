@@ -191,7 +191,7 @@ async fn calls_in_messages_of_their_own_and_results_in_another_order_are_one_rou
 }
 
 #[tokio::test]
-async fn a_record_is_for_its_principal_and_its_time_alone() {
+async fn a_record_is_restored_only_for_its_principal_and_before_it_expires() {
     let fixture = RecordFixture::start().await;
     let ids = saved(&fixture).await;
     let late = turns(&fixture.store, fixture.now_ms + 60_001);

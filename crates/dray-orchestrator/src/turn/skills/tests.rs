@@ -48,9 +48,9 @@ async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() 
         );
     }
     let urls = wanted(&["prompts/B/b%20c", "prompts/B/a", "prompts/B/b%20c"]);
-    let all = fetch_skills(&core, &caller, &urls).await;
+    let skills = fetch_skills(&core, &caller, &urls).await;
     assert_eq!(
-        all,
+        skills,
         [
             fetched("prompts/B/b%20c", Ok("text of b c")),
             fetched("prompts/B/a", Ok("text of a")),
@@ -60,17 +60,17 @@ async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() 
 }
 
 #[tokio::test]
-async fn each_prompt_fails_alone_and_says_why() {
+async fn each_prompt_fails_by_itself_with_a_reason() {
     let (fake_server, core, caller) = fake_server().await;
     fake_server.document("/v1/prompts/B/good", json!({"content": "text"}));
     fake_server.document("/v1/prompts/B/none", json!({"name": "none"}));
     fake_server.document("/v1/prompts/B/blank", json!({"content": " \n"}));
-    for (name, trouble) in [
+    for (name, fault) in [
         ("denied", ApiFault::Status(403)),
         ("broken", ApiFault::Status(500)),
         ("odd", ApiFault::Says("<html>".to_owned())),
     ] {
-        fake_server.inject_fault(&format!("/v1/prompts/B/{name}"), Some(trouble));
+        fake_server.inject_fault(&format!("/v1/prompts/B/{name}"), Some(fault));
     }
     for (url, content) in [
         ("prompts/B/good", Ok("text")),
@@ -85,18 +85,18 @@ async fn each_prompt_fails_alone_and_says_why() {
         ("prompts/B/odd", Err("The answer of DIAL Core is malformed")),
         ("files/B/good", Err("This is not the URL of a DIAL prompt")),
     ] {
-        let all = fetch_skills(&core, &caller, &wanted(&[url])).await;
-        assert_eq!(all, [fetched(url, content)]);
+        let skills = fetch_skills(&core, &caller, &wanted(&[url])).await;
+        assert_eq!(skills, [fetched(url, content)]);
     }
 }
 
 #[tokio::test]
-async fn a_dial_core_that_is_away_is_said_to_be() {
+async fn an_unreachable_dial_core_is_reported() {
     let (fake_server, core, caller) = fake_server().await;
     drop(fake_server);
-    let all = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
+    let skills = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
     assert_eq!(
-        all,
+        skills,
         [fetched("prompts/B/a", Err("DIAL Core does not answer"))]
     );
 }

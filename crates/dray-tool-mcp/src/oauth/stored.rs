@@ -31,20 +31,20 @@ pub struct SignInOwner {
 
 /// The sign-in could not be stored or read; the cause is logged where it occurs.
 #[derive(Clone, Copy, Debug, Error)]
-#[error("sign-ins cannot be read or written at the moment")]
+#[error("sign-ins cannot be read or written right now")]
 pub struct SignInStoreError;
 
 /// Stores sign-ins between requests. Its data contains secrets: it encrypts them, and returns them only to their owner.
 #[async_trait]
 pub trait SignInKeeper: fmt::Debug + Send + Sync {
-    /// Where authorization servers send the browser back to, exactly as they know it.
+    /// The address to which authorization servers redirect the browser, exactly as they know it.
     fn redirect_uri(&self) -> &str;
 
-    /// Keeps a sign-in whose page the user has yet to open. It is found by its state ([`PendingSignIn::state`]).
+    /// Stores a sign-in whose page the user has yet to open. It is found by its state ([`PendingSignIn::state`]).
     ///
     /// # Errors
     ///
-    /// It was not kept.
+    /// The sign-in was not stored.
     async fn keep_pending(
         &self,
         owner: &SignInOwner,
@@ -63,7 +63,7 @@ pub trait SignInKeeper: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// They were not kept.
+    /// The tokens were not stored.
     async fn save_tokens(
         &self,
         owner: &SignInOwner,
@@ -75,7 +75,7 @@ pub trait SignInKeeper: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The tokens cannot be written, or others take it all the time.
+    /// The tokens cannot be written, or other processes always have the lease.
     async fn begin_renewal(&self, owner: &SignInOwner) -> Result<RenewalLease, SignInStoreError>;
 
     /// Returns the lease. A failure is not reported, because the lease expires.
@@ -187,7 +187,7 @@ pub struct ConfirmedSignIn {
     pub owner: SignInOwner,
     /// The sign-in.
     pub pending: PendingSignIn,
-    /// The address that the browser was sent back to, with its query.
+    /// The address to which the browser was redirected, with its query.
     pub returned: String,
 }
 
@@ -240,7 +240,7 @@ impl StateStore for CapturedStates {
 }
 
 /// The tokens of one owner, as `rmcp` reads and writes them.
-pub(super) struct KeptTokens {
+pub(super) struct StoredTokens {
     pub(super) keeper: Arc<dyn SignInKeeper>,
     pub(super) owner: SignInOwner,
     pub(super) renewals: Arc<RenewalGate>,
@@ -251,7 +251,7 @@ pub(super) fn store_failure(error: impl fmt::Display) -> AuthError {
 }
 
 #[async_trait]
-impl CredentialStore for KeptTokens {
+impl CredentialStore for StoredTokens {
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
         let text = self.keeper.load_tokens(&self.owner).await;
         // Tokens of a later version that this one cannot read count as missing: the user signs in again.

@@ -17,7 +17,7 @@ pub(super) fn stopped_failure(text: &str) -> RequestFailure {
 }
 
 /// The model's answer is too long or has too many calls.
-pub(super) fn too_much() -> RequestFailure {
+pub(super) fn too_much_failure() -> RequestFailure {
     let text = "The AI model's answer was too long, or asked for too many tools at once.";
     RequestFailure::new(500, text).display(text)
 }
@@ -50,8 +50,8 @@ pub(super) fn model_failure(
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
         // Only at level debug, and only when the operator allows contents in the log (quickapps 42).
-        if let Some(longest) = log_payloads {
-            let message: String = error.message.chars().take(longest).collect();
+        if let Some(max_chars) = log_payloads {
+            let message: String = error.message.chars().take(max_chars).collect();
             tracing::debug!(message, "what the model's service said");
         }
     } else {
@@ -82,7 +82,7 @@ pub(super) fn model_failure(
     failure
 }
 
-/// Seconds, rounded up: an attempt a moment too early would be refused again.
+/// Seconds, rounded up: an attempt before the delay has passed would be refused again.
 fn whole_seconds(delay: std::time::Duration) -> u16 {
     let seconds = delay
         .as_secs()
@@ -111,7 +111,7 @@ pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
     source.failure()
 }
 
-/// DIAL Core did not confirm to whom the caller's key belongs. Nothing is done for the caller without that.
+/// DIAL Core did not confirm whose key the caller sent. The request ends without any effect.
 pub(super) fn unverified_failure(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         error = error as &dyn std::error::Error,
@@ -139,7 +139,10 @@ pub(super) fn prompt_failure(failure: &layer::TemplateFailure) -> RequestFailure
 }
 
 /// A tool could not be made from the metadata of a deployment.
-pub(super) fn refused_template(deployment: &str, refused: &dray_dial::Error) -> RequestFailure {
+pub(super) fn refused_template_failure(
+    deployment: &str,
+    refused: &dray_dial::Error,
+) -> RequestFailure {
     match refused.status {
         Some(404) => RequestFailure::new(404, format!("Deployment '{deployment}' not found.")),
         Some(status @ (401 | 403)) => {
