@@ -148,7 +148,7 @@ async fn a_file_shows_who_holds_it_and_is_downloaded_only_by_a_login_that_may_ac
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_stored_and_services_that_are_away_are_said_so() {
+async fn a_file_that_is_not_stored_and_unavailable_services_are_reported() {
     let mut console = ConsoleFixture::new().await;
     let digest = Sha256Digest::of(b"unknown");
     let place = format!("/files/{}", digest.to_hex());

@@ -48,7 +48,7 @@ async fn a_link_logs_in_once_and_every_other_request_needs_the_cookie() {
 }
 
 #[tokio::test]
-async fn a_look_at_a_link_does_not_use_it_up() {
+async fn a_head_request_does_not_use_up_a_login_link() {
     let console = ConsoleFixture::new().await;
     let link = console.link_path(ConsoleRole::Look);
     let host = console.address;

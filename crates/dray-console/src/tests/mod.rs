@@ -1,4 +1,4 @@
-//! The console over real HTTP, an in-process bus, and services that are written here.
+//! Tests of the console over real HTTP, an in-process bus, and fake services.
 
 mod acts;
 mod checks;
@@ -35,7 +35,7 @@ use crate::{
     LoginLink,
 };
 
-/// How long anything here may take, on a slow machine.
+/// Longest time for one step of a test, on a slow machine.
 const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Key of login links.
 const LINK_KEY: [u8; 32] = [7; 32];
@@ -63,7 +63,7 @@ struct TestResponse {
 }
 
 impl TestResponse {
-    /// The first value of a header, in the case in which the console writes it.
+    /// The first value of a header; names are compared without case.
     fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         let mut found = lines.filter(|(header, _)| header.eq_ignore_ascii_case(name));
@@ -103,20 +103,20 @@ impl ConsoleFixture {
 
     /// A console over this bus.
     async fn start_on(bus: Bus, settings: ConsoleSettings) -> Self {
-        Self::over_system(bus, settings, None).await
+        Self::start_with_agents(bus, settings, None).await
     }
 
     /// A console over this bus, whose playground sends to `agents`.
-    async fn over_system(
+    async fn start_with_agents(
         bus: Bus,
         settings: ConsoleSettings,
         agents: Option<AgentEndpoint>,
     ) -> Self {
-        Self::over_clock(bus, settings, agents, Clock::system()).await
+        Self::start_with_clock(bus, settings, agents, Clock::system()).await
     }
 
     /// A console over this bus with this clock.
-    async fn over_clock(
+    async fn start_with_clock(
         bus: Bus,
         settings: ConsoleSettings,
         agents: Option<AgentEndpoint>,
@@ -271,7 +271,7 @@ impl ConsoleFixture {
         self.bus.publish_event(&meta, event).await.unwrap();
     }
 
-    /// Opens a page again and again until it holds a text.
+    /// Requests a page repeatedly until it contains a text.
     async fn wait_for(&self, path: &str, login: &Login, text: &str) -> TestResponse {
         let waiting = async {
             loop {

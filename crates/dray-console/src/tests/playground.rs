@@ -155,7 +155,7 @@ impl Playground {
             key: Some(Secret::new(CLIENT_KEY)),
         };
         let settings = ConsoleFixture::acting();
-        let console = ConsoleFixture::over_system(bus, settings, Some(agents)).await;
+        let console = ConsoleFixture::start_with_agents(bus, settings, Some(agents)).await;
         Self {
             console,
             fake,

@@ -163,7 +163,7 @@ async fn a_file_goes_through_the_store_into_the_sandbox() {
 }
 
 #[tokio::test]
-async fn a_file_over_the_limit_is_refused_while_it_comes() {
+async fn a_file_over_the_limit_is_refused_while_it_arrives() {
     let settings = ConsoleSettings {
         max_upload_bytes: 1000,
         ..ConsoleFixture::acting()

@@ -43,7 +43,7 @@ impl OidcFixture {
         change(&mut settings);
         let clock = Clock::manual(Clock::system().now_ms());
         let bus = empty_bus().await;
-        let console = ConsoleFixture::over_clock(bus, settings, None, clock.clone()).await;
+        let console = ConsoleFixture::start_with_clock(bus, settings, None, clock.clone()).await;
         Self {
             provider,
             console,
@@ -336,7 +336,7 @@ async fn a_browser_at_localhost_is_led_to_the_host_of_the_redirect_uri() {
 }
 
 #[tokio::test]
-async fn a_look_at_the_link_begins_no_login_and_a_console_without_a_provider_has_none() {
+async fn a_head_request_begins_no_login_and_a_console_without_a_provider_has_none() {
     let fixture = OidcFixture::new().await;
     for path in ["/login/provider", "/login/return?code=a&state=b"] {
         let host = fixture.console.address;

@@ -226,7 +226,7 @@ async fn a_provider_that_fails_or_lies_gets_a_clear_page_and_is_not_asked_again_
         (ProviderFault::Cut, 503, cannot),
         (ProviderFault::Stall, 503, "took too long"),
     ] {
-        let fixture = impatient_fixture().await;
+        let fixture = fixture_with_short_timeout().await;
         fixture
             .provider
             .state()
@@ -249,7 +249,7 @@ async fn a_provider_that_fails_or_lies_gets_a_clear_page_and_is_not_asked_again_
 }
 
 /// A console that waits a moment for its provider.
-async fn impatient_fixture() -> OidcFixture {
+async fn fixture_with_short_timeout() -> OidcFixture {
     OidcFixture::with(|settings| {
         settings.oidc.as_mut().unwrap().request_timeout = Duration::from_millis(500);
     })
@@ -282,7 +282,7 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
         (KEYS_PATH, ProviderFault::Huge, 503, no_keys),
         (KEYS_PATH, ProviderFault::Stall, 503, no_keys),
     ] {
-        let fixture = impatient_fixture().await;
+        let fixture = fixture_with_short_timeout().await;
         fixture.provider.state().faults.insert(path, fault);
         let refused = fixture.log_in().await;
         assert_refused(&format!("{path} {fault:?}"), &refused, status, reason);
@@ -290,7 +290,7 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_away_gets_a_clear_page() {
+async fn an_unreachable_provider_gets_a_clear_page() {
     let fixture = OidcFixture::with(|settings| {
         // A port that no program listens on: it was bound and is free again.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
