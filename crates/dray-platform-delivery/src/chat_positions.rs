@@ -25,7 +25,7 @@ pub(crate) struct ChatPositions {
     pub(crate) order: ChatOrder,
     pub(crate) index: Arc<DeliveryIndex>,
     pub(crate) clock: Clock,
-    /// Makes the reconciler look for what can continue.
+    /// Wakes the reconciler, which continues deliveries whose wait is over.
     pub(crate) wake_reconciler: Arc<Notify>,
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn chat_of(account: &str, target: &v1::ChatTarget) -> String {
 }
 
 impl ChatPositions {
-    /// The id that this chat has now, as far as the platform said. Learnt again with every use, so that a chat that is
-    /// in use is never forgotten.
+    /// The current id of a chat, as far as the platform reported it. Each use stores the moves again, so that they do
+    /// not expire while the chat is in use.
     pub(crate) async fn current_chat(&self, account: &PlatformAccount, chat: &str) -> String {
         let id = account.id();
         let mut current = chat.to_owned();

@@ -243,7 +243,7 @@ impl ReceiptService {
                 // The cache names objects by digest; the user gets the name that was sent before.
                 artifact.name.clone_from(&file.name);
             }
-            match self.claims.kept(meta, claim).await {
+            match self.claims.keep_claim(meta, claim).await {
                 Ok(kept) => claims.push(kept),
                 // The copy expired, but the sandbox may still have the file.
                 Err(ClaimFailure::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),

@@ -140,7 +140,7 @@ impl PlatformDelivery {
         cx.tasks
             .spawn(Arc::clone(&deliveries.reconciler).keep(cx.stop.clone()));
         cx.tasks
-            .spawn(Arc::clone(&deliveries.sweeper).keep_cache(cx.stop.clone()));
+            .spawn(Arc::clone(&deliveries.sweeper).run_sweeps(cx.stop.clone()));
         Ok(Self { deliveries })
     }
 

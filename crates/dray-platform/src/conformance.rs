@@ -40,8 +40,8 @@ use crate::platform::Platform;
 /// A platform and the fake server that it talks to.
 #[async_trait]
 pub trait PlatformFixture: Debug + Send + Sync {
-    /// The platform under test. The server's limit for plain documents is best above 24 MiB, or cases with large
-    /// files do less.
+    /// The platform under test. With a server limit for plain documents below 24 MiB, the cases with large files check
+    /// less.
     fn platform(&self) -> Arc<dyn Platform>;
 
     /// An empty chat; a new one for every call.

@@ -40,7 +40,7 @@ impl Gatherer {
     /// A file that the request brings a claim for.
     async fn brought(&self, order: &GatherRequest<'_>, claim: &v1::Claim) -> FileRecord {
         let file = FileRecord::stored(claim.clone());
-        match self.claims.kept(order.meta, claim.clone()).await {
+        match self.claims.keep_claim(order.meta, claim.clone()).await {
             Ok(kept) => FileRecord {
                 claim: Some(kept),
                 ..file
