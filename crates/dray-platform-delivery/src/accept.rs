@@ -75,19 +75,23 @@ impl RequestIntake {
         meta: &Meta,
         work: &v1::SendFileRequested,
     ) -> Result<Option<QueuedDelivery>, DeliveryError> {
-        let order = GatherRequest {
+        let gather_request = GatherRequest {
             meta,
             work,
             epoch: 0,
         };
-        let session = match self.context.session(&order, "order", SESSION_TIMEOUT).await {
+        let session = match self
+            .context
+            .session(&gather_request, "order", SESSION_TIMEOUT)
+            .await
+        {
             Ok(session) => session,
             Err(error) => {
                 error.log("the chat of a delivery is not known yet");
                 return Ok(None);
             }
         };
-        let Ok(target) = self.context.target(&order, session.as_ref()) else {
+        let Ok(target) = self.context.target(&gather_request, session.as_ref()) else {
             return Ok(None);
         };
         let Some((_, chat)) = self.places.chat_of(&meta.tenant, &target).await else {

@@ -99,7 +99,7 @@ async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<Delive
     let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
     let mut reconcilers = JoinSet::new();
     for replica in replicas {
-        reconcilers.spawn(Arc::clone(&replica.reconciler).keep(stop.clone()));
+        reconcilers.spawn(Arc::clone(&replica.reconciler).run(stop.clone()));
     }
     for (id, replica) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
         replica
