@@ -32,7 +32,7 @@ pub enum InjectedFault {
     Refuse(&'static str),
     /// The reply to `MAIL FROM` is this line.
     RefuseSender(&'static str),
-    /// The mail is kept, and the connection closed.
+    /// The mail is stored, and the connection is closed without a reply.
     LoseAnswer,
     /// The mail is stored, and the reply is not valid SMTP.
     Gibberish,
@@ -107,10 +107,10 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fault(&self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
+    fn fault(&self, is_match: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let mut state = self.lock();
-        let at = state.faults.iter().position(wanted)?;
-        Some(state.faults.remove(at))
+        let index = state.faults.iter().position(is_match)?;
+        Some(state.faults.remove(index))
     }
 }
 

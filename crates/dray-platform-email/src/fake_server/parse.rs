@@ -1,4 +1,4 @@
-//! Reads a mail line by line. Attachments are digested while they arrive; texts are kept.
+//! Reads a mail line by line. Attachments are hashed while they arrive; texts are stored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -22,7 +22,7 @@ use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
 pub(super) fn with_short_delays(options: EmailOptions) -> EmailPlatform {
     let mut email = sender(options);
-    email.pauses = RetryDelays {
+    email.retry_delays = RetryDelays {
         first: Duration::from_millis(5),
         longest: Duration::from_millis(50),
     };

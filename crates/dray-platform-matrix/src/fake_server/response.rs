@@ -44,7 +44,7 @@ pub(super) async fn answer_request(
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let is_old = shared.lock().is(&InjectedFault::Old);
+    let is_old = shared.lock().has_permanent_fault(&InjectedFault::Old);
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["client", "v3", "account", "whoami"]) => Ok(json_reply(
             200,
@@ -112,7 +112,7 @@ fn encryption_reply(shared: &SharedState<FakeState>, room: &str) -> Reply {
 
 fn config_reply(shared: &SharedState<FakeState>) -> Reply {
     let state = shared.lock();
-    if state.is(&InjectedFault::NoLimit) {
+    if state.has_permanent_fault(&InjectedFault::NoLimit) {
         return json_reply(200, &json!({}));
     }
     json_reply(200, &json!({ "m.upload.size": state.largest }))
@@ -283,11 +283,11 @@ async fn sync_reply(
     {
         return Ok(error_reply(502, "M_UNKNOWN"));
     }
-    let news = Arc::clone(&shared.lock().news);
+    let changed = Arc::clone(&shared.lock().changed);
     let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
         loop {
             // Registered before the look, so that an event in between is not missed.
-            let notified = news.notified();
+            let notified = changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
             if since.is_none_or(|since| shared.lock().events.len() > since) {
@@ -308,13 +308,13 @@ fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply 
         let is_new = timeline.pointer("/events/0").is_some();
         if is_new || since.is_none() {
             let none = json!({ "events": [] });
-            let news = json!({
+            let changed = json!({
                 "timeline": timeline,
                 "state": none,
                 "ephemeral": none,
                 "account_data": none,
             });
-            rooms.insert(room.clone(), news);
+            rooms.insert(room.clone(), changed);
         }
     }
     json_reply(
