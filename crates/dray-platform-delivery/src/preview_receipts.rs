@@ -156,14 +156,14 @@ mod tests {
         let mut told = receipt();
         let other = preview("of another file", 1);
         let previews = [preview("b", 30), preview("a", 20), other];
-        fill(&mut told, Some(&previews), 50);
+        fill_receipt(&mut told, Some(&previews), 50);
         assert!(told.counts_known);
         assert_eq!((told.opened_count, told.first_opened_at_ms), (2, 20));
         assert_eq!(told.state(), PreviewLinkState::Open);
         let mut revoked = preview("b", 0);
         revoked.revoked_at_ms = 40;
         let mut told = receipt();
-        fill(&mut told, Some(&[revoked]), 500);
+        fill_receipt(&mut told, Some(&[revoked]), 500);
         assert_eq!(told.state(), PreviewLinkState::Revoked);
         assert_eq!(told.revoked_at_ms, 40);
     }
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn what_nobody_reported_is_not_known_and_an_end_is_known_by_its_time() {
         let mut told = receipt();
-        fill(&mut told, None, 50);
+        fill_receipt(&mut told, None, 50);
         assert_eq!(told.state(), PreviewLinkState::Unspecified);
-        fill(&mut told, Some(&[]), 100);
+        fill_receipt(&mut told, Some(&[]), 100);
         assert_eq!(told.state(), PreviewLinkState::Expired);
         assert!(!told.counts_known);
     }

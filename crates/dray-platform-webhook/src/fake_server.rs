@@ -166,7 +166,7 @@ async fn answer_request(
             FormData::default(),
         )
     };
-    // The signature covers the event alone; its digests cover the files.
+    // The signature covers only the event; the digests in it cover the files.
     let expected = sign::sign_body(&Secret::new(SHARED_SECRET), &stamp, event.as_bytes());
     if stamp.is_empty() || expected.ok() != Some(signature) {
         return Ok(error_reply(401, "signature"));
@@ -206,7 +206,7 @@ fn take_event(
             json!({ "name": part.name, "size": size, "sha256": digest, "mime": part.media_type })
         })
         .collect();
-    // Every part but the event is a file.
+    // All parts except the event must be files.
     if form.files.iter().any(|part| part.field != "file") {
         return Ok(error_reply(400, "parts"));
     }
@@ -214,7 +214,7 @@ fn take_event(
         return Ok(error_reply(422, "the files are not those of the event"));
     }
     let mut state = shared.lock();
-    // Before anything is stored: a repetition gets the id of the first event.
+    // Checked before anything is stored: a repetition gets the id of the first event.
     let known = |known_event: &&ReceivedEvent| known_event.path == path && known_event.key == key;
     if let Some(known_event) = state.events.iter().find(known) {
         return Ok(json_reply(409, &json!({ "id": known_event.id })));

@@ -1,5 +1,5 @@
-//! Fake servers of both wires, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge ([`FakeBridge`]).
-//! They store visible messages; the bodies of uploads are counted and hashed while they arrive.
+//! Fake servers of both protocols, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge
+//! ([`FakeBridge`]). They store visible messages; the bodies of uploads are counted and hashed while they arrive.
 
 mod bridge;
 mod cloud;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use dray_http::fake_server::ContentDigest;
 use serde_json::Value;
 
-/// A fault to inject, once. Each server ignores those that its wire does not have.
+/// A fault to inject, once. Each server ignores faults that its protocol does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InjectedFault {
     /// The next message is refused for rate, with this delay.
@@ -29,7 +29,7 @@ pub enum InjectedFault {
     Refuse(i64),
     /// The next message appears, but the response contains no message.
     ForgetMessage,
-    /// The next message appears, and the response is not of the wire.
+    /// The next message appears, and the response is not valid in the protocol.
     Gibberish,
 }
 

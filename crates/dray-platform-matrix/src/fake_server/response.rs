@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::state::{FakeState, UploadedMedia};
 use super::{ACCESS_TOKEN, BOT_USER, InjectedFault, SERVER_NAME};
 
-/// Largest upload whose bytes are kept, in bytes. Larger ones are only hashed.
+/// Largest upload whose bytes are stored, in bytes. Larger ones are only hashed.
 const MAX_KEPT_BYTES: u64 = 4 << 20;
 /// Largest event, in bytes, by the specification.
 const MAX_EVENT_BYTES: usize = 65_536;
@@ -167,7 +167,7 @@ async fn upload_media(
         kind: media_type,
     });
     let uri = if fault.is_some() {
-        // Not a media address, and one that leads out of the path of downloads.
+        // Not a media address: it would leave the path of downloads.
         "mxc://../up".to_owned()
     } else {
         uri
@@ -286,7 +286,7 @@ async fn sync_reply(
     let changed = Arc::clone(&shared.lock().changed);
     let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
         loop {
-            // Registered before the look, so that an event in between is not missed.
+            // Registered before the events are checked, so that an event in between is not missed.
             let notified = changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
