@@ -1,4 +1,4 @@
-//! Requests to the API, and the meaning of its error codes.
+//! Requests to the API, and the errors for its error codes.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::options::DiscordOptions;
 /// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The API as one bot uses it. Its `Debug` shows no token.
+/// The API with the token of one bot. `Debug` does not show the token.
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
     base: String,
-    /// Host of the base URL, with its port where it names one. Files and gateways of this host are trusted too.
+    /// Host and port of the base URL. Files and gateways are allowed at this host too.
     own_host: String,
     file_hosts: Vec<String>,
     gateway_hosts: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct DiscordApi {
     pub(crate) answer_timeout: Duration,
 }
 
-/// The body of a refusal; all fields are empty when the body has another shape.
+/// The body of a refusal. All fields are empty if the body has another form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -64,7 +64,8 @@ impl DiscordApi {
         })
     }
 
-    /// Reads a path below the base. Errors are never ambiguous, because reading makes nothing visible.
+    /// Sends a GET request for a path below the base URL. Errors are never ambiguous, because a read makes nothing
+    /// visible.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -75,7 +76,7 @@ impl DiscordApi {
         response.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
-    /// Opens the address of a file that a user sent. The token is not sent there.
+    /// Opens the address of a file that a user sent, without the token.
     pub(crate) async fn file(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         let wrong = || {
             PlatformError::new(
@@ -85,9 +86,9 @@ impl DiscordApi {
         };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         let host = url_authority(&parsed).ok_or_else(wrong)?;
-        // The host must be equal. Only gateways have regional hosts below a known one.
+        // The host must be equal; only gateways have subdomains.
         let is_known = host == self.own_host || self.file_hosts.contains(&host);
-        // A URL without TLS is allowed only where the operator chose an API without TLS.
+        // A URL without TLS is allowed only if `base_url` has no TLS either.
         if !is_known || !(parsed.scheme() == "https" || self.is_without_tls()) {
             return Err(wrong());
         }
@@ -122,12 +123,12 @@ impl DiscordApi {
         Ok(format!("{scheme}://{host}{path}?v=10&encoding=json"))
     }
 
-    /// Whether the operator chose an API without TLS, as for a fake server.
+    /// Whether `base_url` is without TLS, as with a fake server.
     fn is_without_tls(&self) -> bool {
         self.base.starts_with("http://")
     }
 
-    /// The address of a path below the base.
+    /// The URL of a path below the base URL.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
@@ -140,15 +141,15 @@ impl DiscordApi {
     ) -> Result<Value, PlatformError> {
         let request = request.authorization("Bot", &self.token);
         let response = request.send(progress).await?;
-        // 2xx only. Discord does not redirect, and the client follows nothing.
+        // Only 2xx: Discord does not redirect, and the client does not follow redirects.
         if response.is_success() {
             return Ok(response.json().await?);
         }
         Err(refusal_error(response).await)
     }
 
-    /// Sends a request whose address has a token of its own, as those about interactions have. The bot's token is not
-    /// sent, and the response has no body that counts.
+    /// Sends a request whose URL has a token of its own, as for interactions. The bot's token is not sent, and the body
+    /// of the response is ignored.
     pub(crate) async fn call_with_url_token(
         &self,
         request: RequestBuilder,
@@ -164,27 +165,27 @@ impl DiscordApi {
 /// The error for a response that is not a success. Reads its body.
 pub(crate) async fn refusal_error(response: HttpResponse) -> PlatformError {
     let (status, header) = (response.status(), response.retry_after());
-    // The error page of a proxy has no code; then the status alone decides.
+    // The error page of a proxy has no code; then only the status is used.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
-    let waits = refusal
+    let retry_after = refusal
         .retry_after
         // `from_secs_f64` panics for negative, infinite and very large numbers, and this one comes from the network.
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
         .map(|seconds| Duration::from_secs_f64(seconds.min(604_800.0)))
         .or(header);
-    error_of(status, &refusal, waits)
+    error_of(status, &refusal, retry_after)
 }
 
-fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> PlatformError {
+fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> PlatformError {
     let is_about_size = || {
         let text = format!("{} {}", refusal.message, refusal.errors).to_lowercase();
         text.contains("size") || text.contains("too large")
     };
-    // The code comes first: Discord uses one status for many codes, and codes keep their meaning.
+    // The code goes first, because Discord uses one status for many codes.
     let kind = match (refusal.code, status) {
         (40_005 | 50_045, _) | (_, 413) => ErrorKind::TooLarge,
         (50_035, _) if is_about_size() => ErrorKind::TooLarge,
-        // `content` is the member with the text of the message.
+        // `content` is the field with the text of the message.
         (50_035, _) if refusal.errors.get("content").is_some() => ErrorKind::TooLong,
         (10_003, _) => ErrorKind::NotFound,
         (10_008, _) => ErrorKind::NoThread,
@@ -206,7 +207,9 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
     let error =
         PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
-        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
+        ErrorKind::RateLimited => {
+            error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
+        }
         // After a failure of the server the request may have been carried out, except with code 130000, which Discord
         // sends instead of carrying the request out.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
