@@ -1,6 +1,6 @@
 //! Sizes as people read them (platform-delivery 11.5).
 
-/// Units above bytes. `GB` is the largest: larger sizes use it, too.
+/// Units above bytes. Larger sizes use `GB` as well.
 const SIZE_UNITS: [&str; 3] = ["KB", "MB", "GB"];
 
 /// `16 B`, `2.0 KB`, `42 KB`, `1.5 GB`: divided by 1024 until below 1024, one decimal below 10, an integer above,

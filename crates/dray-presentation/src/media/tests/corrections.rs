@@ -204,7 +204,7 @@ fn scan_returns_what_to_ask_for_longest_first() {
     let [tag] = tags.as_slice() else {
         panic!("one tag: {tags:?}");
     };
-    assert_eq!((tag.at, tag.quoted, tag.code), (2, false, false));
+    assert_eq!((tag.start, tag.quoted, tag.code), (2, false, false));
     let found: Vec<_> = tag
         .candidates
         .iter()

@@ -147,15 +147,15 @@ proptest! {
 
     #[test]
     fn spans_lie_in_the_text_and_tags_do_not_meet(text in message()) {
-        let mut behind = 0;
+        let mut minimum = 0;
         for tag in scan_tags(&text).0 {
             prop_assert!(!tag.candidates.is_empty() && tag.candidates.len() <= MAX_CANDIDATES);
             for candidate in &tag.candidates {
                 prop_assert!(text.get(candidate.span.clone()).is_some_and(|cut| cut.contains(&candidate.path)));
-                prop_assert!(candidate.span.start >= behind && candidate.span.contains(&tag.at));
+                prop_assert!(candidate.span.start >= minimum && candidate.span.contains(&tag.start));
             }
             let last = tag.candidates.last().map_or(0, |shortest| shortest.span.start);
-            behind = tag.at.max(last) + "MEDIA:".len();
+            minimum = tag.start.max(last) + "MEDIA:".len();
         }
     }
 
