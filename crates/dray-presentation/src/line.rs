@@ -47,7 +47,7 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
 }
 
 /// The lines in their order, then an empty line and the user's text (platform-delivery 11.6).
-pub fn lines_before_words(lines: &[String], text: &str) -> String {
+pub fn prepend_lines(lines: &[String], text: &str) -> String {
     let head = lines.join("\n");
     match (head.is_empty(), text.is_empty()) {
         (true, _) => text.to_owned(),

@@ -92,15 +92,15 @@ fn lines_stand_in_order_before_the_words() {
         uploaded_line("a", 1, "/u/a"),
         not_available("b", Some(2), "blocked"),
     ];
-    let message = lines_before_words(&lines, "please compare\nthem");
+    let message = prepend_lines(&lines, "please compare\nthem");
     assert_eq!(
         message,
         "[User uploaded: a (1 B) at /u/a]\n[User uploaded: b (2 B) — not available: blocked]\n\nplease compare\nthem"
     );
     let names: Vec<&str> = read_all(&message).map(|line| line.name).collect();
     assert_eq!(names, ["a", "b"]);
-    assert_eq!(lines_before_words(&[], "hi"), "hi");
-    assert_eq!(lines_before_words(&lines[..1], ""), lines[0]);
+    assert_eq!(prepend_lines(&[], "hi"), "hi");
+    assert_eq!(prepend_lines(&lines[..1], ""), lines[0]);
 }
 
 proptest! {
