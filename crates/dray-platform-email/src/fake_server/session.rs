@@ -47,7 +47,7 @@ pub(super) async fn serve_connection(
     while let Some(line) = session.read().await? {
         let line = String::from_utf8_lossy(&line).into_owned();
         let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
-        // Here, because the handshake consumes the stream of the session.
+        // The handshake is made here, because it consumes the stream of the session.
         if verb.eq_ignore_ascii_case("STARTTLS") {
             session = session.start_tls().await?;
         } else if !session.command(&verb.to_ascii_uppercase(), &line).await? {
@@ -118,7 +118,7 @@ impl MailSession<'_> {
         let tls = if self.shared.tls.is_some() && !self.protected {
             "250-STARTTLS\r\n"
         } else {
-            // Logins are offered only where they are protected, when the server has TLS.
+            // A server with TLS offers logins only after the handshake.
             "250-AUTH PLAIN LOGIN\r\n"
         };
         let largest = self.shared.largest;
@@ -264,7 +264,7 @@ impl MailSession<'_> {
                 .as_mut()
                 .is_some_and(|parser| parser.line(line).is_err())
             {
-                // Read on: the client expects a response after the last line only.
+                // Reads further, because the client expects a response only after the last line.
                 parser = None;
             }
         }
@@ -282,7 +282,7 @@ impl MailSession<'_> {
         length: u64,
         fault: Option<&InjectedFault>,
     ) -> SessionResult {
-        // The real length counts, because `SIZE` is only an announcement.
+        // The actual length is checked, because `SIZE` is only an announcement.
         if length > self.shared.largest {
             self.write_line("552 5.3.4 too big").await?;
             return Ok(true);

@@ -59,7 +59,7 @@ async fn bytes(email: &EmailPlatform, file: &InboundAttachment) -> Result<Vec<u8
     Ok(pieces.concat())
 }
 
-/// Opens a mailbox as a person would, to look and to change.
+/// Opens a mailbox for reading and changing, as a mail program does.
 async fn open_mailbox(options: &EmailOptions, mailbox: &str) -> ImapConnection {
     let email = sender(options.clone());
     let inbox = options.inbox.clone().unwrap();
@@ -227,7 +227,7 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
             let error = bytes(&email, file).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Transient, "{then:?}");
         }
-        // A server that is slow for another reason exceeds the short timeout as well; that is not a loss either.
+        // A server that is slow for another reason also exceeds the short timeout, which loses nothing either.
         let mut received = bytes(&email, file).await;
         for _ in 0..5 {
             if received.is_err() {

@@ -40,7 +40,7 @@ pub(super) async fn answer_request(
         .path
         .trim_start_matches("/_matrix/")
         .split('/')
-        // Divided before decoding: an escaped slash is a part of a room's id or of a transaction.
+        // Split before decoding, because an escaped slash is a part of a room id or of a transaction id.
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -131,7 +131,7 @@ async fn upload_media(
         )
     });
     if fault == Some(InjectedFault::CloseDuringUpload) {
-        // One frame, so that the client has begun with the body.
+        // After one frame, the client has begun to send the body.
         request.into_reader().more().await?;
         return Err(ConnectionClosed);
     }
@@ -153,7 +153,7 @@ async fn upload_media(
     } else {
         (request.into_reader().digest().await?, None)
     };
-    // The body broke off.
+    // The body was incomplete.
     if content.size != length {
         return Err(ConnectionClosed);
     }
@@ -167,7 +167,7 @@ async fn upload_media(
         kind: media_type,
     });
     let uri = if fault.is_some() {
-        // Not a media address: it would leave the path of downloads.
+        // Not a valid media address, which would change the path of downloads.
         "mxc://../up".to_owned()
     } else {
         uri
@@ -188,7 +188,7 @@ fn download_media(shared: &SharedState<FakeState>, server: &str, id: &str) -> Re
     )
 }
 
-/// Adds an event to a room, with the faults that may happen to it.
+/// Adds an event to a room, with the next fault that applies to it.
 fn send_event(
     shared: &SharedState<FakeState>,
     room: &str,
@@ -231,7 +231,7 @@ fn send_event(
     if !state.rooms.contains(room) {
         return Ok(error_reply(403, "M_FORBIDDEN"));
     }
-    // The transaction decides, not the content: a repeated request returns the first event.
+    // A repeated transaction returns the first event, whatever its content is.
     let transaction_key = (room.to_owned(), transaction);
     let id = match state.transactions.get(&transaction_key) {
         Some(id) => id.clone(),
@@ -296,7 +296,7 @@ async fn sync_reply(
             notified.await;
         }
     });
-    // The timeout is not an error: the response is empty then.
+    // After the timeout the response is empty, not an error.
     let _ = waiting.await;
     Ok(news_since(&shared.lock(), since, &filter))
 }

@@ -28,7 +28,7 @@ pub(super) struct FakeState {
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) encrypted: BTreeSet<String>,
     pub(super) media: BTreeMap<String, UploadedMedia>,
-    /// Rooms and their events, in the order of the complete server. Positions are the tokens of `sync`.
+    /// Events with their rooms, in the order of arrival. The tokens of `sync` are positions in this list.
     pub(super) events: Vec<(String, Value)>,
     /// Ids of events by room and transaction.
     pub(super) transactions: BTreeMap<(String, String), String>,

@@ -1,4 +1,4 @@
-//! The suite that every platform passes.
+//! The conformance tests of all platforms.
 
 use async_trait::async_trait;
 use dray_platform::conformance::{

@@ -1,4 +1,4 @@
-//! The bytes of what users send.
+//! Downloads of files that users sent.
 
 use bytes::Bytes;
 use dray_platform::conformance::sample;
@@ -146,7 +146,7 @@ async fn a_file_of_another_length_than_reported_is_a_failure() {
     }
 }
 
-/// An own server in local mode, whose files lie in a folder.
+/// A self-hosted server in local mode, with files in a directory.
 async fn local(folder: Option<std::path::PathBuf>) -> BotFixture {
     let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
     let mut options = super::options(&fake);

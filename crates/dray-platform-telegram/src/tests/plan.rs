@@ -30,7 +30,7 @@ fn routes(steps: &[SendStep]) -> Vec<(Route, Vec<usize>)> {
         .collect()
 }
 
-/// The route of a file alone.
+/// The route of a delivery with one file.
 fn alone(file: OutgoingFile, flags: SendFlags) -> (Route, bool) {
     let delivery = OutgoingDelivery {
         flags,

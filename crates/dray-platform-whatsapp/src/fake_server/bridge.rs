@@ -60,7 +60,7 @@ impl FakeBridge {
         Secret::new(BRIDGE_TOKEN)
     }
 
-    /// Makes a chat with a new user, and returns its id.
+    /// Creates a chat with a new user, and returns its id.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         state.count += 1;
@@ -80,7 +80,7 @@ impl FakeBridge {
         state.chats.get(chat).cloned().unwrap_or_default()
     }
 
-    /// Injects a fault into the next message. Several are used one after the other.
+    /// Adds a fault for a message. Each message uses one, in order.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -161,7 +161,7 @@ async fn show_message(
     let file = match path {
         "/send" => None,
         "/send-media" => {
-            // Read here, while the request runs: the client removes the file after the response.
+            // Read before the response, because the client then removes the file.
             let bytes = tokio::fs::read(text("filePath"))
                 .await
                 .map_err(|_| (404, "File not found"))?;
@@ -170,7 +170,7 @@ async fn show_message(
                 sha256: Sha256Digest::of(&bytes),
                 head: Vec::new(),
             };
-            // Only documents show their names.
+            // Only documents have visible names.
             let file_name = (text("mediaType") == "document").then(|| text("fileName"));
             Some((file_name, content))
         }

@@ -86,7 +86,7 @@ impl FakeCloudApi {
         Secret::new(ACCESS_TOKEN)
     }
 
-    /// Makes a person, and returns their number.
+    /// Creates a person and returns the phone number.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         let number = format!("4915700{:06}", state.next());
@@ -105,7 +105,7 @@ impl FakeCloudApi {
         status.clone_into(&mut self.server.shared().lock().status);
     }
 
-    /// Injects a fault into the next upload or message that it applies to. Several are used one after the other.
+    /// Adds a fault. Each upload or message uses the first one that applies to it.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -137,7 +137,7 @@ async fn answer_request(
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
-        // Read to its end first; otherwise the client would see a broken connection instead of the status.
+        // The body is read first, or the client would get a broken connection instead of the status.
         request.into_reader().digest().await?;
         return Ok(error_reply(401, 190, "Invalid OAuth access token"));
     }
@@ -190,7 +190,7 @@ async fn upload_media(
     let fault = shared.lock().fault(is_of_upload);
     if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
-        // One frame, so that the client has begun with the body.
+        // After one frame, the client has begun to send the body.
         reader.more().await?;
         return Err(ConnectionClosed);
     }

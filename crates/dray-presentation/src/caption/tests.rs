@@ -1,4 +1,4 @@
-//! Captions, parts of long words, and mass mentions.
+//! Captions, parts of long texts, and mass mentions.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Context lines, written and read back.
+//! Context lines, written and parsed.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Names: cleaned, shown, numbered, put into headers and keys.
+//! Clean, shown and numbered names, and names in headers and keys.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Cases beyond the table: masks, directives, duplicates, notices, complaints by their numbers.
+//! Cases that are not in the table: masks, directives, duplicates, notices, and complaints by their numbers.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn complaint_34375_json_that_quotes_a_tag_sends_nothing() {
     ] {
         check(text, &["/tmp/a.png"], &[], text.trim());
     }
-    // After the brackets have closed, or after an empty line, words are words again.
+    // After the brackets are closed, or after an empty line, tags count again.
     one(
         "{\"a\": \"b\"}\n\"MEDIA:/tmp/a.png\"",
         "/tmp/a.png",

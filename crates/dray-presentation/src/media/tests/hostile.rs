@@ -1,18 +1,18 @@
-//! Texts made to cost much. Work is counted in bytes looked at, not in time.
+//! Texts that are made to take much time. Work is counted in examined bytes.
 
 use super::*;
 
-/// Bytes that may be looked at per byte of text.
+/// Most examined bytes for each byte of text.
 const MAX_BYTES_PER_BYTE: usize = 16;
 
-/// A pattern of this length shows anything quadratic: its factor would be in the thousands.
+/// With texts of this length, quadratic work would exceed the limit thousands of times.
 const PATTERN_BYTES: usize = 16 * 1024;
 
 fn repeated(pattern: &str) -> String {
     pattern.repeat(PATTERN_BYTES / pattern.len())
 }
 
-/// The texts: each aims at one loop.
+/// Texts that each try to slow down one loop.
 fn texts() -> Vec<String> {
     let mut texts: Vec<String> = [
         "MEDIA:",
@@ -63,7 +63,7 @@ fn texts() -> Vec<String> {
             texts.push(format!("{start}{}", repeated(filler)));
         }
     }
-    // Runs of backticks of ever new lengths never close each other.
+    // Runs of backticks of different lengths never close each other.
     let runs: Vec<String> = (1..300).map(|length| "`".repeat(length)).collect();
     texts.push(runs.join(" "));
     texts
@@ -162,6 +162,6 @@ fn a_path_has_no_more_candidates_than_is_bearable() {
     let text = format!("MEDIA:/a{}", ",b!".repeat(500));
     let (tags, _) = scan_tags(&text);
     assert_eq!(tags[0].candidates.len(), MAX_CANDIDATES);
-    // The shortest are kept: the path itself is among them.
+    // The shortest are kept, so that the path itself is among them.
     assert_eq!(tags[0].candidates.last().unwrap().path, "/a");
 }

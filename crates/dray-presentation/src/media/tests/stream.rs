@@ -18,7 +18,7 @@ fn resolve(path: &str) -> Option<String> {
     EXISTING_PATHS.contains(&path).then(|| path.to_owned())
 }
 
-/// Joins what each chunk shows, and what was found.
+/// Returns the joined text of all chunks, and the files.
 fn streamed<'text>(chunks: impl Iterator<Item = &'text str>) -> MediaExtraction {
     let mut hold = HoldBack::new();
     let mut shown = String::new();
@@ -32,7 +32,7 @@ fn streamed<'text>(chunks: impl Iterator<Item = &'text str>) -> MediaExtraction 
     }
 }
 
-/// Cuts a text behind every character.
+/// Splits a text into characters.
 fn characters(text: &str) -> impl Iterator<Item = &str> {
     text.char_indices()
         .filter_map(|(at, character)| text.get(at..at + character.len_utf8()))
@@ -87,7 +87,7 @@ fn a_caller_may_ask_for_paths_before_it_decides() {
     assert_eq!(hold.finish(resolve).files, ["/a.png", "/d"]);
 }
 
-/// Parts that make the rules meet each other.
+/// Parts of texts in which several rules apply.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just("MEDIA:".to_owned()),
@@ -128,7 +128,7 @@ proptest! {
             prop_assert!(EXISTING_PATHS.contains(&file.as_str()));
         }
         prop_assert_eq!(found.text.trim(), &found.text);
-        // Nothing is reported that was not written: what remains is in the message, in order.
+        // The remaining text is a part of the message, in order.
         let mut rest = text.chars();
         for character in found.text.chars() {
             prop_assert!(rest.any(|written| written == character), "{:?} from {:?}", found.text, text);
