@@ -18,10 +18,10 @@ use crate::account_checks::AccountChecker;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::error::DeliveryError;
 
-/// A token that no reply may show.
+/// A token that no reply may contain.
 const BOT_TOKEN: &str = "123:secret-of-the-bot";
 
-/// What the platform does with a check.
+/// The behaviour of the platform in a check.
 #[derive(Clone, Copy, Debug)]
 enum CheckOutcome {
     Accept,

@@ -1,4 +1,4 @@
-//! Messages of users: taken once when sent twice, fetched within limits, passed on.
+//! Messages of users: accepted once when sent twice, fetched within limits, and forwarded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn sink(fixture: &DeliveryFixture) -> DurableInboundSink {
     }
 }
 
-/// Everything in the stream of one kind of work.
+/// All work of one kind in the stream.
 async fn work<W: prost::Message + Default>(
     fixture: &DeliveryFixture,
     filter: &str,
@@ -69,7 +69,7 @@ async fn work<W: prost::Message + Default>(
     all
 }
 
-/// Takes a message in and does its work once.
+/// Accepts a message and runs its work once.
 async fn receive(
     fixture: &DeliveryFixture,
     message: InboundMessage,
@@ -345,7 +345,7 @@ async fn a_webhook_needs_its_signature_its_account_and_our_host() {
     );
 }
 
-/// A service that takes uploads of at most 100 bytes with this token, and a session for its chat.
+/// A service that accepts uploads of at most 100 bytes with this token, and a session for its chat.
 async fn upload_fixture(token: &str) -> DeliveryFixture {
     let clock = dray_types::Clock::system();
     let fixture = DeliveryFixture::at(
@@ -364,7 +364,7 @@ async fn upload_fixture(token: &str) -> DeliveryFixture {
 }
 
 #[tokio::test]
-async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
+async fn an_upload_with_a_token_is_stored_and_placed() {
     let token = "0123456789abcdef";
     let fixture = upload_fixture(token).await;
     let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);
@@ -423,7 +423,7 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     );
 }
 
-/// PUTs bytes as a browser does with the grant.
+/// Uploads bytes with the granted URL, as a browser does.
 #[expect(
     clippy::disallowed_methods,
     reason = "the test is the browser, the address is the test's own store"
