@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_for_looking_takes_no_link_for_acting() {
+    fn a_read_only_console_accepts_no_link_for_actions() {
         let verifier = verifier(ConsoleRole::Look);
         let token = token_at(ConsoleRole::Act, START_MS);
         assert_eq!(

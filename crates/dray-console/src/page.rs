@@ -185,7 +185,7 @@ mod tests {
     const MAX_ASSET_BYTES: usize = 150 * 1024;
 
     #[test]
-    fn assets_stay_small_and_load_nothing_from_elsewhere() {
+    fn assets_are_small_and_load_nothing_from_other_hosts() {
         let bytes: usize = PAGE_ASSETS.iter().map(|asset| asset.content.len()).sum();
         assert!(bytes <= MAX_ASSET_BYTES, "{bytes}");
         for asset in PAGE_ASSETS {

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn up_leads_to_the_directory_above_and_no_further() {
+    fn up_leads_to_the_parent_directory_but_not_above_the_root() {
         for (path, parent) in [
             (".", None),
             ("/", None),

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_that_was_idle_longest_gives_way() {
+    fn the_session_that_was_idle_longest_is_removed() {
         let sessions = SessionStore::default();
         let (first, _) = sessions.begin(ConsoleRole::Look, None, START_MS);
         let (second, _) = sessions.begin(ConsoleRole::Look, None, START_MS + 1);

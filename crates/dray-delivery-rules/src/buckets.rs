@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_exceeds_the_burst_waits_and_a_longer_delay_wins() {
+    fn only_requests_above_the_burst_wait_and_the_longest_delay_applies() {
         let rates = RateLimits {
             account_per_minute: 1200,
             chat_per_minute: 60,

@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_holds_a_line_end_or_an_open_quote(name in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
+        fn no_header_contains_a_line_end_or_an_open_quote(name in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
             for header in [
                 attachment_disposition(&name),
                 inline_disposition(&name),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_whole_however_the_bytes_are_cut() {
+    fn events_are_complete_for_any_chunks() {
         for end in ["\n", "\r\n", "\r"] {
             let stream = [
                 "\u{feff}: hi",

@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_within_half_a_step_of_the_truth(bytes: u64) {
+        fn shown_sizes_are_rounded_by_at_most_half_a_step(bytes: u64) {
             let text = human_size(bytes);
             let (number, unit) = text.split_once(' ').unwrap();
             let power = ["B", "KB", "MB", "GB"].iter().position(|name| *name == unit).unwrap();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_is_bounded_and_counts_what_left_it() {
+    fn the_index_is_limited_and_counts_removed_rows() {
         let index = EventIndex::new(3);
         for at in 1..=5 {
             index.add(row("o", at));

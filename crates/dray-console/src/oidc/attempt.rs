@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn open_attempts_are_bounded_and_the_oldest_gives_way() {
+    fn open_attempts_are_limited_and_the_oldest_is_removed() {
         let store = AttemptStore::default();
         let (secret, state) = begin(&store, START_MS);
         for at in 1..1024 {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_goes_into_the_body_only_where_the_provider_takes_no_other_way() {
+    fn the_secret_is_sent_in_the_body_only_if_the_provider_supports_nothing_else() {
         let posts = |methods: Value| {
             let metadata = parse(&json!({ "token_endpoint_auth_methods_supported": methods }));
             metadata.unwrap().posts_secret

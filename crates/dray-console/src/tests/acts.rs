@@ -18,7 +18,7 @@ impl AuditTrail {
         Self(console.bus.events(filter).await.unwrap())
     }
 
-    /// The next event that is not a login: its operation, and what it says.
+    /// The operation and the content of the next event that is not a login.
     pub(super) async fn next(&mut self) -> (String, v1::ConsoleAudit) {
         let reading = async {
             loop {
@@ -34,7 +34,7 @@ impl AuditTrail {
     }
 }
 
-/// Fails all work in a way that may pass, so that it is given up after its attempts.
+/// Fails all work with a transient error, so that it is given up after its attempts.
 struct FailingHandler;
 
 impl WorkHandler<v1::ToolCallRequested> for FailingHandler {
@@ -79,7 +79,7 @@ async fn dead_letter(console: &ConsoleFixture, tenant: &TenantId, operation: &st
         }
     };
     let sequence = tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap();
-    // Without a worker, restarted work stays in the stream, so that the test can start it a second time.
+    // Without a worker, restarted work stays in the stream, so that a second start is possible.
     stop.cancel();
     working.join_next().await.unwrap().unwrap();
     sequence
@@ -139,7 +139,7 @@ async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
 }
 
 #[tokio::test]
-async fn an_act_that_cannot_be_recorded_does_not_happen() {
+async fn an_action_that_cannot_be_recorded_is_not_done() {
     let clock = Clock::system();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams: calls work, and no audit event can be stored.

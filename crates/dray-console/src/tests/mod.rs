@@ -40,7 +40,7 @@ const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Key of login links.
 const LINK_KEY: [u8; 32] = [7; 32];
 
-/// A console over a bus and a store of its own.
+/// A console with its own bus and store.
 struct ConsoleFixture {
     bus: Bus,
     store: Store,
@@ -70,14 +70,14 @@ impl TestResponse {
         found.next().map(|(_, value)| value)
     }
 
-    /// The value of the hidden field that every form of this page carries.
+    /// The value of the hidden field in every form of this page.
     fn form_token(&self) -> String {
         let (_, rest) = self.body.split_once("name=\"csrf\" value=\"").unwrap();
         rest.split('"').next().unwrap().to_owned()
     }
 }
 
-/// A browser that logged in: its cookie and the token of its forms.
+/// A logged-in browser: its cookie and the token of its forms.
 #[derive(Clone, Debug)]
 struct Login {
     cookie: String,
@@ -101,12 +101,12 @@ impl ConsoleFixture {
         Self::start_on(empty_bus().await, settings).await
     }
 
-    /// A console over this bus.
+    /// A console on this bus.
     async fn start_on(bus: Bus, settings: ConsoleSettings) -> Self {
         Self::start_with_agents(bus, settings, None).await
     }
 
-    /// A console over this bus, whose playground sends to `agents`.
+    /// A console on this bus, whose playground sends to `agents`.
     async fn start_with_agents(
         bus: Bus,
         settings: ConsoleSettings,
@@ -115,7 +115,7 @@ impl ConsoleFixture {
         Self::start_with_clock(bus, settings, agents, Clock::system()).await
     }
 
-    /// A console over this bus with this clock.
+    /// A console on this bus, with this clock.
     async fn start_with_clock(
         bus: Bus,
         settings: ConsoleSettings,
@@ -158,7 +158,7 @@ impl ConsoleFixture {
         }
     }
 
-    /// Responds to every call of this kind, as a service does, until the fixture is dropped.
+    /// Starts a fake service that handles all calls of this kind until the fixture is dropped.
     async fn respond<C: Call>(
         &mut self,
         respond: impl Fn(C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -233,7 +233,7 @@ impl ConsoleFixture {
         .await
     }
 
-    /// Sends a request as it is and reads until the console closes the connection.
+    /// Sends a raw request and reads until the console closes the connection.
     async fn send(&self, request: impl AsRef<[u8]>) -> TestResponse {
         let exchange = async {
             let mut connection = self.connect().await;
@@ -287,7 +287,7 @@ impl ConsoleFixture {
     }
 }
 
-/// A bus of its own process with every stream.
+/// An in-process bus with all streams.
 async fn empty_bus() -> Bus {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bus = Bus::in_process(Clock::system(), &meter);

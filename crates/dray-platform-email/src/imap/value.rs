@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_stand_where_they_were_announced() {
+    fn literals_are_read_at_their_announced_place() {
         let chunks = [
             ResponseChunk {
                 line: b"1 FETCH (BODY[]".to_vec(),

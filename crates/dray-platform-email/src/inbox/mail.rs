@@ -332,7 +332,7 @@ Subject: =?utf-8?B?0J7RgtGH0ZHRgg==?=
 Message-ID: <1@example.org>";
 
     #[test]
-    fn a_mail_of_a_listed_and_verified_sender_is_taken() {
+    fn a_mail_of_a_listed_and_verified_sender_is_accepted() {
         let head = read(PASSING_RESULTS).unwrap();
         assert_eq!(
             head,
@@ -414,7 +414,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn words_are_decoded_and_markup_is_not_shown() {
+    fn texts_are_decoded_and_markup_is_not_shown() {
         let part = |media_type: &str, charset: &str, encoding: &str| BodyPart {
             media_type: media_type.to_owned(),
             charset: charset.to_owned(),
@@ -430,7 +430,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn a_mail_without_structure_comes_as_one_file() {
+    fn a_mail_without_structure_is_one_file() {
         let location = MailLocation {
             validity: 7,
             uid: 3,

@@ -108,7 +108,7 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
+async fn a_mail_is_received_with_its_text_and_files_and_marked() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, &content(700_001)));
@@ -170,7 +170,7 @@ async fn mails_that_could_not_be_stored_are_found_again_in_order() {
 }
 
 #[tokio::test]
-async fn mails_of_strangers_are_marked_and_not_taken() {
+async fn mails_of_unlisted_senders_are_marked_and_not_accepted() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     let good = String::from_utf8(mail(1, b"x")).unwrap();
@@ -310,7 +310,7 @@ async fn a_huge_attachment_is_not_fetched() {
 }
 
 #[tokio::test]
-async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
+async fn malformed_mails_are_read_as_far_as_possible() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     let head = format!("{AUTHENTICATION_RESULTS}\r\nFrom: ada@example.org\r\n");

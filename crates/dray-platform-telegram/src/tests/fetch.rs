@@ -85,7 +85,7 @@ async fn a_missing_path_does_not_show_the_token() {
 }
 
 #[tokio::test]
-async fn paths_that_lead_elsewhere_are_not_followed() {
+async fn paths_outside_of_the_directory_are_not_followed() {
     let fixture = BotFixture::new().await;
     for path in [
         "../bot4242:x/getMe",

@@ -117,7 +117,7 @@ async fn an_update_of_an_unknown_shape_is_skipped() {
 }
 
 #[tokio::test]
-async fn failures_of_the_server_and_conflicts_pass() {
+async fn polling_continues_after_server_failures_and_conflicts() {
     for (code, why) in [
         (502, "Bad Gateway"),
         (409, "Conflict: terminated by other getUpdates request"),

@@ -115,7 +115,7 @@ fn r_4_work_is_linear_in_a_stream_as_well() {
 }
 
 #[test]
-fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
+fn r_4_a_megabyte_of_tags_or_backticks_is_processed() {
     for pattern in ["MEDIA:", "`'"] {
         let text = pattern.repeat((1 << 20) / pattern.len());
         let mut hold = HoldBack::new();
@@ -131,7 +131,7 @@ fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
 }
 
 #[test]
-fn prose_is_taken_for_any_text() {
+fn bare_paths_and_pictures_accept_any_text() {
     for text in texts() {
         let mut asked = 0;
         bare_paths(&text, |_| {
@@ -144,7 +144,7 @@ fn prose_is_taken_for_any_text() {
 }
 
 #[test]
-fn tags_beyond_the_last_stay_as_they_are() {
+fn tags_above_the_limit_are_not_changed() {
     let tags: Vec<String> = (0..MAX_TAGS + 2)
         .map(|n| format!("MEDIA:/{n}.png"))
         .collect();
@@ -158,7 +158,7 @@ fn tags_beyond_the_last_stay_as_they_are() {
 }
 
 #[test]
-fn a_path_has_no_more_candidates_than_is_bearable() {
+fn the_number_of_candidates_of_a_path_is_limited() {
     let text = format!("MEDIA:/a{}", ",b!".repeat(500));
     let (tags, _) = scan_tags(&text);
     assert_eq!(tags[0].candidates.len(), MAX_CANDIDATES);

@@ -39,7 +39,7 @@ fn characters(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn half_a_tag_never_shows() {
+fn a_partial_tag_is_never_shown() {
     let text = "Look: **MEDIA:/a.png** and\n[[as_document]]more `MEDIA:/d` MEDIA:\n/b c.pdf end";
     let mut hold = HoldBack::new();
     let mut shown = String::new();
@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_cut_of_a_message_shows_the_same(text in message(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn any_chunks_show_the_same_text(text in message(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let whole = extract_with(&text, resolve);
         prop_assert_eq!(&streamed(characters(&text)), &whole);
         let mut places: Vec<usize> = cuts.iter().map(|cut| text.floor_char_boundary(cut.index(text.len() + 1))).collect();
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn what_exists_goes_and_what_is_cut_was_a_tag(text in message()) {
+    fn existing_files_are_sent_and_only_tags_are_cut(text in message()) {
         let found = extract_with(&text, resolve);
         for file in &found.files {
             prop_assert!(EXISTING_PATHS.contains(&file.as_str()));
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn the_paths_to_ask_for_are_those_that_decide(text in message()) {
+    fn only_the_returned_paths_determine_the_result(text in message()) {
         let asked = tag_paths(&text);
         let found = extract_media(&text, |path| {
             assert!(asked.iter().any(|known| known == path), "{path} was not to be asked for");
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn spans_lie_in_the_text_and_tags_do_not_meet(text in message()) {
+    fn spans_are_in_the_text_and_tags_do_not_overlap(text in message()) {
         let mut minimum = 0;
         for tag in scan_tags(&text).0 {
             prop_assert!(!tag.candidates.is_empty() && tag.candidates.len() <= MAX_CANDIDATES);
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_taken(text in "\\PC*") {
+    fn any_text_is_accepted(text in "\\PC*") {
         prop_assert_eq!(streamed(characters(&text)), extract_with(&text, resolve));
         bare_paths(&text, |_| true);
         remote_images(&text);
