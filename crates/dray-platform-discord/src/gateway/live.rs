@@ -157,7 +157,7 @@ impl<'a> LiveConnection<'a> {
             1 => {
                 self.heartbeat
                     .send_heartbeat(&mut self.socket, self.cache)
-                    .await?
+                    .await?;
             }
             7 => {
                 return Ok(Some(ConnectionEnd::Reconnect(

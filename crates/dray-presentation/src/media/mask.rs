@@ -90,7 +90,7 @@ impl LineMasks {
                     next = end;
                 }
                 '{' | '[' if self.depth > 0 || opens_json(line, offset, character) => {
-                    self.depth += 1
+                    self.depth += 1;
                 }
                 '}' | ']' => self.depth = self.depth.saturating_sub(1),
                 _ => {}
