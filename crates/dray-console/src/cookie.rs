@@ -33,8 +33,8 @@ impl ConsoleCookie {
         Self::named("dray-console-login", port, is_secure, SiteRule::Lax)
     }
 
-    /// Browsers do not separate cookies by port (RFC 6265 section 8.5), so the name holds the port: two consoles of one
-    /// machine do not log each other out.
+    /// Browsers do not separate cookies by port (RFC 6265 section 8.5), so the name contains the port: two consoles of
+    /// one machine do not log each other out.
     fn named(base: &str, port: u16, is_secure: bool, site_rule: SiteRule) -> Self {
         let name = if is_secure {
             // RFC 6265bis section 4.1.3.2: browsers take this prefix only with `Secure`, `Path=/` and without a domain.

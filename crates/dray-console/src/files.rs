@@ -163,7 +163,7 @@ fn file_row(
     }
 }
 
-/// `GET /files/{digest}`: one file and who holds it.
+/// `GET /files/{digest}`: one file, and the deliveries that contain it.
 pub(crate) async fn file_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,

@@ -89,7 +89,7 @@ pub(crate) fn forged_form() -> Response {
     )
 }
 
-/// The response to an action of a login that may only look.
+/// The response to an action of a read-only login.
 pub(crate) fn acting_refused() -> Response {
     respond::plain_text(
         StatusCode::FORBIDDEN,

@@ -50,7 +50,7 @@ impl ConsoleState {
     async fn read_letter(&self, sequence: u64) -> Result<DeadLetterDetails, Fault> {
         let letters = self.bus.dead_letters();
         let details = with_page_timeout(letters.show(sequence)).await?;
-        // The stream holds letters of all tenants, and a sequence can be guessed.
+        // The stream contains letters of all tenants, and a sequence number can be guessed.
         let tenant = details.summary.subject.rsplit('.').next();
         if tenant == Some(self.tenant.token().as_str()) {
             Ok(details)

@@ -72,7 +72,7 @@ impl LoginLink {
         format!("{payload}.{signature}")
     }
 
-    /// No part holds a dot: a tenant's token is of `[a-z0-9_-]`.
+    /// No part contains a dot: the token of a tenant consists of `[a-z0-9_-]`.
     fn payload(&self) -> String {
         let Self {
             role,

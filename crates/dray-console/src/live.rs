@@ -46,7 +46,7 @@ const EVENT_SERVICES: [&str; 5] = [
     "sandbox-transfer",
 ];
 
-/// `GET /live`: the newest events, and the place where newer ones appear.
+/// `GET /live`: the newest events, to which the script adds newer ones.
 pub(crate) async fn live_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -146,7 +146,7 @@ pub(crate) async fn chart_fragment(State(state): State<ConsoleState>) -> Respons
     respond::with_type(StatusCode::OK, "text/html; charset=utf-8", body)
 }
 
-/// `GET /live/events?after=ID`: rows behind `after`, or behind `Last-Event-ID` where the browser reconnects.
+/// `GET /live/events?after=ID`: rows after `after`, or after `Last-Event-ID` if the browser reconnects.
 pub(crate) async fn live_events(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,

@@ -42,7 +42,7 @@ pub(crate) async fn judged_page(
         app_policy: app_policy(&fields),
         resolve_names: fields.is_checked("resolve"),
     };
-    // A look-up sends a name of the person's choice to DNS servers outside.
+    // A lookup sends a name that the person chose to external DNS servers.
     if request.resolve_names && !session.can_act() {
         return form::acting_refused();
     }
@@ -65,7 +65,7 @@ async fn explain(
     session: &ConsoleSession,
     request: &v1::ExplainRequest,
 ) -> Result<v1::ExplainReply, Fault> {
-    // A judgement without a look-up has no effect, so it is not an action and leaves no audit event.
+    // An explanation without a lookup has no effect, so it is not an action and leaves no audit event.
     if !request.resolve_names {
         return state.ask(request).await;
     }

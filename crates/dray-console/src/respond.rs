@@ -30,7 +30,7 @@ pub(crate) fn see_other(path: &str) -> Response {
     response
 }
 
-/// Sets a header, unless the value has characters that a header cannot hold.
+/// Sets a header, unless the value has characters that headers cannot contain.
 pub(crate) fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);

@@ -161,7 +161,7 @@ impl ConsoleServer {
             reporter.clone(),
             stop.clone(),
         ));
-        // Two streams, two readers: a flood of audit events does not hold up the others.
+        // Two streams with two readers, so that many audit events do not delay the others.
         for source in [EventSource::Event, EventSource::Audit] {
             tasks.spawn(follow_events(
                 system.bus.clone(),

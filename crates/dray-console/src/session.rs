@@ -1,4 +1,4 @@
-//! Sessions of people who logged in: in memory, with a secret that only their browser holds.
+//! Sessions of people who logged in. They are in memory, and only the browser has their secret.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -125,7 +125,7 @@ impl SessionStore {
         Some(entry.session.clone())
     }
 
-    /// Whether a login is still open. Does not count as a use, or an open live page would keep its session forever.
+    /// Whether a login is still open. This does not count as use, or an open live page would keep its session forever.
     pub(crate) fn is_open(&self, login: &str, now_ms: u64) -> bool {
         self.lock()
             .values()

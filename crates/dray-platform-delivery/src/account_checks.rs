@@ -197,7 +197,7 @@ fn add_result(account: &PlatformAccount, check: &mut v1::AccountCheck, result: A
     });
 }
 
-/// A target that names the account and no chat, for limits that hold in all of them.
+/// A target with the account and no chat, for limits that apply to all chats.
 fn target_of(account: &PlatformAccount) -> DeliveryTarget {
     DeliveryTarget {
         platform: account.platform.name().to_owned(),

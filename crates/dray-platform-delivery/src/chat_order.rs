@@ -230,7 +230,7 @@ fn decode_record(value: &[u8]) -> ChatQueueRecord {
 
 fn chat_key(chat: &str) -> String {
     let hex = Sha256Digest::of(chat.as_bytes()).to_hex();
-    // 128 bits: two chats do not collide, and the key stays short. The id itself may hold characters that keys
+    // 128 bits: two chats do not collide, and the key is short. The id itself may contain characters that keys
     // cannot.
     let token: String = hex.chars().take(32).collect();
     format!("order.{token}")

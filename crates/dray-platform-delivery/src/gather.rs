@@ -239,7 +239,7 @@ impl Gatherer {
         &self,
         gather_request: &GatherRequest<'_>,
     ) -> Result<(), DeliveryError> {
-        // A single copy goes straight from the cache into the record, so nothing can sweep it in between.
+        // A single copy is recorded immediately, so no sweep can remove it in between.
         let count = gather_request.work.paths.len();
         if count < 2 {
             return Ok(());

@@ -204,12 +204,12 @@ impl IndexEntry {
         (self.begun_at_ms, self.delivery.clone())
     }
 
-    /// Whether it goes to this chat, is not over, and was requested before `order`.
+    /// Whether it is for this chat, has not ended, and was requested before `order`.
     fn is_before(&self, chat: &str, order: &Order) -> bool {
         !self.finished && self.order() < *order && self.is_in(chat)
     }
 
-    /// Whether it goes to this chat.
+    /// Whether it is for this chat.
     fn is_in(&self, chat: &str) -> bool {
         // A target may name no account, so platform and chat are compared and the account between them is not.
         chat.starts_with(&format!("{}/", self.target.platform))

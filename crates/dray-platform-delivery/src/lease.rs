@@ -20,7 +20,7 @@ pub struct LeaseStore {
     holder: String,
 }
 
-/// A lease that this process holds. If it is dropped without [`Lease::release`], it expires.
+/// A lease of this process. If it is dropped without [`Lease::release`], it expires.
 #[derive(Debug)]
 pub struct Lease {
     leases: LeaseStore,

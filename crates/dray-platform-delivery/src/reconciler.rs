@@ -1,5 +1,5 @@
-//! Continues deliveries whose wait is over, ends deliveries whose deadline has passed, whose work is dead, or that are
-//! cancelled.
+//! Continues deliveries whose wait is over, ends deliveries whose deadline has passed, whose work is a dead letter, or
+//! that are cancelled.
 
 mod abandoned;
 mod cancelled;

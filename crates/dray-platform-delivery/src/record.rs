@@ -289,7 +289,7 @@ pub struct DeliveryRecord {
     pub flags: Option<v1::DeliveryFlags>,
     /// Name of its tenant.
     pub tenant: String,
-    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
+    /// Unix milliseconds at which it continues; 0 if it does not wait.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,

@@ -71,7 +71,7 @@ impl WebFileVerdict {
 /// Where one file comes from, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOrigin<'a> {
-    /// A fetch through these hosts brought its bytes.
+    /// Its bytes were fetched from these hosts.
     Web(&'a [String]),
     /// The hosts are not known, or the bytes are never read here: the file counts as from any host.
     Unseen,
@@ -79,7 +79,7 @@ pub(crate) enum FileOrigin<'a> {
     Sandbox,
 }
 
-/// The chat to which a file goes.
+/// The chat that a file is sent to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRecipient<'a> {
     pub(crate) tenant: &'a TenantId,

@@ -210,8 +210,8 @@ fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> 
         ErrorKind::RateLimited => {
             error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
         }
-        // After a failure of the server the request may have been carried out, except with code 130000, which Discord
-        // sends instead of carrying the request out.
+        // After a server error the request may have been executed, except with code 130000, with which Discord refuses
+        // the request.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
         _ => error,
     }

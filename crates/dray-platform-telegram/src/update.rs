@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::PLATFORM_NAME;
 
-/// An update, with the two kinds that hold messages. All other fields are ignored.
+/// An update, with the two fields that contain messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
 struct BotUpdate {
     message: Option<UpdateMessage>,

@@ -82,7 +82,7 @@ pub enum PlatformFault {
     RateLimit(Duration),
     /// The next visible request is read completely, and the response is a server failure. No message becomes visible.
     FailAfterBody,
-    /// The next visible request is carried out, and the connection closed without a response.
+    /// The next visible request succeeds, but the connection is closed without a response.
     LoseAnswer,
     /// The connection of the next upload is closed after the first bytes of the body.
     CloseDuringBody,

@@ -50,7 +50,7 @@ impl MinuteCounts {
         for (bits, count) in self.latencies.iter().enumerate() {
             cumulative += u64::from(*count);
             if cumulative >= rank {
-                // A bucket of n bits holds durations below 2^n.
+                // The bucket of n bits is for durations below 2^n.
                 return Some((1_u64 << bits) - 1);
             }
         }

@@ -4,7 +4,7 @@ use dray_http::{FailureKind, HttpError};
 use dray_jwt::TokenError;
 use http::StatusCode;
 
-/// A failed login. The texts hold no code, token, secret or address.
+/// A failed login. The texts contain no code, token, secret or address.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     /// The browser has no open attempt with this `state`.

@@ -21,7 +21,7 @@ pub struct OidcSettings {
     pub scopes: Vec<String>,
     /// The claim of the ID token with the groups or roles of a person: a name, or names with dots for a nested one.
     pub role_claim: String,
-    /// Values of the claim that let a person look.
+    /// Values of the claim that give the role `look`.
     pub look_values: Vec<String>,
     /// Values of the claim that let a person act, too.
     pub act_values: Vec<String>,

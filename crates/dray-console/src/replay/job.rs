@@ -223,7 +223,7 @@ impl ReplayJob {
     }
 }
 
-/// The request of an audit event. `tenant` is for events of older services, which do not hold it.
+/// The request of an audit event. `tenant` is for events of older services, which do not contain it.
 fn record_of<'a>(audit: &'a v1::EgressAudit, tenant: &'a str) -> RequestRecord<'a> {
     let tenant = match audit.tenant_id.as_str() {
         "" => tenant,

@@ -51,7 +51,7 @@ pub(crate) async fn check_page(
     if let Err(refused) = FormFields::of_action(body, &session).await {
         return refused;
     }
-    // Concurrently: a service that is down does not hold up the other.
+    // Concurrently, so that a service that is down does not delay the other.
     let (accounts, backends) = tokio::join!(
         check(
             &state,

@@ -1,5 +1,5 @@
-//! Detects jumps of the wall clock, after which all objects look too old or too young. After a jump, nothing is removed
-//! until deliveries under way have had time to end.
+//! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, nothing is removed
+//! until running deliveries have had time to end.
 
 use std::time::Duration;
 

@@ -67,7 +67,7 @@ impl GatheringNotes {
         }
     }
 
-    /// Start of the earliest gathering that is under way; [`u64::MAX`] when there is none.
+    /// Start of the earliest gathering that has not ended; [`u64::MAX`] if there is none.
     ///
     /// # Errors
     /// The bus failed, so nothing may be removed.

@@ -1,4 +1,4 @@
-//! Sweeps of the cache (platform-delivery 12), which holds files on their way between sandboxes and people.
+//! Sweeps of the cache (platform-delivery 12), which stores files during their transfer between sandboxes and people.
 //!
 //! An object stays while an unfinished delivery needs it, while a link to it is valid, and for its lifetime after its
 //! last use. If the cache is larger than its limit, the least recently used objects are removed first. The records of
@@ -128,7 +128,7 @@ impl CacheSweeper {
         // Listed before the records are read: a listed object that is needed and not young is in a record by then.
         let objects = self.store.cached().await?;
         let gathering_since_ms = self.gatherings.since_ms().await?;
-        // Records may have changed on other replicas since the last look.
+        // Other replicas may have changed records since the last read.
         while !self.index.refresh().await? {}
         let now_ms = self.clock.now_ms();
         let lifetime = self.store.cache_lifetime();

@@ -226,7 +226,7 @@ mod tests {
                 prop_assert!(!uses.contains_key(&object.key));
                 prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW_MS);
             }
-            // A second run with what is left does nothing.
+            // A second run with the remaining objects does nothing.
             let left: Vec<_> = objects
                 .into_iter()
                 .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))

@@ -1,4 +1,4 @@
-//! Plans the visible requests of a delivery, and which files are sent as links because no request can hold them.
+//! Plans the visible requests of a delivery, and links for files that no request can contain.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -219,7 +219,7 @@ impl DeliveryRun<'_> {
         }))
     }
 
-    /// Plans the steps with the platform, adds links for files that no step holds, and stores the plan.
+    /// Plans the steps with the platform, adds links for files that are in no step, and stores the plan.
     async fn plan(&mut self, open: &OpenDelivery) -> Result<(), DeliveryError> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
         let mut steps: Vec<ReadyStep> = Vec::new();

@@ -121,7 +121,7 @@ impl<'a> DeliveryRun<'a> {
                 // An earlier attempt may have been written although its response was lost.
                 Err(DeliveryError::Record(RecordError::Moved)) if was_unreachable => {
                     let latest = self.context.log.records.read(&self.key).await?;
-                    // The record holds the writer's random id, so an equal record is this worker's own.
+                    // The record contains the writer's random id, so an equal record is this worker's own.
                     let own_write = latest.filter(|latest| latest.record == self.stored.record);
                     self.stored = own_write.ok_or(RecordError::Moved)?;
                     return Ok(());
@@ -174,7 +174,7 @@ impl<'a> DeliveryRun<'a> {
         why: WaitingReason,
     ) -> Result<WorkEnd, DeliveryError> {
         let record = self.record_mut();
-        // 0 means that nothing holds the delivery up.
+        // 0 means that the delivery does not wait.
         record.due_at_ms = due_ms.max(1);
         record.waiting = Some(why);
         record.rounds += 1;

@@ -187,7 +187,7 @@ impl DeliveryRun<'_> {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
             return self.give_up(open, step_index, step, &error).await;
         };
-        // After the waits for the rate limit: a delivery that waits must not hold an upload slot.
+        // After the waits for the rate limit, because a delivery that waits must not use an upload slot.
         let _permit = self.upload_permit(open).await?;
         let step = match self
             .prepare(open, step_index, step, &sent_step.step)
@@ -437,7 +437,7 @@ impl DeliveryRun<'_> {
     }
 
     /// The step with its final text: a link is made here, as late as possible. The caller made the link of a preview;
-    /// without one, the step only serves to look for an earlier message.
+    /// without one, the step is only used to find an earlier message.
     async fn with_links(
         &self,
         open: &OpenDelivery,

@@ -81,7 +81,7 @@ impl ChatTurns {
     ) -> Result<Option<Lease>, DeliveryError> {
         let started = tokio::time::Instant::now();
         let name = format!("chat\0{chat}");
-        // Another replica may hold the lease of the chat.
+        // Another replica may have the lease of the chat.
         let mut delay = PollDelay::new();
         loop {
             let waited = started.elapsed();

@@ -79,7 +79,7 @@ impl DeliveryRun<'_> {
     ) -> Result<WebFileVerdict, DeliveryError> {
         let rules = &self.context.config.web_files;
         let mut verdict = WebFileVerdict::NONE;
-        // The bytes of a preview stay in the sandbox and may change until people look at them.
+        // The bytes of a preview stay in the sandbox and may change until people open it.
         if file.preview.is_some() {
             web_files::judge_origin(rules, recipient, FileOrigin::Unseen, &mut verdict);
             return Ok(verdict);

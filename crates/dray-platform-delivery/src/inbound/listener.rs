@@ -32,7 +32,7 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 /// Longest time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves until `stop`, and then finishes the requests under way.
+/// Serves until `stop` is cancelled, and then finishes the running requests.
 pub(crate) async fn serve_until(
     service: Arc<InboundService>,
     listener: TcpListener,

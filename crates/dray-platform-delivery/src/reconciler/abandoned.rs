@@ -27,7 +27,7 @@ enum WorkState {
 }
 
 impl Reconciler {
-    /// Ends a delivery whose work is dead, and gives another round to one whose work ended too soon.
+    /// Ends a delivery whose work is a dead letter, and publishes another round for one whose work ended too early.
     pub(super) async fn check_work(&self, entry: &IndexEntry) -> Result<(), DeliveryError> {
         let Some(mut stored) = self.log.records.read(&entry.key).await? else {
             return Ok(());

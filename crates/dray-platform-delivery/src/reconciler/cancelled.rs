@@ -50,7 +50,7 @@ impl Reconciler {
                 }
             };
             match self.end(&key, ending, "cancelled").await {
-                // The next look finds the end, or what the worker wrote.
+                // The next check finds the end, or the changes of the worker.
                 Ok(()) | Err(DeliveryError::Record(RecordError::Moved)) => {}
                 Err(error) => return Err(error),
             }

@@ -38,7 +38,7 @@ impl FormData {
         self.get(name).eq_ignore_ascii_case("true")
     }
 
-    /// A field that holds JSON.
+    /// A field with JSON.
     pub(super) fn json(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.get(name)).ok()
     }

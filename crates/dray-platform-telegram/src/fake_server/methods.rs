@@ -19,7 +19,7 @@ use super::stored_message::{ShownFile, StoredMessage};
 const MAX_TEXT_UNITS: usize = 4096;
 const MAX_CAPTION_UNITS: usize = 1024;
 
-/// Runs a method, except `getUpdates`, which waits and so must not hold the lock.
+/// Runs a method. `getUpdates` is not here, because it waits, which is not possible with the lock.
 pub(super) fn call_method(
     shared: &Arc<SharedState>,
     method: &str,

@@ -91,7 +91,7 @@ impl<'f> CaseContext<'f> {
         key
     }
 
-    /// Injects a fault; the case is skipped when the wire has no such fault.
+    /// Injects a fault. If the protocol has no such fault, the case is skipped.
     pub(super) async fn script(&self, fault: PlatformFault) -> Result<(), CaseEnd> {
         if self.fixture.script(fault).await {
             return Ok(());
