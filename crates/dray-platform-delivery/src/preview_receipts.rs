@@ -153,28 +153,31 @@ mod tests {
 
     #[test]
     fn openings_of_all_links_of_a_file_are_counted_and_the_newest_decides_the_state() {
-        let mut told = receipt();
+        let mut reported = receipt();
         let other = preview("of another file", 1);
         let previews = [preview("b", 30), preview("a", 20), other];
-        fill_receipt(&mut told, Some(&previews), 50);
-        assert!(told.counts_known);
-        assert_eq!((told.opened_count, told.first_opened_at_ms), (2, 20));
-        assert_eq!(told.state(), PreviewLinkState::Open);
+        fill_receipt(&mut reported, Some(&previews), 50);
+        assert!(reported.counts_known);
+        assert_eq!(
+            (reported.opened_count, reported.first_opened_at_ms),
+            (2, 20)
+        );
+        assert_eq!(reported.state(), PreviewLinkState::Open);
         let mut revoked = preview("b", 0);
         revoked.revoked_at_ms = 40;
-        let mut told = receipt();
-        fill_receipt(&mut told, Some(&[revoked]), 500);
-        assert_eq!(told.state(), PreviewLinkState::Revoked);
-        assert_eq!(told.revoked_at_ms, 40);
+        let mut reported = receipt();
+        fill_receipt(&mut reported, Some(&[revoked]), 500);
+        assert_eq!(reported.state(), PreviewLinkState::Revoked);
+        assert_eq!(reported.revoked_at_ms, 40);
     }
 
     #[test]
     fn what_nobody_reported_is_not_known_and_an_end_is_known_by_its_time() {
-        let mut told = receipt();
-        fill_receipt(&mut told, None, 50);
-        assert_eq!(told.state(), PreviewLinkState::Unspecified);
-        fill_receipt(&mut told, Some(&[]), 100);
-        assert_eq!(told.state(), PreviewLinkState::Expired);
-        assert!(!told.counts_known);
+        let mut reported = receipt();
+        fill_receipt(&mut reported, None, 50);
+        assert_eq!(reported.state(), PreviewLinkState::Unspecified);
+        fill_receipt(&mut reported, Some(&[]), 100);
+        assert_eq!(reported.state(), PreviewLinkState::Expired);
+        assert!(!reported.counts_known);
     }
 }

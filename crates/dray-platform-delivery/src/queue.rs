@@ -112,15 +112,15 @@ mod tests {
     async fn the_earlier_request_goes_first_in_any_order_of_arrival() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
-        let mut late = Box::pin(queue.enter("c", order(9)));
-        assert!(late.as_mut().now_or_never().is_none());
+        let mut later = Box::pin(queue.enter("c", order(9)));
+        assert!(later.as_mut().now_or_never().is_none());
         let mut early = Box::pin(queue.enter("c", order(5)));
         assert!(early.as_mut().now_or_never().is_none());
         drop(first);
-        assert!(late.as_mut().now_or_never().is_none());
+        assert!(later.as_mut().now_or_never().is_none());
         let second = early.now_or_never().flatten().unwrap();
         drop(second);
-        assert!(late.now_or_never().flatten().is_some());
+        assert!(later.now_or_never().flatten().is_some());
     }
 
     #[tokio::test]
@@ -140,11 +140,11 @@ mod tests {
     async fn a_waiter_that_gave_up_is_skipped() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
-        let mut gone = Box::pin(queue.enter("c", order(2)));
-        assert!(gone.as_mut().now_or_never().is_none());
+        let mut dropped = Box::pin(queue.enter("c", order(2)));
+        assert!(dropped.as_mut().now_or_never().is_none());
         let mut last = Box::pin(queue.enter("c", order(3)));
         assert!(last.as_mut().now_or_never().is_none());
-        drop(gone);
+        drop(dropped);
         drop(first);
         drop(last.now_or_never().flatten().unwrap());
         assert!(queue.lock().is_empty(), "an empty line is forgotten");

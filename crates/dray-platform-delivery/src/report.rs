@@ -307,9 +307,9 @@ mod tests {
         }
         many.result_json = result_json(&many);
         assert!(v1::DeliveryReport::from(&many).encoded_len() > MAX_EVENT_BYTES);
-        let told = for_event(&many);
-        assert!(told.encoded_len() <= MAX_EVENT_BYTES);
-        assert_eq!(told.files.len(), 100);
+        let event = for_event(&many);
+        assert!(event.encoded_len() <= MAX_EVENT_BYTES);
+        assert_eq!(event.files.len(), 100);
         let one = v1::DeliveryReport::from(&DeliveryRecord {
             files: vec![file("a", FileState::Delivered, None)],
             ..DeliveryRecord::default()

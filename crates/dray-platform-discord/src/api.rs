@@ -39,15 +39,15 @@ struct ErrorBody {
 
 impl DiscordApi {
     pub(crate) fn new(options: &DiscordOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let option_error = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
-            return Err(wrong("the token is missing"));
+            return Err(option_error("the token is missing"));
         }
         if !options.base_url.starts_with("https://") && !options.base_url.starts_with("http://") {
-            return Err(wrong("base_url must be http or https"));
+            return Err(option_error("base_url must be http or https"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+            .map_err(|cause| option_error("base_url is not a URL").caused_by(cause))?;
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -56,7 +56,7 @@ impl DiscordApi {
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
-            own_host: url_authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
+            own_host: url_authority(&base).ok_or_else(|| option_error("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
             gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
@@ -78,45 +78,45 @@ impl DiscordApi {
 
     /// Opens the address of a file that a user sent, without the token.
     pub(crate) async fn file(&self, url: &str) -> Result<HttpResponse, PlatformError> {
-        let wrong = || {
+        let host_error = || {
             PlatformError::new(
                 ErrorKind::Forbidden,
                 "the host of the file is not in file_hosts",
             )
         };
-        let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let host = url_authority(&parsed).ok_or_else(wrong)?;
+        let parsed = Url::parse(url).map_err(|_| host_error())?;
+        let host = url_authority(&parsed).ok_or_else(host_error)?;
         // The host must be equal; only gateways have subdomains.
         let is_known = host == self.own_host || self.file_hosts.contains(&host);
         // A URL without TLS is allowed only if `base_url` has no TLS either.
         if !is_known || !(parsed.scheme() == "https" || self.is_without_tls()) {
-            return Err(wrong());
+            return Err(host_error());
         }
         Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
     }
 
     /// The HTTP address of a gateway, for the upgrade request. Fails for hosts that must not receive the token.
     pub(crate) fn gateway(&self, url: &str) -> Result<String, PlatformError> {
-        let wrong = || {
+        let host_error = || {
             PlatformError::new(
                 ErrorKind::Forbidden,
                 "the host of the gateway is not in gateway_hosts",
             )
         };
-        let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let host = url_authority(&parsed).ok_or_else(wrong)?;
+        let parsed = Url::parse(url).map_err(|_| host_error())?;
+        let host = url_authority(&parsed).ok_or_else(host_error)?;
         let is_below = |known: &String| {
             let rest = host.strip_suffix(known.as_str());
             // `discord.gg` covers `gateway.discord.gg`, but not `notdiscord.gg`.
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
         if host != self.own_host && !self.gateway_hosts.iter().any(is_below) {
-            return Err(wrong());
+            return Err(host_error());
         }
         let scheme = match parsed.scheme() {
             "wss" => "https",
             "ws" if self.is_without_tls() => "http",
-            _ => return Err(wrong()),
+            _ => return Err(host_error()),
         };
         // The query of the address is dropped: it could ask for compression, which is not read here.
         let path = parsed.path();

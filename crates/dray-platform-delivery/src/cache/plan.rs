@@ -217,21 +217,21 @@ mod tests {
             }
             let all: u64 = objects.iter().map(|object| object.bytes).sum();
             let planned = plan_sweep(objects.clone(), &uses, now(size));
-            let gone: Vec<_> = planned.expired.iter().chain(&planned.evicted).collect();
-            let removed: u64 = gone.iter().map(|object| object.bytes).sum();
-            prop_assert_eq!(planned.bytes + removed, all);
-            prop_assert_eq!(planned.objects + gone.len() as u64, objects.len() as u64);
+            let removed: Vec<_> = planned.expired.iter().chain(&planned.evicted).collect();
+            let removed_bytes: u64 = removed.iter().map(|object| object.bytes).sum();
+            prop_assert_eq!(planned.bytes + removed_bytes, all);
+            prop_assert_eq!(planned.objects + removed.len() as u64, objects.len() as u64);
             prop_assert!(planned.bytes <= size.max(planned.held));
-            for object in gone {
+            for object in removed {
                 prop_assert!(!uses.contains_key(&object.key));
                 prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW_MS);
             }
             // A second run with the remaining objects does nothing.
-            let left: Vec<_> = objects
+            let remaining: Vec<_> = objects
                 .into_iter()
                 .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))
                 .collect();
-            let again = plan_sweep(left, &uses, now(size));
+            let again = plan_sweep(remaining, &uses, now(size));
             prop_assert!(again.expired.is_empty() && again.evicted.is_empty());
         }
     }

@@ -228,7 +228,7 @@ pub(super) fn get_message(shared: &SharedState<FakeState>, channel: &str, id: &s
 /// A file by its signed address. Requests with a token get 404.
 pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let mut state = shared.lock();
-    let gone = || {
+    let not_found = || {
         bytes_reply(
             404,
             "text/plain",
@@ -238,7 +238,7 @@ pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedReques
     let id = request.path.split('/').nth(3).unwrap_or_default();
     let is_signed = request.query == state.signed(id);
     if request.header("authorization").is_some() || !is_signed {
-        return gone();
+        return not_found();
     }
     let fault = (!state.file_faults.is_empty()).then(|| state.file_faults.remove(0));
     let Some(MessageFile {
@@ -246,11 +246,11 @@ pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedReques
         media_type,
     }) = state.files.get(id)
     else {
-        return gone();
+        return not_found();
     };
     match fault {
         None => bytes_reply(200, media_type, content.clone()),
-        Some(FileFault::Missing) => gone(),
+        Some(FileFault::Missing) => not_found(),
         Some(FileFault::Short) => cut_reply(media_type, content, content.len() / 2),
         Some(FileFault::Long) => {
             let longer = [content.as_ref(), b"more"].concat();

@@ -317,8 +317,8 @@ fn decode_base64(text: &str) -> String {
 
 /// The address in angle brackets after a word.
 fn path_address(line: &str, word: &str) -> Option<String> {
-    let at = line.to_ascii_uppercase().find(word)?;
-    let after = line.get(at + word.len()..)?.trim_start();
+    let index = line.to_ascii_uppercase().find(word)?;
+    let after = line.get(index + word.len()..)?.trim_start();
     let (address, _) = after.strip_prefix('<')?.split_once('>')?;
     Some(address.to_owned())
 }
