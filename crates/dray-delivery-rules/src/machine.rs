@@ -92,7 +92,7 @@ pub struct StepData {
     pub fingerprint: Vec<u8>,
     /// A result of the platform from before anything was visible, such as a file id; empty for none.
     pub prepared: String,
-    /// Attempts so far.
+    /// Attempts to send the step, including those that failed before the visible request.
     pub attempts: u32,
     /// Responses that were lost.
     pub lost: u32,

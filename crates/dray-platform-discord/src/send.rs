@@ -40,7 +40,7 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Checked first, so that nothing is uploaded in vain.
+    // Checked before the upload, because Discord would refuse the message after it.
     if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,

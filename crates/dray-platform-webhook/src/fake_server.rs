@@ -40,7 +40,7 @@ pub enum InjectedFault {
     OtherBytes,
 }
 
-/// A received event.
+/// An event that the receiver accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedEvent {
     /// Its id at the receiver, which becomes the message id of the sender.

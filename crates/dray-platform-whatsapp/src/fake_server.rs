@@ -33,7 +33,7 @@ pub enum InjectedFault {
     Gibberish,
 }
 
-/// A visible message.
+/// A message as users see it in its chat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
     /// Its id, unique in its server.

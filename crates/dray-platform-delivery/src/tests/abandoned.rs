@@ -18,7 +18,7 @@ use crate::record::{DeliveryRecord, FileState};
 /// How a worker ends all work.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
-    /// With a failure.
+    /// With a failure that may be retried.
     Fails,
     /// With success, without doing anything.
     Succeeds,

@@ -46,7 +46,7 @@ pub(crate) enum FakeAction {
     Accept,
 }
 
-/// A visible message.
+/// A message as users see it in its chat.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenMessage {
     pub(crate) id: String,

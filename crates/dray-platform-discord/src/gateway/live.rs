@@ -87,7 +87,7 @@ impl<'a> LiveConnection<'a> {
                     return Ok(ConnectionEnd::Stopped);
                 }
                 _ = self.heartbeat.timer.tick() => {
-                    // The connection is still open, but nobody answers at the other end.
+                    // The connection is still open, but the other end does not respond.
                     if !self.heartbeat.answered {
                         self.socket.close(RESUMABLE_CLOSE_CODE).await;
                         return Ok(ConnectionEnd::Reconnect("a heartbeat was not answered"));

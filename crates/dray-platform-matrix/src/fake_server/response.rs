@@ -231,7 +231,7 @@ fn send_event(
     if !state.rooms.contains(room) {
         return Ok(error_reply(403, "M_FORBIDDEN"));
     }
-    // A repeated transaction returns the first event, whatever its content is.
+    // A repeated transaction returns the first event, even if its content differs.
     let transaction_key = (room.to_owned(), transaction);
     let id = match state.transactions.get(&transaction_key) {
         Some(id) => id.clone(),

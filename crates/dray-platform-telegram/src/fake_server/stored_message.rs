@@ -4,7 +4,7 @@ use dray_types::Sha256Digest;
 
 use super::buttons::ShownButton;
 
-/// A visible message.
+/// A message as users see it in its chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMessage {
     /// Its number, which is unique on the server.

@@ -41,7 +41,7 @@ impl FakePlatform {
         self.lock().polls
     }
 
-    /// Number of fetches.
+    /// How many attachments were fetched.
     pub(crate) fn fetches(&self) -> usize {
         self.lock().fetches
     }
