@@ -379,12 +379,12 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
         matches!(check.files, FilePermission::PerChat(why) if why.contains("in 1 of 2 servers"))
     );
     assert_eq!(check.limits.unwrap(), discord.options.limits(0));
-    let wrong = bot(DiscordOptions {
+    let wrong_token = bot(DiscordOptions {
         token: Secret::new("wrong"),
         ..options(&fake)
     });
     assert_eq!(
-        wrong.check_account().await.unwrap_err().kind(),
+        wrong_token.check_account().await.unwrap_err().kind(),
         ErrorKind::Auth
     );
     let is_reading = |request: &String| request.starts_with("GET ");

@@ -141,9 +141,9 @@ async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
         report.notice
     );
     assert!(report.result_json.contains(r#""success":false"#));
-    let told = audited(&fixture).await;
+    let audited_files = audited(&fixture).await;
     assert_eq!(
-        told,
+        audited_files,
         [
             ("a.txt".to_owned(), "unknown".to_owned()),
             ("b.txt".to_owned(), "failed".to_owned())

@@ -180,9 +180,9 @@ async fn a_platform_that_never_answers_holds_up_neither_the_reply_nor_the_others
         ("hangs", None, CheckOutcome::Hang),
         ("works", None, CheckOutcome::Accept),
     ]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let reply = fixture.check("acme", "").await.unwrap();
-    assert!(begun.elapsed() <= Duration::from_secs(10));
+    assert!(started_at.elapsed() <= Duration::from_secs(10));
     let states: Vec<CredentialState> = reply
         .accounts
         .iter()

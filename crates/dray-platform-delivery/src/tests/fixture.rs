@@ -299,21 +299,21 @@ struct SandboxState {
 
 /// Fake sessions and one fake sandbox.
 pub(crate) struct FakeSandbox {
-    told: Arc<Mutex<SandboxState>>,
+    shared: Arc<Mutex<SandboxState>>,
     _tasks: JoinSet<()>,
 }
 
 impl FakeSandbox {
     #[expect(clippy::too_many_lines, reason = "one answer after the other")]
     pub(crate) async fn start(bus: &Bus) -> Self {
-        let told = Arc::new(Mutex::new(SandboxState::default()));
+        let shared = Arc::new(Mutex::new(SandboxState::default()));
         let mut tasks = JoinSet::new();
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {
             lock(&known).session.clone().ok_or_else(missing)
         })
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(bus, &mut tasks, move |request: v1::FindSessionRequest| {
             let session = lock(&known).session.clone().ok_or_else(missing)?;
             if session.chat == request.chat {
@@ -323,7 +323,7 @@ impl FakeSandbox {
             }
         })
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(bus, &mut tasks, move |request: v1::StatSandboxRequest| {
             let found = lock(&known).files.get(&request.path).cloned();
             let (kind, _) = found.unwrap_or_else(|| Err(missing()))?;
@@ -334,7 +334,7 @@ impl FakeSandbox {
             Ok(entry.with_kind(v1::SandboxEntryKind::from_name(&kind).unwrap()))
         })
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(
             bus,
             &mut tasks,
@@ -349,7 +349,7 @@ impl FakeSandbox {
             },
         )
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(
             bus,
             &mut tasks,
@@ -367,14 +367,14 @@ impl FakeSandbox {
         )
         .await;
         Self {
-            told,
+            shared,
             _tasks: tasks,
         }
     }
 
     /// Assigns a chat to every session.
     pub(crate) fn bind(&self, chat: v1::ChatTarget) {
-        lock(&self.told).session = Some(v1::Session {
+        lock(&self.shared).session = Some(v1::Session {
             session: "s".to_owned(),
             chat: Some(chat),
             ..v1::Session::default()
@@ -384,14 +384,14 @@ impl FakeSandbox {
     /// Creates an entry of this kind (`file`, `dir`, `fifo` …) at a path.
     pub(crate) fn put(&self, path: &str, kind: &str, claim: Option<Claim>) {
         let entry = Ok((kind.to_owned(), claim.map(v1::Claim::from)));
-        lock(&self.told)
+        lock(&self.shared)
             .files
             .insert(path.as_bytes().to_vec(), entry);
     }
 
     /// Makes every request for this path fail.
     pub(crate) fn refuse(&self, path: &str, fault: Fault) {
-        lock(&self.told)
+        lock(&self.shared)
             .files
             .insert(path.as_bytes().to_vec(), Err(fault));
     }

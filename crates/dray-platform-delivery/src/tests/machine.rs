@@ -242,12 +242,12 @@ async fn a_short_wait_is_made_inline_and_is_not_an_attempt() {
     fixture
         .fake
         .script(vec![FakeAction::Wait(Duration::from_millis(50)); 7]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].attempts, 1);
     assert!(
-        begun.elapsed() >= Duration::from_millis(350),
+        started_at.elapsed() >= Duration::from_millis(350),
         "it came back too soon"
     );
 }

@@ -104,16 +104,16 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
             .iter()
             .filter(|message| message.route == Route::Link && message.text.contains(&file.name))
             .count();
-        let told = format!("{ambiguity:?} {script:?} {:?} {seen:?}", file.state);
-        assert!(file.state.is_final(), "{told}");
-        assert!(shown <= 1 && linked <= 1, "two visible sends: {told}");
+        let context = format!("{ambiguity:?} {script:?} {:?} {seen:?}", file.state);
+        assert!(file.state.is_final(), "{context}");
+        assert!(shown <= 1 && linked <= 1, "two visible sends: {context}");
         match file.state {
-            FileState::Delivered => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
+            FileState::Delivered => assert_eq!(shown, 1, "a wrong `delivered`: {context}"),
             FileState::DeliveredAsLink => {
-                assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}");
+                assert_eq!(linked, 1, "a wrong `delivered_as_link`: {context}");
             }
             FileState::Unknown => {}
-            _ => assert_eq!(shown, 0, "a wrong `{:?}`: {told}", file.state),
+            _ => assert_eq!(shown, 0, "a wrong `{:?}`: {context}", file.state),
         }
     }
     let all_shown = report.files.iter().all(|file| file.state.is_shown());

@@ -174,9 +174,9 @@ async fn a_preview_is_sent_instead_of_the_file_and_the_receipt_counts_its_openin
     // Nothing was copied, and no record has the secret.
     assert!(record.files[0].claim.is_none() && record.files[0].sha256.is_empty());
     assert!(!format!("{record:?}").contains("secret"), "{record:?}");
-    let told = fixture.receipt("d1").await;
-    assert_eq!(told.file_state(), v1::FileState::DeliveredAsPreview);
-    let preview = told.preview.unwrap();
+    let reported = fixture.receipt("d1").await;
+    assert_eq!(reported.file_state(), v1::FileState::DeliveredAsPreview);
+    let preview = reported.preview.unwrap();
     assert_eq!(preview.preview_ids, ["p1"]);
     assert_eq!((preview.counts_known, preview.opened_count), (true, 0));
     assert_eq!(preview.state(), PreviewLinkState::Open);

@@ -120,12 +120,12 @@ async fn an_earlier_delivery_is_sent_first_by_any_replica() {
     let cancel = CancellationToken::new();
     // The later delivery starts before the earlier one.
     let first = start_work(&first);
-    let (late, early) = tokio::join!(
+    let (second_record, first_end) = tokio::join!(
         fixture.delivered(&second),
         other.sender.deliver(&meta, &first, &cancel)
     );
-    assert_eq!(states(&late), [FileState::Delivered]);
-    assert!(matches!(early.unwrap(), WorkEnd::Finished(_)));
+    assert_eq!(states(&second_record), [FileState::Delivered]);
+    assert!(matches!(first_end.unwrap(), WorkEnd::Finished(_)));
     assert_eq!(
         fixture.fake.visible_texts(),
         ["document:first.txt|", "document:second.txt|"]

@@ -19,12 +19,12 @@ async fn files_of_users_come_with_their_text() {
     let bot = with_short_delays(options(&fake));
     let (channel, person) = (fake.channel(0), fake.conversation());
     let thread = fake.thread(&channel);
-    let (polled, ()) = receive(&bot, 0, |mut scene| async move {
+    let (polled, ()) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "look", &[("a.png", b"\x89PNG!"), ("b.txt", b"")]);
         fake.user_writes(&thread, "in the thread", &[]);
         fake.user_writes(&person, "", &[("c.txt", b"among us")]);
-        let first = scene.next().await;
+        let first = fixture.next().await;
         assert_eq!(
             (first.text.as_str(), first.sender.as_str()),
             ("look", USER_ID)
@@ -47,12 +47,12 @@ async fn files_of_users_come_with_their_text() {
                 .unwrap()
                 .is_empty()
         );
-        let second = scene.next().await;
+        let second = fixture.next().await;
         assert_eq!(
             (second.target.chat, second.target.thread),
             (channel, thread)
         );
-        let third = scene.next().await;
+        let third = fixture.next().await;
         assert_eq!((third.target.chat, third.attachments.len()), (person, 1));
     })
     .await;
@@ -71,10 +71,10 @@ async fn files_of_another_size_than_reported_fail() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let receiver = with_short_delays(options(&fake));
-    let (_, ()) = receive(&receiver, 0, |mut scene| async move {
+    let (_, ()) = receive(&receiver, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         let id = fake.user_writes(&channel, "", &[("a.txt", &vec![7; 100_000])]);
-        let message = scene.next().await;
+        let message = fixture.next().await;
         let file = &message.attachments[0];
         for fault in [FileFault::Short, FileFault::Long] {
             fake.script_file(fault);
