@@ -16,11 +16,11 @@ const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What a person is about to do.
 pub(crate) struct ActionRequest {
     pub(crate) action: ConsoleAction,
-    /// On what: a delivery, a dead letter, a sandbox with a path, or a host.
+    /// The object of the action: a delivery, a dead letter, a sandbox with a path, or a host.
     pub(crate) target: String,
     /// Longest time for the action itself.
     pub(crate) time: Duration,
-    /// The operation that the action belongs to; without one it gets its own.
+    /// The operation that the action belongs to; `None` starts a new operation.
     pub(crate) operation: Option<OperationId>,
 }
 
@@ -36,14 +36,14 @@ impl ConsoleState {
     /// Records that an action begins.
     ///
     /// # Errors
-    /// The event was not stored; then the action must not happen.
+    /// The event was not stored. The action must not happen then.
     pub(crate) async fn begin_action(
         &self,
         session: &ConsoleSession,
         request: ActionRequest,
     ) -> Result<RecordedAction, Fault> {
         let mut meta = self.meta(request.time);
-        // An action on work that exists is on the timeline of that work.
+        // An action on existing work appears on the timeline of that work.
         if let Some(operation) = request.operation {
             meta = meta.with_operation(operation);
         }
@@ -70,8 +70,8 @@ impl ConsoleState {
         Ok(recorded)
     }
 
-    /// Records a login or a logout. It happens also where the event cannot be stored: people need the console most when
-    /// the bus is down.
+    /// Records a login or a logout. Both take effect even when the event cannot be stored, because people need the
+    /// console most when the bus is down.
     pub(crate) async fn record_login(&self, action: ConsoleAction, session: &ConsoleSession) {
         let mut audit = session_audit(session);
         audit.set_action(action);
@@ -81,7 +81,7 @@ impl ConsoleState {
         self.publish_login(audit).await;
     }
 
-    /// Records that a person of the identity provider was not let in.
+    /// Records that the login of a person of the identity provider was refused.
     pub(crate) async fn record_refused_login(&self, person: &ConsolePerson, failure: &str) {
         let mut audit = ConsoleAudit {
             person: person.subject.clone(),
@@ -123,7 +123,7 @@ fn session_audit(session: &ConsoleSession) -> ConsoleAudit {
 }
 
 impl RecordedAction {
-    /// Records how the action ended, and passes the outcome on.
+    /// Records how the action ended, and returns `outcome` unchanged.
     pub(crate) async fn finish<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         match &outcome {
             Ok(_) => self.audit.set_stage(ConsoleStage::Done),

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 use crate::state::ConsoleState;
 
-/// How long a page waits for a service: a person sees after this time that it does not respond.
+/// How long a page waits for a service before it shows that the service does not respond.
 pub(crate) const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ConsoleState {
@@ -25,15 +25,15 @@ impl ConsoleState {
         self.bus.call(&meta, request).await.map_err(call_fault)
     }
 
-    /// Makes a call that has an effect or takes its time, under its own envelope. It is not repeated once a service took
-    /// it.
+    /// Makes a call that has an effect or takes its time, under its own envelope. It is not repeated once a service has
+    /// accepted it.
     pub(crate) async fn act<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, Fault> {
         // A resend that the bus repeated would be two deliveries.
         self.bus.call_once(meta, request).await.map_err(call_fault)
     }
 }
 
-/// The fault of a call. Refusals of the bus itself are for the operator, who reads this page, so they name the subject.
+/// The fault of a call. A refusal of the bus itself names the subject, because the operator reads this page.
 fn call_fault(error: CallError) -> Fault {
     match error {
         CallError::Transport(TransportError::Denied(subject)) => Fault::new(
@@ -52,7 +52,7 @@ pub(crate) fn not_found_fault(holder: &str, thing: &str) -> Fault {
     Fault::new(FaultCode::NotFound, sentence)
 }
 
-/// A part of a page that could not be filled, with the reason: never an empty table in the place of an unknown one.
+/// The part of a page whose data could not be read, with the reason. An empty table would claim that there is no data.
 pub(crate) fn fault_notice(what: &str, fault: &Fault) -> Markup {
     html! {
         div.notice.problem role="alert" {

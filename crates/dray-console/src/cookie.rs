@@ -1,4 +1,4 @@
-//! The cookies of a console: how they are called, sent and read.
+//! The cookies of a console: their names, their attributes, and how a request is searched for them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 enum SiteRule {
     /// Only with requests of the same site.
     Strict,
-    /// With navigations to this console, such as the way back from an identity provider.
+    /// Also with navigations from other sites, such as the redirect back from an identity provider.
     Lax,
 }
 
@@ -27,12 +27,14 @@ impl ConsoleCookie {
         Self::named("dray-console", port, is_secure, SiteRule::Strict)
     }
 
-    /// The cookie with the secret of a login attempt. `Strict` would keep it from the way back from the provider.
+    /// The cookie with the secret of a login attempt. With `Strict`, browsers would not send it when the provider
+    /// redirects back.
     pub(crate) fn for_attempt(port: u16, is_secure: bool) -> Self {
         Self::named("dray-console-login", port, is_secure, SiteRule::Lax)
     }
 
-    /// Cookies know no ports, so the name holds the port: two consoles of one machine do not log each other out.
+    /// Browsers do not separate cookies by port (RFC 6265 section 8.5), so the name contains the port: two consoles of
+    /// one machine do not log each other out.
     fn named(base: &str, port: u16, is_secure: bool, site_rule: SiteRule) -> Self {
         let name = if is_secure {
             // RFC 6265bis section 4.1.3.2: browsers take this prefix only with `Secure`, `Path=/` and without a domain.

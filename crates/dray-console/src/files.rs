@@ -1,7 +1,7 @@
-//! Stored files of the tenant by digest: what the store has, and who holds it as far as records say.
+//! Stored files of the tenant by digest: what the store has, and which deliveries and events name each file.
 //!
-//! The store knows digests, sizes and times. Names and media types are labels of deliveries, so a file without a delivery
-//! has none.
+//! The store knows digests, sizes and times. Names and media types are labels of deliveries, so a file without a
+//! delivery has none.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,11 +32,11 @@ use crate::text::{duration_text, operation_path, shown, time_element};
 
 /// Files on one page.
 const PAGE_FILES: u32 = 50;
-/// Newest deliveries that names and media types of the list come from.
+/// Number of newest deliveries from which the list takes names and media types.
 const MAX_LABEL_DELIVERIES: u32 = 100;
 /// Deliveries and events of one file that are shown.
 const MAX_HOLDERS: u32 = 50;
-/// The way back from a page of one file.
+/// Path and name of the list, for the link back from the page of one file.
 const BACK_TO_FILES: (&str, &str) = ("/files", "the files");
 /// Longest time for reading where a file came from.
 const ORIGIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,8 +50,8 @@ pub(crate) async fn list_page(
     uri: Uri,
 ) -> Response {
     let query = FormFields::of_query(&uri);
-    let wanted = query.get("digest");
-    if let Some(digest) = parse_digest(wanted) {
+    let digest_text = query.get("digest");
+    if let Some(digest) = parse_digest(digest_text) {
         return see_other(&file_path(digest));
     }
     let after = parse_digest(query.get("after"));
@@ -66,10 +66,10 @@ pub(crate) async fn list_page(
     let (listed, receipts) = tokio::join!(state.ask(&request), state.ask(&newest));
     let content = html! {
         form.filters method="get" action="/files" {
-            label.wide { "SHA-256 " input name="digest" maxlength="80" value=(wanted) spellcheck="false"; }
+            label.wide { "SHA-256 " input name="digest" maxlength="80" value=(digest_text) spellcheck="false"; }
             button { "Look up" }
         }
-        @if !wanted.is_empty() {
+        @if !digest_text.is_empty() {
             div.notice.problem role="alert" { p { "A SHA-256 has 64 hexadecimal digits." } }
         }
         @match &listed {
@@ -163,7 +163,7 @@ fn file_row(
     }
 }
 
-/// `GET /files/{digest}`: one file and who holds it.
+/// `GET /files/{digest}`: one file, and the deliveries that contain it.
 pub(crate) async fn file_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -201,7 +201,7 @@ pub(crate) async fn file_page(
     frame(&state, &session, "File").render(&content)
 }
 
-/// The object of a digest: the list that begins just before it begins with it, where it is stored.
+/// Finds the stored object of a digest: if it exists, it is the first entry of the list after the digest's predecessor.
 async fn find_stored(
     state: &ConsoleState,
     digest: Sha256Digest,
@@ -215,7 +215,7 @@ async fn find_stored(
     Ok(artifacts.find(|artifact| artifact.sha256 == digest.as_bytes()))
 }
 
-/// The number before a digest; `None` for the first one.
+/// The digest minus one, read as a big-endian number; `None` for zero.
 fn predecessor(mut digest: [u8; 32]) -> Option<[u8; 32]> {
     for byte in digest.iter_mut().rev() {
         let (value, borrows) = byte.overflowing_sub(1);
@@ -315,7 +315,7 @@ fn delivery_holders(
 /// Sandbox receipts, tool calls and messages that name the digest, from the index of events.
 fn event_holders(state: &ConsoleState, digest: Sha256Digest) -> Markup {
     let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
-    let events = state.index.proving(&digest.to_hex(), limit);
+    let events = state.index.with_proof(&digest.to_hex(), limit);
     html! {
         h2 { "Receipts and other events" }
         @if events.rows.is_empty() { p { "No event in the index names this file." } }

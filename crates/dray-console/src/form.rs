@@ -14,7 +14,7 @@ pub(crate) const TOKEN_FIELD: &str = "csrf";
 /// Largest form without a file, in bytes.
 const MAX_FORM_BYTES: usize = 64 * 1024;
 
-/// Fields by name, in their order; a name may stand several times.
+/// Fields by name, in their order; a name may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FormFields(Vec<(String, String)>);
 
@@ -33,7 +33,7 @@ impl FormFields {
         Self::parse(uri.query().unwrap_or_default().as_bytes())
     }
 
-    /// The fields of a form that acts; a login that may only look is refused.
+    /// The fields of a form that starts an action; a login that may only look is refused.
     pub(crate) async fn of_action(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
         let fields = Self::of_body(body, session).await?;
         if session.can_act() {
@@ -43,7 +43,7 @@ impl FormFields {
         }
     }
 
-    /// The body of a form of this session. A form of another session, or of none, is refused before it is looked at.
+    /// The body of a form of this session. A form without the token of this session is refused.
     pub(crate) async fn of_body(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
         let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES)
             .await
@@ -89,7 +89,7 @@ pub(crate) fn forged_form() -> Response {
     )
 }
 
-/// The response to an action of a login that may only look.
+/// The response to an action of a read-only login.
 pub(crate) fn acting_refused() -> Response {
     respond::plain_text(
         StatusCode::FORBIDDEN,

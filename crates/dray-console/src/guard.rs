@@ -1,7 +1,8 @@
 //! Checks every request before a page handles it, and adds the security headers to every response.
 //!
-//! `Host` is compared first: a page elsewhere whose name was pointed at this address (DNS rebinding) sends its own name.
-//! Requests that change something also need the `Origin` of this console, and their form the token of its session.
+//! `Host` is compared first: a page of another site whose name was made to resolve to this address (DNS rebinding)
+//! sends its own name. Requests that change something also need the `Origin` of this console, and their form the token
+//! of its session.
 
 use std::net::SocketAddr;
 
@@ -16,8 +17,8 @@ use crate::oidc;
 use crate::respond;
 use crate::state::ConsoleState;
 
-/// What the browser may load and run. Nothing comes from elsewhere, and no script or style is in a page; the only
-/// sink for HTML takes it from one named policy of the script (Trusted Types).
+/// What the browser may load and run: only files of this console, and no script or style inside a page. The script may
+/// write HTML into the page only through one named policy (Trusted Types).
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types console-fragment";
@@ -60,7 +61,7 @@ impl OwnOrigins {
     }
 }
 
-/// Refuses what comes from elsewhere, finds the session, and hands the request on.
+/// Refuses requests under other host names and from other origins, finds the session, and passes the request on.
 pub(crate) async fn check_request(
     State(state): State<ConsoleState>,
     mut request: Request,
@@ -87,17 +88,17 @@ pub(crate) async fn check_request(
         let secret = state.cookie.read(headers);
         let session = secret.and_then(|secret| state.sessions.find(secret, state.now_ms()));
         let Some(session) = session else {
-            // The way back is for pages alone: a form or a part of a page cannot be opened.
-            let wanted = request.uri().path_and_query().filter(|_| is_reading);
-            let wanted = wanted.map_or("/", |wanted| wanted.as_str());
-            return with_headers(login::login_needed(&state, wanted));
+            // Only a `GET` can be repeated after the login; the path of a form leads to no page.
+            let return_path = request.uri().path_and_query().filter(|_| is_reading);
+            let return_path = return_path.map_or("/", |return_path| return_path.as_str());
+            return with_headers(login::login_needed(&state, return_path));
         };
         request.extensions_mut().insert(session);
     }
     with_headers(next.run(request).await)
 }
 
-/// Sets what holds for every response. A handler's own value of a header stays.
+/// Sets the headers of every response. A header that the handler set keeps its value.
 fn with_headers(mut response: Response) -> Response {
     let common = [
         (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),

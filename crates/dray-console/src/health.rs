@@ -8,27 +8,27 @@ use dray_store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Interval between two looks.
+/// Delay from the end of one probe to the next.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
-/// How long one look may take.
+/// How long one probe may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// State of one part of the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PartHealth {
-    /// Not looked at yet.
+    /// No probe has finished yet.
     #[default]
     Unknown,
-    /// It responded to the last look.
+    /// It responded to the last probe.
     Working,
-    /// Why it did not.
+    /// It did not respond to the last probe, for this reason.
     Failing(String),
-    /// This console has none.
+    /// This console was started without one.
     Absent,
 }
 
 impl PartHealth {
-    pub(crate) fn word(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         match self {
             Self::Unknown => "not known yet",
             Self::Working => "works",
@@ -109,7 +109,7 @@ impl HealthReporter {
     }
 }
 
-/// Looks at bus and store until `stop`.
+/// Probes bus and store until `stop` is cancelled.
 pub(crate) async fn watch_system(
     bus: Bus,
     store: Option<Store>,
@@ -130,7 +130,7 @@ pub(crate) async fn watch_system(
 }
 
 async fn probe_bus(bus: &Bus) -> PartHealth {
-    // Its own timeout: a frozen server keeps the connection open and says nothing.
+    // Needs a timeout here: a frozen server keeps the connection open and sends nothing.
     match tokio::time::timeout(PROBE_TIMEOUT, bus.round_trip()).await {
         Ok(Ok(())) => PartHealth::Working,
         Ok(Err(error)) => PartHealth::Failing(error.to_string()),

@@ -43,14 +43,14 @@ impl ConsoleState {
         };
         let letters = self.bus.dead_letters();
         let finding = letters.find(&filter, from, MAX_LETTERS);
-        in_time(finding).await
+        with_page_timeout(finding).await
     }
 
-    /// One letter of this tenant. A letter of another tenant is not there.
+    /// One letter of this tenant. A letter of another tenant counts as not found.
     async fn read_letter(&self, sequence: u64) -> Result<DeadLetterDetails, Fault> {
         let letters = self.bus.dead_letters();
-        let details = in_time(letters.show(sequence)).await?;
-        // The stream holds letters of all tenants, and a sequence can be guessed.
+        let details = with_page_timeout(letters.show(sequence)).await?;
+        // The stream contains letters of all tenants, and a sequence number can be guessed.
         let tenant = details.summary.subject.rsplit('.').next();
         if tenant == Some(self.tenant.token().as_str()) {
             Ok(details)
@@ -60,8 +60,10 @@ impl ConsoleState {
     }
 }
 
-/// Ends a read of the stream that the bus does not respond to.
-async fn in_time<T>(reading: impl Future<Output = Result<T, LetterError>>) -> Result<T, Fault> {
+/// Limits a read of the stream to [`PAGE_TIMEOUT`], and converts its error to a fault.
+async fn with_page_timeout<T>(
+    reading: impl Future<Output = Result<T, LetterError>>,
+) -> Result<T, Fault> {
     match tokio::time::timeout(PAGE_TIMEOUT, reading).await {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(error)) => Err(letter_fault(&error)),
@@ -90,16 +92,16 @@ fn letter_fault(error: &LetterError) -> Fault {
     }
 }
 
-/// `GET /letters`: the open ones unless the query names a state.
+/// `GET /letters`: the open letters, unless the query names another state.
 pub(crate) async fn list_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
     uri: Uri,
 ) -> Response {
     let query = FormFields::of_query(&uri);
-    let (area, wanted) = (query.get("area"), query.get("state"));
-    let states = match wanted {
-        // What waits for an operator; the rest is history.
+    let (area, state_name) = (query.get("area"), query.get("state"));
+    let states = match state_name {
+        // Only open letters wait for an operator.
         "" => vec![LetterState::Open],
         name => LetterState::ALL_STATES
             .into_iter()
@@ -109,13 +111,15 @@ pub(crate) async fn list_page(
     let from = query.get("from").parse().unwrap_or(1);
     let found = state.find_letters(states, area, from).await;
     let content = html! {
-        (filter_form(area, wanted))
+        (filter_form(area, state_name))
         @match &found {
             Err(fault) => (fault_notice("Dead letters cannot be listed.", fault)),
             Ok(letters) => {
                 (letter_table(&session, letters))
                 @if let Some(last) = letters.last().filter(|_| letters.len() == MAX_LETTERS) {
-                    p { a href={ "/letters?state=" (wanted) "&area=" (area) "&from=" (last.sequence + 1) } { "Newer letters" } }
+                    p {
+                        a href={ "/letters?state=" (state_name) "&area=" (area) "&from=" (last.sequence + 1) } { "Newer letters" }
+                    }
                 }
             }
         }
@@ -136,15 +140,15 @@ fn frame<'a>(
     }
 }
 
-fn filter_form(area: &str, wanted: &str) -> Markup {
+fn filter_form(area: &str, selected_state: &str) -> Markup {
     html! {
         form.filters method="get" action="/letters" {
             label { "State "
                 select name="state" {
                     @for state in LetterState::ALL_STATES {
-                        option value=(state.as_str()) selected[state.as_str() == wanted] { (state.as_str()) }
+                        option value=(state.as_str()) selected[state.as_str() == selected_state] { (state.as_str()) }
                     }
-                    option value="all" selected[wanted == "all"] { "all" }
+                    option value="all" selected[selected_state == "all"] { "all" }
                 }
             }
             label { "Area " input name="area" value=(area); }
@@ -266,7 +270,7 @@ fn payload_text(letter: &v1::DeadLetter) -> String {
         .iter()
         .find(|header| header.name == SCHEMA_HEADER)
         .map_or("", |header| header.value.as_str());
-    // Hidden after decoding: a secret inside a payload has no place that could be known beforehand.
+    // Hidden after decoding, because the position of a secret in the encoded message is not known.
     let mut message = message_json(schema, &letter.payload);
     hide_secrets(&mut message);
     format!("{message:#}")

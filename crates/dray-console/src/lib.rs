@@ -1,10 +1,12 @@
 //! The console: one web page over a running system. It shows deliveries and what is certain about them, the course of
-//! every operation, dead letters, the judgement of URLs, events as they happen, sandboxes, and the health of the system.
+//! every operation, dead letters, what the policy decides about a URL, events as they happen, sandboxes, and the health
+//! of the system.
 //!
-//! [`ConsoleServer`] binds an address and serves the pages; [`ConsoleSystem`] is what they look at: the bus, the store
+//! [`ConsoleServer`] binds an address and serves the pages; [`ConsoleSystem`] has what they show: the bus, the store
 //! and one tenant. Data comes from the calls and streams that every client of the bus may use, and chats go through the
-//! orchestrator's public API, so the console needs no private path into a service. [`LoginLink`] makes the single-use URL that lets a person in, and
-//! [`OidcSettings`] name an identity provider whose people log in by themselves (OpenID Connect).
+//! orchestrator's public API, so the console needs no private path into a service. A [`LoginLink`] is the single-use
+//! URL with which a person logs in, and [`OidcSettings`] name an identity provider through which people log in without
+//! a link (OpenID Connect).
 //!
 //! ```
 //! use dray_console::{ConsoleRole, LoginLink};
@@ -15,8 +17,8 @@
 //! assert!(url.starts_with("http://127.0.0.1:7300/login?token=look."));
 //! ```
 //!
-//! What it does not do: keep anything beyond its process (sessions, conversations and the index of events are in memory), show a second
-//! tenant, or write to a service without an audit event.
+//! What it does not do: keep anything beyond its process (sessions, conversations and the index of events are in
+//! memory), show a second tenant, or write to a service without an audit event.
 
 mod audit;
 mod calls;

@@ -1,7 +1,7 @@
 //! Login links: single-use URLs that a person opens to get a session.
 //!
-//! A link is signed with a key that the console and the holders of the store's credentials derive alike, so that
-//! `dray console link` can make one for a console that runs elsewhere.
+//! A link is signed with a key that is derived from the credentials of the store, so that `dray console link` can make
+//! a link for a console that runs elsewhere.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,11 +19,11 @@ pub const LINK_KEY_PURPOSE: &str = "log in to the console";
 /// How long a link can be used.
 pub const LINK_LIFETIME: Duration = Duration::from_mins(10);
 
-/// Difference between the clocks of two machines that is not refused.
+/// How far in the future a link may be issued, because the clocks of two machines differ.
 const CLOCK_SKEW: Duration = Duration::from_mins(1);
 /// Used links that are remembered until they expire.
 const MAX_USED_LINKS: usize = 1024;
-/// Longest text of a link's token, in bytes; a tenant has at most 64 of them.
+/// Longest text of a link's token, in bytes; the tenant takes at most 64 of them.
 const MAX_TOKEN_BYTES: usize = 256;
 
 /// The content of a login link before it is signed.
@@ -59,7 +59,7 @@ impl LoginLink {
         }
     }
 
-    /// The URL to open; `base_url` is that of the console. Its holder can log in, once.
+    /// The URL to open; `base_url` is that of the console. Anyone who has the URL can log in once.
     pub fn url(&self, base_url: &str, key: &[u8; 32]) -> String {
         let base_url = base_url.trim_end_matches('/');
         format!("{base_url}/login?token={}", self.token(key))
@@ -72,7 +72,7 @@ impl LoginLink {
         format!("{payload}.{signature}")
     }
 
-    /// No part holds a dot: a tenant's token is of `[a-z0-9_-]`.
+    /// No part contains a dot: the token of a tenant consists of `[a-z0-9_-]`.
     fn payload(&self) -> String {
         let Self {
             role,
@@ -107,7 +107,7 @@ fn signing_key(key: &[u8; 32]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, key)
 }
 
-/// Takes links, each once.
+/// Verifies login links, and accepts each of them once.
 pub(crate) struct LinkVerifier {
     key: [u8; 32],
     tenant: String,
@@ -133,8 +133,8 @@ impl LinkVerifier {
         }
     }
 
-    /// Takes a link; the same one is refused from then on.
-    pub(crate) fn take(&self, token: &str, now_ms: u64) -> Result<ConsoleRole, LinkError> {
+    /// Verifies a link and marks it as used, so that it is refused from then on.
+    pub(crate) fn redeem(&self, token: &str, now_ms: u64) -> Result<ConsoleRole, LinkError> {
         let link = LoginLink::read(token, &self.key).ok_or(LinkError::Invalid)?;
         // Consoles of several tenants may share the credentials of one store.
         if link.tenant != self.tenant {
@@ -142,18 +142,18 @@ impl LinkVerifier {
         }
         let skew_ms = millis(CLOCK_SKEW);
         let expires_ms = link.issued_ms.saturating_add(millis(LINK_LIFETIME));
-        // A console that was restarted has forgotten which links were used, so it takes none from before its start.
+        // A restarted console does not know which links were used, so it refuses links from before its start.
         let is_older = link.issued_ms < self.started_ms;
         if now_ms > expires_ms || is_older || link.issued_ms > now_ms.saturating_add(skew_ms) {
             return Err(LinkError::Expired);
         }
-        // After the age: the message about roles is for holders of a link that could work.
+        // Checked after the age, so that only the holder of a link that could work learns about roles.
         if link.role > self.highest_role {
             return Err(LinkError::RoleNotOffered);
         }
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.retain(|_, expires_ms| now_ms <= *expires_ms);
-        // Only signed links come this far, so a full table is a maker of links that runs wild, not an attack.
+        // Only signed links come this far, so a full table means that a holder of the key makes too many links.
         if used.contains_key(&link.nonce) || used.len() >= MAX_USED_LINKS {
             return Err(LinkError::Used);
         }
@@ -185,10 +185,10 @@ mod tests {
     fn a_link_logs_in_once() {
         let verifier = verifier(ConsoleRole::Act);
         let token = token_at(ConsoleRole::Act, START_MS);
-        assert_eq!(verifier.take(&token, START_MS), Ok(ConsoleRole::Act));
-        assert_eq!(verifier.take(&token, START_MS), Err(LinkError::Used));
+        assert_eq!(verifier.redeem(&token, START_MS), Ok(ConsoleRole::Act));
+        assert_eq!(verifier.redeem(&token, START_MS), Err(LinkError::Used));
         let other = token_at(ConsoleRole::Look, START_MS);
-        assert_eq!(verifier.take(&other, START_MS), Ok(ConsoleRole::Look));
+        assert_eq!(verifier.redeem(&other, START_MS), Ok(ConsoleRole::Look));
     }
 
     #[test]
@@ -197,17 +197,17 @@ mod tests {
         let lifetime_ms = millis(LINK_LIFETIME);
         let token = token_at(ConsoleRole::Look, START_MS);
         assert_eq!(
-            verifier.take(&token, START_MS + lifetime_ms + 1),
+            verifier.redeem(&token, START_MS + lifetime_ms + 1),
             Err(LinkError::Expired)
         );
         assert_eq!(
-            verifier.take(&token, START_MS + lifetime_ms),
+            verifier.redeem(&token, START_MS + lifetime_ms),
             Ok(ConsoleRole::Look)
         );
         let earlier = token_at(ConsoleRole::Look, START_MS - 1);
-        assert_eq!(verifier.take(&earlier, START_MS), Err(LinkError::Expired));
+        assert_eq!(verifier.redeem(&earlier, START_MS), Err(LinkError::Expired));
         let future = token_at(ConsoleRole::Look, START_MS + 10 * 60_000);
-        assert_eq!(verifier.take(&future, START_MS), Err(LinkError::Expired));
+        assert_eq!(verifier.redeem(&future, START_MS), Err(LinkError::Expired));
     }
 
     #[test]
@@ -228,20 +228,20 @@ mod tests {
             "a".repeat(10_000),
         ] {
             assert_eq!(
-                verifier.take(&refused, START_MS),
+                verifier.redeem(&refused, START_MS),
                 Err(LinkError::Invalid),
                 "{refused}"
             );
         }
-        assert_eq!(verifier.take(&token, START_MS), Ok(ConsoleRole::Look));
+        assert_eq!(verifier.redeem(&token, START_MS), Ok(ConsoleRole::Look));
     }
 
     #[test]
-    fn a_console_for_looking_takes_no_link_for_acting() {
+    fn a_read_only_console_accepts_no_link_for_actions() {
         let verifier = verifier(ConsoleRole::Look);
         let token = token_at(ConsoleRole::Act, START_MS);
         assert_eq!(
-            verifier.take(&token, START_MS),
+            verifier.redeem(&token, START_MS),
             Err(LinkError::RoleNotOffered)
         );
     }

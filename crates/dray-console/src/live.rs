@@ -1,7 +1,7 @@
 //! Events as they happen: a table that grows while the page is open, and charts of the last hour.
 //!
-//! The browser names the last row that it has, so a pause or a lost connection misses no row that is still in the index.
-//! Rows that left the index before they were read are counted, and the page shows their number.
+//! The browser names the last row that it has, so a pause or a lost connection misses no row that is still in the
+//! index. Rows that left the index before they were read are counted, and the page shows their number.
 
 mod chart;
 
@@ -26,9 +26,9 @@ use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{duration_text, operation_path, time_element};
 
-/// Rows of the page as it opens.
+/// Rows of a page when it opens.
 const FIRST_ROWS: usize = 100;
-/// Rows that a page shows at most; the script removes older ones and counts them.
+/// Most rows that a page shows; the script removes older ones and counts them.
 const MAX_PAGE_ROWS: usize = 500;
 /// Rows of one message to the browser.
 const MAX_BATCH_ROWS: usize = 250;
@@ -46,7 +46,7 @@ const EVENT_SERVICES: [&str; 5] = [
     "sandbox-transfer",
 ];
 
-/// `GET /live`: the newest events, and the place where newer ones appear.
+/// `GET /live`: the newest events, to which the script adds newer ones.
 pub(crate) async fn live_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -146,7 +146,7 @@ pub(crate) async fn chart_fragment(State(state): State<ConsoleState>) -> Respons
     respond::with_type(StatusCode::OK, "text/html; charset=utf-8", body)
 }
 
-/// `GET /live/events?after=ID`: rows behind `after`, or behind `Last-Event-ID` where the browser reconnects.
+/// `GET /live/events?after=ID`: rows after `after`, or after `Last-Event-ID` if the browser reconnects.
 pub(crate) async fn live_events(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -177,7 +177,7 @@ pub(crate) async fn live_events(
         let event = reader.next_event().await?;
         Some((Ok::<_, Infallible>(event), reader))
     });
-    // Comments, which browsers ignore. Writing them also detects a connection that is gone.
+    // Comments, which browsers ignore. Writing them also detects a connection that was closed.
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
     Sse::new(Box::pin(events))
         .keep_alive(keep_alive)
@@ -189,7 +189,7 @@ struct LiveReader {
     state: ConsoleState,
     newest: watch::Receiver<u64>,
     filter: RowFilter,
-    /// Id of the last row that the page was sent, or that its filter passed over.
+    /// Id of the last row that was sent to the page, or that its filter rejected.
     after: u64,
     login: String,
     is_first: bool,
@@ -202,8 +202,8 @@ impl LiveReader {
         let stop = self.state.stop.clone();
         loop {
             if !self.is_first {
-                let rest = tokio::time::sleep(BATCH_INTERVAL);
-                stop.run_until_cancelled(rest).await?;
+                let batch_pause = tokio::time::sleep(BATCH_INTERVAL);
+                stop.run_until_cancelled(batch_pause).await?;
             }
             self.is_first = false;
             if !self

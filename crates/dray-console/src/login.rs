@@ -25,31 +25,33 @@ pub(crate) async fn log_in(
 ) -> Response {
     let query = FormFields::of_query(&uri);
     let token = query.get("token");
-    // A program that only looks whether a link works must not use it up.
+    // A program that only checks a link with `HEAD` must not use it up.
     if token.is_empty() || method == Method::HEAD {
         return login_needed(&state, "/");
     }
     let now_ms = state.now_ms();
-    let role = match state.links.take(token, now_ms) {
+    let role = match state.links.redeem(token, now_ms) {
         Ok(role) => role,
         Err(error) => {
             tracing::info!(%error, "a login link was refused");
-            return refused(&state, &error.to_string(), "/");
+            return refusal_page(&state, &error.to_string(), "/");
         }
     };
-    let begun = state.sessions.begin(role, None, now_ms);
-    state.record_login(ConsoleAction::Login, &begun.1).await;
-    logged_in(&state, &begun, "/")
+    let new_session = state.sessions.begin(role, None, now_ms);
+    state
+        .record_login(ConsoleAction::Login, &new_session.1)
+        .await;
+    logged_in_page(&state, &new_session, "/")
 }
 
 /// The page that begins a session with this secret and leads to the page `next` of this console.
-pub(crate) fn logged_in(
+pub(crate) fn logged_in_page(
     state: &ConsoleState,
     (secret, session): &(String, ConsoleSession),
     next: &str,
 ) -> Response {
-    // Not a redirect: a browser that followed the link from another site would not send a `SameSite=Strict` cookie along
-    // with a redirect, but does with a navigation that begins on this page.
+    // Not a redirect: a browser that followed the link from another site would not send a `SameSite=Strict` cookie
+    // along with a redirect, but does with a navigation that begins on this page.
     let mut response = page::bare(
         StatusCode::OK,
         "Logged in",
@@ -77,11 +79,11 @@ pub(crate) async fn log_out(
     if let Err(refused) = FormFields::of_body(body, &session).await {
         return refused;
     }
-    // The session of this very request: other logins of the same person stay.
+    // Only the session of this request ends: other logins of the same person stay.
     if let Some(secret) = state.cookie.read(&head.headers) {
         state.sessions.end(secret);
     }
-    // The answers that the login requested must not spend more.
+    // Agents that still answer this login must not spend more tokens.
     state.conversations.end_login(&session.login);
     state.record_login(ConsoleAction::Logout, &session).await;
     let mut response = see_other(LOGIN_PATH);
@@ -89,18 +91,18 @@ pub(crate) async fn log_out(
     response
 }
 
-/// What a request without a session gets. `wanted` is the page to open after the login.
-pub(crate) fn login_needed(state: &ConsoleState, wanted: &str) -> Response {
-    refused(state, "You are not logged in.", wanted)
+/// The response to a request without a session. `next` is the page to open after the login.
+pub(crate) fn login_needed(state: &ConsoleState, next: &str) -> Response {
+    refusal_page(state, "You are not logged in.", next)
 }
 
-fn refused(state: &ConsoleState, reason: &str, wanted: &str) -> Response {
+fn refusal_page(state: &ConsoleState, reason: &str, next: &str) -> Response {
     page::bare(
         StatusCode::UNAUTHORIZED,
         "Log in",
         &html! {
             p.notice.problem role="alert" { (reason) }
-            @if let Some(oidc) = &state.oidc { (login_link(oidc, &OwnPath::parse(wanted))) }
+            @if let Some(oidc) = &state.oidc { (login_link(oidc, &OwnPath::parse(next))) }
             (advice(state.oidc.is_some()))
         },
     )

@@ -1,7 +1,6 @@
 //! One operation: what the records of services say about it, and every event that carries its id or its trace.
 //!
-//! Nothing is inferred: a step without a record or an event does not stand on the page, and a time that was not recorded
-//! is not shown.
+//! Nothing is inferred: the page shows no step without a record or an event, and no time that was not recorded.
 
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -53,7 +52,7 @@ pub(crate) async fn operation_page(
     .render(&content)
 }
 
-/// A record of a service, where it has one; a notice where it cannot be asked.
+/// The record of a service; nothing if it has none, and a notice if the call failed.
 fn record_part<R>(
     title: &str,
     service: &str,
@@ -125,7 +124,7 @@ fn receipt_text(receipt: &v1::TransferReceipt) -> Markup {
     }
 }
 
-/// The service has a response for every id; only an end says that there was such a tool call.
+/// The service responds to every id; only a recorded end shows that the tool call existed.
 fn known_end(reply: Result<v1::ToolCallOutcome, Fault>) -> Result<v1::ToolCallOutcome, Fault> {
     let outcome = reply?;
     if outcome.state() == TerminalState::Unspecified && outcome.outcome.is_none() {

@@ -41,14 +41,14 @@ const ICON_ASSET: PageAsset = PageAsset {
 pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE_SHEET, LIVE_SCRIPT, ICON_ASSET];
 
 impl PageAsset {
-    /// Its URL, which changes with its content, so that a browser may keep it.
+    /// A URL that changes with the content, so that a browser may cache the asset.
     fn url(&self) -> String {
         let digest = Sha256Digest::of(self.content.as_bytes()).to_hex();
         let (version, _) = digest.split_at(12);
         format!("{}?v={version}", self.path)
     }
 
-    /// The file, which browsers may keep for a day.
+    /// The file, which browsers may cache for a day.
     pub(crate) fn response(&self) -> Response {
         let mut response = with_type(StatusCode::OK, self.media_type, Body::from(self.content));
         set_header(
@@ -77,7 +77,7 @@ const NAVIGATION_LINKS: [(&str, &str); 9] = [
     ("/setup", "Set-up"),
 ];
 
-/// What a page is framed with.
+/// The parts of a page around its content.
 pub(crate) struct PageFrame<'a> {
     pub(crate) state: &'a ConsoleState,
     pub(crate) session: &'a ConsoleSession,
@@ -118,7 +118,7 @@ impl PageFrame<'_> {
                     button { "Log out" }
                 }
             }
-            // `status`: a screen reader says a change without taking the focus.
+            // With the role `status`, a screen reader announces a change without moving the focus.
             p #health role="status" data-working[health.is_working()] { (health.sentence()) }
             main #content tabindex="-1" {
                 h1 { (title) }
@@ -128,7 +128,7 @@ impl PageFrame<'_> {
         document(StatusCode::OK, title, &body)
     }
 
-    /// The page after a request that failed: what did not happen, why, and the way back to a page by its path and name.
+    /// The page after a request that failed: what did not happen, why, and a link back to a page by its path and name.
     pub(crate) fn render_failure(
         &self,
         what: &str,
@@ -185,7 +185,7 @@ mod tests {
     const MAX_ASSET_BYTES: usize = 150 * 1024;
 
     #[test]
-    fn assets_stay_small_and_load_nothing_from_elsewhere() {
+    fn assets_are_small_and_load_nothing_from_other_hosts() {
         let bytes: usize = PAGE_ASSETS.iter().map(|asset| asset.content.len()).sum();
         assert!(bytes <= MAX_ASSET_BYTES, "{bytes}");
         for asset in PAGE_ASSETS {

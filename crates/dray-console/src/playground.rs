@@ -1,7 +1,7 @@
 //! The playground: a chat with an agent through the orchestrator's public API, with the role `act`, because it spends.
 //!
-//! A turn runs in the console and not in the browser: a page that is closed or reloaded loses nothing, and a turn ends by
-//! its answer, by a person, by the end of the login, or after 30 minutes.
+//! A turn runs in the console and not in the browser, so a page that is closed or reloaded loses nothing. A turn ends
+//! with its answer, when a person cancels it, with the login, or after 30 minutes.
 
 pub(crate) mod agent;
 pub(crate) mod conversation;
@@ -38,7 +38,7 @@ use crate::state::ConsoleState;
 use crate::text::shown;
 use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
 
-/// The fields before the files.
+/// Limits of the fields before the files.
 const FORM_LIMITS: UploadLimits = UploadLimits {
     max_fields: 4,
     max_field_bytes: 64 * 1024,
@@ -71,7 +71,7 @@ async fn first_page(state: &ConsoleState, session: &ConsoleSession) -> Markup {
         Ok(agents) => agents.agents().await,
         Err(fault) => Err(fault),
     };
-    let open = state.conversations.of_login(&session.login);
+    let conversations = state.conversations.of_login(&session.login);
     html! {
         @match &agents {
             Err(fault) => (fault_notice("Agents cannot be listed.", fault)),
@@ -80,10 +80,10 @@ async fn first_page(state: &ConsoleState, session: &ConsoleSession) -> Markup {
                 @else { (view::message_form(session, "/playground", Some(agents))) }
             },
         }
-        @if !open.is_empty() {
+        @if !conversations.is_empty() {
             h2 { "Open conversations" }
             ul {
-                @for conversation in &open {
+                @for conversation in &conversations {
                     li { a href=(view::conversation_path(&conversation.id)) {
                         (shown(&conversation.agent)) ", " (conversation.read(|content| content.turns.len())) " messages"
                     } }
@@ -117,7 +117,7 @@ pub(crate) async fn begin_conversation(
                 .conversations
                 .begin(&session.login, &message.agent, state.now_ms(), is_open)?;
         let sent = send(&state, &session, agents, &conversation, message).await;
-        // Without a turn it would count against the limits of the login.
+        // A conversation without a turn would count against the limits of the login.
         if sent.is_err() {
             state.conversations.end(&conversation.id, &session.login);
         }
@@ -154,7 +154,7 @@ pub(crate) async fn send_message(
     }
 }
 
-/// Records the turn, then lets it run.
+/// Records that the turn begins, then starts it in the background.
 async fn send(
     state: &ConsoleState,
     session: &ConsoleSession,
@@ -177,7 +177,7 @@ async fn send(
     let action = match state.begin_action(session, action).await {
         Ok(action) => action,
         Err(fault) => {
-            // Nothing was sent, so nothing is shown.
+            // Nothing was sent, so the page must not show a turn.
             conversation.drop_turn();
             return Err(fault);
         }
@@ -216,7 +216,7 @@ pub(crate) async fn conversation_page(
 }
 
 /// `GET /playground/{id}/requests/{turn}`: the request of a turn as `curl`; with `body=1` its body alone, with
-/// `fragment=1` the part of a page.
+/// `fragment=1` only the part of the page that the script inserts.
 pub(crate) async fn request_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -294,7 +294,7 @@ pub(crate) async fn answer_file(
     response
 }
 
-/// `POST /playground/{id}/cancel`: ends the answer that is coming.
+/// `POST /playground/{id}/cancel`: cancels the running answer.
 pub(crate) async fn cancel_turn(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -327,7 +327,7 @@ pub(crate) async fn end_conversation(
     see_other("/playground")
 }
 
-/// A message as its form brings it.
+/// A message as its form contains it.
 struct ChatMessage {
     /// Empty for a conversation that exists.
     agent: String,
@@ -372,8 +372,8 @@ impl ChatMessage {
         let agent = form.fields.get("agent").to_owned();
         let mut files: Vec<ChosenFile> = Vec::new();
         while let Some(part) = form.next_file().await? {
-            let taken: usize = files.iter().map(|file| file.content.len()).sum();
-            let file = read_file(part, MAX_FILE_BYTES - taken).await?;
+            let used_bytes: usize = files.iter().map(|file| file.content.len()).sum();
+            let file = read_file(part, MAX_FILE_BYTES - used_bytes).await?;
             // A form without a chosen file has one part without a name.
             if !file.name.is_empty() {
                 files.push(file);
@@ -393,7 +393,7 @@ async fn read_file(
     let name = part.file_name().unwrap_or_default().to_owned();
     let mut content = Vec::new();
     while let Some(bytes) = next_part(part.chunk()).await? {
-        // Counted as it comes: what a browser says about the length is not trusted.
+        // Counted while it arrives: the length that a browser announces is not trusted.
         if content.len() + bytes.len() > max_bytes {
             return Err(files_too_large().into());
         }
@@ -415,7 +415,8 @@ fn files_too_large() -> Fault {
 }
 
 fn agents_of(state: &ConsoleState) -> Result<Arc<AgentClient>, Fault> {
-    // The orchestrator keeps files and records of this tenant alone, so a login of another one must not reach it.
+    // The orchestrator keeps files and records of the default tenant only, so a login of another tenant must not reach
+    // it.
     if state.tenant != TenantId::default() {
         return Err(Fault::new(
             FaultCode::Unsupported,

@@ -1,4 +1,4 @@
-//! The policy tester: every step of the judgement of a URL, from the service that fetches, without a fetch.
+//! The policy tester: shows each step by which egress-fetcher judges a URL, without a fetch.
 
 use axum::Extension;
 use axum::body::Body;
@@ -26,7 +26,8 @@ pub(crate) async fn empty_page(
     frame(&state, &session).render(&form)
 }
 
-/// `POST /policy`: a form and not a query, because a URL may hold a secret that belongs into no history.
+/// `POST /policy`: the judgement of a URL. Not a `GET` with a query, because a URL may hold a secret, which must not be
+/// stored in the history of the browser.
 pub(crate) async fn judged_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -41,7 +42,7 @@ pub(crate) async fn judged_page(
         app_policy: app_policy(&fields),
         resolve_names: fields.is_checked("resolve"),
     };
-    // A look-up sends a name that a person chose out of the system.
+    // A lookup sends a name that the person chose to external DNS servers.
     if request.resolve_names && !session.can_act() {
         return form::acting_refused();
     }
@@ -64,7 +65,7 @@ async fn explain(
     session: &ConsoleSession,
     request: &v1::ExplainRequest,
 ) -> Result<v1::ExplainReply, Fault> {
-    // A judgement without a look-up has no effect, so it is not an action and leaves no audit event.
+    // An explanation without a lookup has no effect, so it is not an action and leaves no audit event.
     if !request.resolve_names {
         return state.ask(request).await;
     }
@@ -111,7 +112,7 @@ fn question_form(session: &ConsoleSession, fields: &FormFields) -> Markup {
     }
 }
 
-/// What the app allows; an app without a list says nothing.
+/// The policy of the app; `None` for an app without a list, which restricts nothing.
 fn app_policy(fields: &FormFields) -> Option<v1::AppPolicy> {
     fields.is_checked("with_list").then(|| v1::AppPolicy {
         enabled: None,

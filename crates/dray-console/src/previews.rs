@@ -24,7 +24,7 @@ const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 /// Field with the id of a preview.
 const PREVIEW_FIELD: &str = "preview";
 
-/// `POST /sandboxes/preview`: a page with a new link. The link stands in this response alone.
+/// `POST /sandboxes/preview`: a page with a new link. Only this response contains the link.
 pub(crate) async fn create_preview(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -35,10 +35,10 @@ pub(crate) async fn create_preview(
         Err(refused) => return refused,
     };
     let Some(location) = location else {
-        return failed_page(&state, &session, &no_place());
+        return failed_page(&state, &session, &no_sandbox_fault());
     };
     let created = async {
-        let action = begin(ConsoleAction::Preview, location.sentence());
+        let action = preview_action(ConsoleAction::Preview, location.sentence());
         let action = state.begin_action(&session, action).await?;
         let request = v1::CreatePreviewRequest {
             sandbox: Some(location.reference()),
@@ -66,12 +66,15 @@ pub(crate) async fn revoke_preview(
         Err(refused) => return refused,
     };
     let Some(location) = location else {
-        return failed_page(&state, &session, &no_place());
+        return failed_page(&state, &session, &no_sandbox_fault());
     };
     let revoked = async {
         let target = format!("preview {preview_id} of {}", location.sentence());
         let action = state
-            .begin_action(&session, begin(ConsoleAction::PreviewRevoke, target))
+            .begin_action(
+                &session,
+                preview_action(ConsoleAction::PreviewRevoke, target),
+            )
             .await?;
         let request = v1::RevokePreviewRequest {
             sandbox: Some(location.reference()),
@@ -98,7 +101,7 @@ async fn read_form(
     Ok((SandboxLocation::of_fields(&fields), preview_id))
 }
 
-fn begin(action: ConsoleAction, target: String) -> ActionRequest {
+fn preview_action(action: ConsoleAction, target: String) -> ActionRequest {
     ActionRequest {
         action,
         target,
@@ -107,13 +110,13 @@ fn begin(action: ConsoleAction, target: String) -> ActionRequest {
     }
 }
 
-fn no_place() -> Fault {
+fn no_sandbox_fault() -> Fault {
     Fault::new(FaultCode::InvalidArgument, "The form names no sandbox.")
 }
 
 fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Markup {
     let preview = created.preview.clone().unwrap_or_default();
-    // Only addresses of the web: what a service answers must not become a script of this page.
+    // Only http and https: a `javascript:` URL in a reply must not run in this page.
     let is_web = ["http://", "https://"]
         .iter()
         .any(|scheme| created.url.starts_with(scheme));
@@ -121,7 +124,7 @@ fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Mark
         div #preview.notice role="status" {
             p {
                 @if is_web {
-                    // Without an opener and a referrer: the page there is the work of an agent.
+                    // Without an opener and a referrer, because an agent made the page behind the link.
                     a href=(created.url) target="_blank" rel="noopener noreferrer" data-preview { "Open the preview" }
                 } @else { "The service returned no link for a browser." }
                 ". It ends " (time_element(preview.expires_at_ms)) "."
@@ -154,7 +157,7 @@ pub(crate) async fn open_previews(
         ..v1::ListPreviewsRequest::default()
     };
     let previews = match state.ask(&request).await {
-        // Without an endpoint there is nothing to list; the button says so when it is used.
+        // A service without an endpoint for previews has none to list; the button shows this fault when it is used.
         Err(fault) if fault.detail == "no_previews" => return html! {},
         Err(fault) => return fault_notice("Open previews cannot be listed.", &fault),
         Ok(reply) => reply.previews,

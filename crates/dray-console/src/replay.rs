@@ -1,8 +1,8 @@
 //! The policy replay: what a second policy would have decided about the requests of the last hours or days, beside what
 //! was decided then.
 //!
-//! It reads audit events and has no effect, so it needs no role beyond looking. The decisions of that time are those that
-//! the events record, so the page needs no access to the policy files of the fetcher.
+//! It reads audit events and has no effect, so it only needs the role `look`. The events record what was decided, so
+//! the page needs no access to the policy files of the fetcher.
 
 pub(crate) mod job;
 
@@ -29,12 +29,12 @@ use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
 use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
 
-/// The fields before the files.
+/// Limits of the fields before the files.
 const FORM_LIMITS: UploadLimits = UploadLimits {
     max_fields: 4,
     max_field_bytes: MAX_POLICY_BYTES,
 };
-/// Files of a policy.
+/// Most files of a policy.
 const MAX_FILES: usize = 32;
 /// Differences that a page shows.
 const MAX_SHOWN_CHANGES: usize = 200;
@@ -127,20 +127,23 @@ pub(crate) async fn cancel_replay(
 
 /// The rules of a form, and the hours that a replay goes back.
 async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), UploadRefusal> {
-    let wanted = form.fields.get("window").to_owned();
-    let window = REPLAY_WINDOWS.iter().find(|(value, ..)| *value == wanted);
+    let window_name = form.fields.get("window").to_owned();
+    let window = REPLAY_WINDOWS
+        .iter()
+        .find(|(value, ..)| *value == window_name);
     let (_, _, hours) = window.ok_or_else(|| invalid_fault("The form names no time."))?;
     let typed = form.fields.get("policy").to_owned();
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     while let Some(mut part) = form.next_file().await? {
         let name = shown(part.file_name().unwrap_or_default());
-        let taken: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+        let used_bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
         let mut bytes = Vec::new();
-        while let Some(more) = next_part(part.chunk()).await? {
-            if taken + bytes.len() + more.len() > MAX_POLICY_BYTES || files.len() >= MAX_FILES {
+        while let Some(chunk) = next_part(part.chunk()).await? {
+            if used_bytes + bytes.len() + chunk.len() > MAX_POLICY_BYTES || files.len() >= MAX_FILES
+            {
                 return Err(invalid_fault("The policy is larger than one may be.").into());
             }
-            bytes.extend_from_slice(&more);
+            bytes.extend_from_slice(&chunk);
         }
         // A form without a chosen file has one part without a name.
         if !name.is_empty() {

@@ -30,14 +30,14 @@ pub(crate) fn see_other(path: &str) -> Response {
     response
 }
 
-/// Sets a header. A value that cannot stand in one is left out.
+/// Sets a header, unless the value has characters that headers cannot contain.
 pub(crate) fn set_header(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
 }
 
-/// Makes a response a file for the person's disk, whose content no browser runs under the origin of the console.
+/// Makes a response a download, whose content no browser runs under the origin of the console.
 pub(crate) fn as_download(response: &mut Response, name: &str) {
     for (header, value) in [
         (

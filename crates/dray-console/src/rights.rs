@@ -3,8 +3,8 @@
 use dray_bus::Permissions;
 use dray_proto::v1;
 
-/// Adds what a console does that only looks: it reads events and dead letters, asks services for what its pages show,
-/// and records logins.
+/// Adds the permissions of a console whose logins may only look: it reads events and dead letters, calls services for
+/// the data of its pages, and records logins.
 #[must_use]
 pub fn declare_looking(identity: Permissions) -> Permissions {
     identity
@@ -20,8 +20,8 @@ pub fn declare_looking(identity: Permissions) -> Permissions {
         .calls::<v1::ListEgressQuestionsRequest>()
 }
 
-/// Adds what a console does that also acts: resends, restarts of dead letters, files into sandboxes and out of them, answers to
-/// questions about hosts.
+/// Adds the permissions of a console whose logins may also act: resend deliveries, restart dead letters, copy files
+/// into and out of sandboxes, and answer questions about hosts.
 #[must_use]
 pub fn declare_acting(identity: Permissions) -> Permissions {
     declare_looking(identity)

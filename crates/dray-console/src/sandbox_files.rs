@@ -74,7 +74,7 @@ async fn copy_out(
     Ok((claim, reader))
 }
 
-/// The file as a stream. When its content turns out damaged the connection breaks before its last bytes.
+/// The file as a stream. If the stored content is damaged, the connection breaks before the last bytes.
 pub(crate) fn download(claim: &Claim, reader: ArtifactReader) -> Response {
     let size = reader.size();
     let bytes = stream::unfold(Some(reader), async |reader| {
@@ -88,7 +88,7 @@ pub(crate) fn download(claim: &Claim, reader: ArtifactReader) -> Response {
             }
         }
     });
-    // Bytes of others: never rendered under the origin of the console.
+    // The content comes from outside, so browsers must never render it under the origin of the console.
     let mut response = with_type(
         StatusCode::OK,
         "application/octet-stream",
@@ -132,9 +132,10 @@ pub(crate) async fn put_file(
     }
 }
 
-/// A form whose file begins.
+/// A form that was read up to the bytes of its file.
 struct FileUpload {
-    place: SandboxLocation,
+    /// The directory that gets the file.
+    location: SandboxLocation,
     name: String,
     file: Field<'static>,
 }
@@ -147,7 +148,7 @@ impl FileUpload {
         let name = file.file_name().unwrap_or_default().to_owned();
         match SandboxLocation::of_fields(&form.fields) {
             Some(location) if !name.is_empty() => Ok(Self {
-                place: location,
+                location,
                 name,
                 file,
             }),
@@ -157,7 +158,7 @@ impl FileUpload {
         }
     }
 
-    /// Stores the file and has it placed.
+    /// Stores the file, and has sandbox-transfer place it in the sandbox.
     async fn place_file(
         self,
         state: &ConsoleState,
@@ -165,7 +166,7 @@ impl FileUpload {
     ) -> Result<(SandboxLocation, v1::PlacedFile), Fault> {
         let store = store_of(state)?;
         let Self {
-            place: location,
+            location,
             name,
             file,
         } = self;
@@ -178,7 +179,7 @@ impl FileUpload {
         let placed = async {
             let mut writer = store.writer(&state.tenant, &action.meta.operation, 1);
             copy_in(&mut writer, file, state.settings.max_upload_bytes).await?;
-            // The type that the browser names is a guess from the extension; sandbox-transfer looks at the bytes.
+            // The media type of the browser is a guess from the extension; sandbox-transfer detects it from the bytes.
             let label = ArtifactLabel::new("application/octet-stream", &name);
             let claim = writer.finish(label).await?;
             let request = v1::PutSandboxFileRequest {
@@ -186,7 +187,7 @@ impl FileUpload {
                 claim: Some(claim.into()),
                 directory: location.path.clone().into_bytes(),
                 name: name.clone().into_bytes(),
-                // A drop by mistake must not cost the agent its file.
+                // A file that was dropped by mistake must not replace a file of the agent.
                 collision: "rename".to_owned(),
                 mode: 0,
             };
@@ -209,7 +210,7 @@ async fn copy_in(
             UploadRefusal::Forged => Fault::internal(),
         })?
     {
-        // Counted as it comes: what a browser says about the length is not trusted.
+        // Counted while it arrives: the length that a browser announces is not trusted.
         if writer.size() + bytes.len() as u64 > max_bytes {
             return Err(Fault::new(
                 FaultCode::TooLarge,

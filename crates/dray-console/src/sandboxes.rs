@@ -1,4 +1,4 @@
-//! Sandboxes of sessions: which sessions there were, what is bound to one, and its directories.
+//! Sandboxes of sessions: sessions of recent events, what is bound to a session, and the directories of its sandbox.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ use crate::text::{self, shown, time_element};
 const MAX_ENTRIES: u32 = 500;
 /// Sessions that are listed.
 const MAX_SESSIONS: usize = 50;
-/// Longest path or address in bytes.
+/// Longest session id, address or path of a form, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A place in a sandbox, as forms and links name it.
+/// A path in a sandbox, as forms and links name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SandboxLocation {
     /// Session whose sandbox it is; empty where `address` names one.
@@ -41,7 +41,7 @@ pub(crate) struct SandboxLocation {
 }
 
 impl SandboxLocation {
-    /// The place that fields name; `None` without a sandbox.
+    /// The location that fields name; `None` if they name no sandbox, or a text that is too long or has a NUL.
     pub(crate) fn of_fields(fields: &FormFields) -> Option<Self> {
         let [session, address, path] = ["session", "sandbox", "path"].map(|name| fields.get(name));
         let is_usable = |text: &str| text.len() <= MAX_PATH_BYTES && !text.contains('\0');
@@ -65,7 +65,7 @@ impl SandboxLocation {
         }
     }
 
-    /// The page of this place.
+    /// The URL path of the page that shows this location.
     pub(crate) fn page_path(&self) -> String {
         self.path_to(&self.path)
     }
@@ -84,7 +84,7 @@ impl SandboxLocation {
         }
     }
 
-    /// The place for people and audit events, such as `session chat-1: notes/a.txt`.
+    /// The location for people and audit events, such as `session chat-1: notes/a.txt`.
     pub(crate) fn sentence(&self) -> String {
         let (name, value) = self.sandbox_field();
         shown(format!("{name} {value}: {}", self.path))
@@ -99,7 +99,7 @@ impl SandboxLocation {
         }
     }
 
-    /// The directory above; nothing above the root and above the directory where relative paths begin.
+    /// The parent directory; `None` for the root and for the directory where relative paths begin.
     fn parent(&self) -> Option<String> {
         match self.path.trim_end_matches('/') {
             "" | "." | "~" => None,
@@ -207,7 +207,7 @@ async fn directory(
     let request = v1::ListSandboxRequest {
         sandbox: Some(location.reference()),
         path: location.path.clone().into_bytes(),
-        // A level at a time: a directory with a million files below it opens as fast as an empty one.
+        // Only one level, so that a directory with a million files below it opens as fast as an empty one.
         depth: 1,
         limit: MAX_ENTRIES,
     };
@@ -231,7 +231,7 @@ async fn directory(
     }
 }
 
-/// Adds for operators what the service does not say to agents.
+/// Adds advice for operators, which the service leaves out of faults for agents.
 fn explain(fault: &Fault) -> Fault {
     match (fault.code, fault.detail.as_str()) {
         // A refusal of the bus has its own advice.
@@ -280,7 +280,7 @@ fn entry_row(
     let changed_ms = entry
         .mtime_ns
         .and_then(|mtime_ns| u64::try_from(mtime_ns / 1_000_000).ok());
-    // Links of pages are text; a path that is not cannot be opened here.
+    // URLs of pages are text, so a path that is not UTF-8 cannot be opened here.
     let path = std::str::from_utf8(&entry.path).ok();
     html! {
         tr {
@@ -306,7 +306,7 @@ fn entry_row(
     }
 }
 
-/// A form that takes a file by its button, and anywhere on it by drag and drop where the script runs.
+/// A form with a button for a file. With the script, a file can also be dropped anywhere on the form.
 fn upload_form(session: &ConsoleSession, location: &SandboxLocation) -> Markup {
     html! {
         form.drop method="post" action="/sandboxes/put" enctype="multipart/form-data" data-drop {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn up_leads_to_the_directory_above_and_no_further() {
+    fn up_leads_to_the_parent_directory_but_not_above_the_root() {
         for (path, parent) in [
             (".", None),
             ("/", None),

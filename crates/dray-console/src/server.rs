@@ -59,7 +59,7 @@ pub struct ConsoleServer {
 /// The console cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
-    /// The public URL is not one of a server.
+    /// The public URL has another scheme than http and https, no host, or more than a host and a port.
     #[error(
         "the public URL of the console must be http or https with a host and no path, not `{0}`"
     )]
@@ -85,15 +85,15 @@ pub enum ConsoleError {
     Bind {
         /// The address that was requested.
         address: SocketAddr,
-        /// The refusal of the system.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
 impl ConsoleServer {
-    /// Binds the address. One that other machines reach needs a public `https` URL: logins and users' files must not
-    /// travel in the clear. `clock` is that of deadlines, logins and sessions.
+    /// Binds the address. An address that other machines reach needs a public `https` URL, because logins and users'
+    /// files must not travel unencrypted. `clock` gives the time for deadlines, logins and sessions.
     ///
     /// # Errors
     ///
@@ -114,9 +114,9 @@ impl ConsoleServer {
             let OidcProblem { setting, reason } = problem;
             return Err(ConsoleError::Oidc { setting, reason });
         }
-        let failed = |source| ConsoleError::Bind { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let bind_error = |source| ConsoleError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(bind_error)?;
+        let address = listener.local_addr().map_err(bind_error)?;
         let base_url = base_url(public_url.as_ref(), address);
         let cookie = ConsoleCookie::for_attempt(address.port(), is_encrypted);
         let oidc = settings.oidc.clone();
@@ -153,7 +153,7 @@ impl ConsoleServer {
     pub async fn serve(self, system: ConsoleSystem, stop: CancellationToken) {
         let (reporter, health) = HealthReporter::new();
         let index = Arc::new(EventIndex::new(self.settings.max_events));
-        // Ended with this future in any case, also when the listener fails.
+        // Dropping the set aborts its tasks, also when the listener fails before `stop` is cancelled.
         let mut tasks = JoinSet::new();
         tasks.spawn(health::watch_system(
             system.bus.clone(),
@@ -161,7 +161,7 @@ impl ConsoleServer {
             reporter.clone(),
             stop.clone(),
         ));
-        // Two streams, two readers: a flood of audit events does not hold up the others.
+        // Two streams with two readers, so that many audit events do not delay the others.
         for source in [EventSource::Event, EventSource::Audit] {
             tasks.spawn(follow_events(
                 system.bus.clone(),
@@ -212,7 +212,7 @@ impl ConsoleServer {
     }
 }
 
-/// Waits for turns and replays, whose token is cancelled: what is left to do is the event that says so.
+/// Waits until turns and replays, whose token is cancelled already, have published the event of their end.
 async fn end_turns(turns: &TaskTracker) {
     turns.close();
     if tokio::time::timeout(STOP_TIMEOUT, turns.wait())
@@ -245,8 +245,8 @@ fn base_url(public_url: Option<&Url>, address: SocketAddr) -> String {
 }
 
 fn parse_url(text: &str) -> Result<Url, ConsoleError> {
-    let wrong = || ConsoleError::PublicUrl(text.to_owned());
-    let url = Url::parse(text).map_err(|_| wrong())?;
+    let invalid_url = || ConsoleError::PublicUrl(text.to_owned());
+    let url = Url::parse(text).map_err(|_| invalid_url())?;
     let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
     let is_bare = url.path() == "/"
         && url.query().is_none()
@@ -256,7 +256,7 @@ fn parse_url(text: &str) -> Result<Url, ConsoleError> {
     if is_web && is_bare {
         Ok(url)
     } else {
-        Err(wrong())
+        Err(invalid_url())
     }
 }
 
@@ -270,7 +270,7 @@ fn playground_routes() -> Router<ConsoleState> {
             "/playground/{id}",
             get(playground::conversation_page).post(playground::send_message),
         )
-        // The handlers count the bytes of files themselves, while they come.
+        // The handlers count the bytes of files themselves while they arrive.
         .layer(DefaultBodyLimit::disable())
         .route(
             "/playground/{id}/events",
@@ -325,7 +325,7 @@ fn router(state: ConsoleState) -> Router {
         .route("/sandboxes/preview/revoke", post(previews::revoke_preview))
         .route(
             "/sandboxes/put",
-            // The handler counts the bytes of a file itself, while they come.
+            // The handler counts the bytes of the file itself while they arrive.
             post(sandbox_files::put_file).layer(DefaultBodyLimit::disable()),
         )
         .merge(playground_routes())

@@ -1,4 +1,4 @@
-//! Sessions of people who logged in: in memory, with a secret that only their browser holds.
+//! Sessions of people who logged in. They are in memory, and only the browser has their secret.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ use crate::settings::ConsoleRole;
 const IDLE_TIMEOUT: Duration = Duration::from_hours(2);
 /// A session ends after this time in any case.
 const MAX_AGE: Duration = Duration::from_hours(12);
-/// Sessions that are open together; the one that was idle longest gives way to a new one.
+/// Most open sessions; a new session replaces the one that was idle longest.
 const MAX_SESSIONS: usize = 64;
-/// Digits of a session's digest that name its login in audit events.
+/// Hexadecimal digits of a session's digest that name its login in audit events.
 const LOGIN_DIGITS: usize = 16;
 
 /// A person whom the identity provider named.
@@ -67,15 +67,15 @@ impl SessionEntry {
     }
 }
 
-/// All open sessions, by the digest of their secret: a copy of this memory opens none of them.
+/// All open sessions, by the digest of their secret, so that a copy of the process memory opens none of them.
 #[derive(Debug, Default)]
 pub(crate) struct SessionStore {
     sessions: Mutex<HashMap<Sha256Digest, SessionEntry>>,
 }
 
 impl SessionStore {
-    /// Begins a session with a new secret. The secret that the browser sent before is not used, so a planted one
-    /// (session fixation) opens nothing.
+    /// Begins a session with a new secret. A secret that the browser sent before is never adopted, so a planted one
+    /// opens nothing (session fixation).
     pub(crate) fn begin(
         &self,
         role: ConsoleRole,
@@ -120,12 +120,12 @@ impl SessionStore {
             sessions.remove(&key);
             return None;
         }
-        // After the check, or a request would bring an ended session back.
+        // Set after the check; otherwise a request would reopen an expired session.
         entry.used_ms = now_ms;
         Some(entry.session.clone())
     }
 
-    /// Whether a login is still open. Does not count as a use, or an open live page would keep its session forever.
+    /// Whether a login is still open. This does not count as use, or an open live page would keep its session forever.
     pub(crate) fn is_open(&self, login: &str, now_ms: u64) -> bool {
         self.lock()
             .values()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_that_was_idle_longest_gives_way() {
+    fn the_session_that_was_idle_longest_is_removed() {
         let sessions = SessionStore::default();
         let (first, _) = sessions.begin(ConsoleRole::Look, None, START_MS);
         let (second, _) = sessions.begin(ConsoleRole::Look, None, START_MS + 1);

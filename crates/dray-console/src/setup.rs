@@ -22,9 +22,9 @@ use crate::settings::ConfigValue;
 use crate::state::ConsoleState;
 use crate::text::shown;
 
-/// How long a service may take to respond to the question of this page.
+/// How long a service may take to respond to the probe of this page.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A session that no person uses, to see whether the service of sessions responds.
+/// Id of a session that does not exist, for a probe of sandbox-transfer.
 const PROBE_SESSION: &str = "console-probe";
 
 /// `GET /status`: the line about the system's health, for the script of every page.
@@ -49,7 +49,7 @@ pub(crate) async fn setup_page(
         h2 { "Bus and store" }
         dl {
             @for (name, part) in health.parts() {
-                dt { (name) } dd { (part.word()) @if let Some(reason) = part.reason() { ": " (shown(reason)) } }
+                dt { (name) } dd { (part.label()) @if let Some(reason) = part.reason() { ": " (shown(reason)) } }
             }
         }
         h2 { "Services" }
@@ -80,7 +80,7 @@ fn service_state(response: &Result<(), String>) -> Markup {
     }
 }
 
-/// Asks every service something that has no effect.
+/// Makes one call without an effect to every service.
 async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), String>); 4] {
     let explain = v1::ExplainRequest {
         // Judged without a lookup: nothing leaves the service.

@@ -4,7 +4,7 @@ use dray_presentation::name;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Characters of a shown name, id or sentence at most.
+/// Most characters of a shown name, id or sentence; a longer one is cut.
 pub(crate) const MAX_SHOWN_CHARACTERS: usize = 240;
 
 /// Unreserved characters of RFC 3986 stay as they are.
@@ -14,7 +14,8 @@ const URL_PART: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// A text of others on one line, with control and bidi characters replaced, cut to [`MAX_SHOWN_CHARACTERS`].
+/// Text from outside the console on one line, with control and bidi characters replaced, cut to
+/// [`MAX_SHOWN_CHARACTERS`].
 pub(crate) fn shown(text: impl AsRef<[u8]>) -> String {
     name::shown_text(text, MAX_SHOWN_CHARACTERS)
 }
@@ -53,7 +54,7 @@ pub(crate) fn duration_text(millis: u64) -> String {
     }
 }
 
-/// Where the page of an operation is.
+/// The path of the page of an operation.
 pub(crate) fn operation_path(operation: &str) -> String {
     format!("/operations/{}", url_part(operation))
 }

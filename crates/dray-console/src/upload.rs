@@ -1,5 +1,5 @@
-//! Forms with files (`multipart/form-data`), part by part: the token of the session comes first, and a browser that
-//! stalls is not waited for.
+//! Forms with files (`multipart/form-data`, RFC 7578), read part by part. The token of the session is checked before
+//! the first file, and a browser that stalls is cut off.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::session::ConsoleSession;
 /// Longest time without a byte of a form from the browser.
 const UPLOAD_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a form is not taken.
+/// Why a form is refused.
 pub(crate) enum UploadRefusal {
     /// It does not carry the token of its session.
     Forged,
@@ -43,7 +43,7 @@ impl From<Fault> for UploadRefusal {
 #[derive(Clone, Copy)]
 pub(crate) struct UploadLimits {
     pub(crate) max_fields: usize,
-    /// Of each field, in bytes.
+    /// Largest field, in bytes.
     pub(crate) max_field_bytes: usize,
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct UploadForm {
 }
 
 impl UploadForm {
-    /// Reads the fields before the first file. A form without the token of its session ends here, so that nothing of its
-    /// files is read.
+    /// Reads the fields before the first file. A form without the token of its session ends here, so that nothing of
+    /// its files is read.
     pub(crate) async fn open(
         headers: &HeaderMap,
         body: Body,
@@ -94,7 +94,8 @@ impl UploadForm {
         })
     }
 
-    /// The next part that is a file, once the one before was read or dropped; `None` at the end and for a field.
+    /// The next part if it is a file; `None` at the end and for a field. The previous part must be read or dropped
+    /// first.
     pub(crate) async fn next_file(&mut self) -> Result<Option<Field<'static>>, UploadRefusal> {
         if let Some(file) = self.file.take() {
             return Ok(Some(file));
@@ -104,7 +105,7 @@ impl UploadForm {
     }
 }
 
-/// The next part of a form, unless the browser stalls or the form is broken.
+/// Waits for the next part or chunk of a form, at most [`UPLOAD_IDLE_TIMEOUT`].
 pub(crate) async fn next_part<T>(
     part: impl Future<Output = Result<T, multer::Error>>,
 ) -> Result<T, UploadRefusal> {

@@ -1,6 +1,6 @@
-//! Token buckets for chats and accounts, and delays that a platform asked for (platform-delivery 10.2).
+//! Token buckets for chats and accounts, and delays that a platform requested (platform-delivery 10.2).
 //!
-//! Two times are used: the monotonic time since any fixed origin for the rates, and the wall clock for delays, which are
+//! Two clocks are used: the monotonic time since a fixed origin for the rates, and the wall clock for delays, which are
 //! also written into records.
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ impl RateBuckets {
         now: Duration,
         now_ms: u64,
     ) -> Duration {
-        // Called here and not on a timer, because the maps grow only in this method and in `hold`.
+        // Called here instead of by a timer, because the maps only grow in this method and in `hold`.
         self.remove_idle(now, now_ms);
         let account_wait = self.take_token(format!("a\0{account}"), rates.account_per_minute, now);
         let chat_wait = self.take_token(bucket_key(account, chat), rates.chat_per_minute, now);
@@ -63,12 +63,12 @@ impl RateBuckets {
         let per_minute = per_minute.max(1);
         let interval = Duration::from_mins(1) / per_minute;
         let burst = (per_minute * BURST_SECONDS / 60).clamp(1, 30);
-        // A virtual clock for each bucket: it runs ahead by one interval for each token, and only what exceeds the
-        // burst is waited for.
+        // Each token moves the time at which the bucket is full by one interval. A wait is only needed beyond the
+        // burst.
         let full_at = self.full_at.entry(key).or_insert(now);
-        let begins = (*full_at).max(now);
-        *full_at = begins + interval;
-        begins
+        let start = (*full_at).max(now);
+        *full_at = start + interval;
+        start
             .saturating_sub(now)
             .saturating_sub(interval * (burst - 1))
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_exceeds_the_burst_waits_and_a_longer_delay_wins() {
+    fn only_requests_above_the_burst_wait_and_the_longest_delay_applies() {
         let rates = RateLimits {
             account_per_minute: 1200,
             chat_per_minute: 60,

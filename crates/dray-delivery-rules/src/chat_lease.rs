@@ -1,7 +1,7 @@
-//! Leases in a bucket with compare-and-set: one holder at a time among all replicas.
+//! Leases in a bucket with compare-and-set: among all replicas, one holder at a time.
 //!
-//! A lease keeps order and saves work. Nothing that must never happen twice relies on it, because a holder that stalls may
-//! continue after its lease has ended.
+//! Leases keep messages in order and avoid double work. They do not prevent duplicates, because a holder that stalls
+//! may continue after its lease has ended.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ pub struct LeaseRecord {
 
 impl LeaseRecord {
     /// A lease of this holder from `now_ms` on.
-    pub fn lasting(holder: &str, now_ms: u64, life: Duration) -> Self {
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+    pub fn lasting(holder: &str, now_ms: u64, lifetime: Duration) -> Self {
+        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         Self {
             holder: holder.to_owned(),
-            until_ms: now_ms.saturating_add(life),
+            until_ms: now_ms.saturating_add(lifetime),
         }
     }
 
     /// Encodes the lease as JSON, the stored form.
     pub fn encode(&self) -> Vec<u8> {
-        // A name and a number always have a form in JSON.
+        // A name and a number can always be encoded as JSON.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }

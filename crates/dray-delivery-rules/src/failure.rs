@@ -1,4 +1,4 @@
-//! What follows a visible request that failed, and how long to wait (platform-delivery 10, messaging-reliability 12).
+//! What to do after a visible request failed, and how long to wait (platform-delivery 10, messaging-reliability 12).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dray_platform::{ErrorKind, SendOutcome};
 
 use crate::machine::{MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, SendingStep};
 
-/// Longest wait that a worker sits out (platform-delivery 10.2).
+/// Longest time that a worker waits without parking the delivery (platform-delivery 10.2).
 pub const MAX_INLINE_WAIT: Duration = Duration::from_mins(1);
 
 /// Whether an earlier request of the step may be visible.
@@ -14,27 +14,27 @@ pub const MAX_INLINE_WAIT: Duration = Duration::from_mins(1);
 pub enum SendMode {
     /// No request of this step was sent before.
     First,
-    /// The same was sent before, and its response was lost.
+    /// The same request was sent before, and its response was lost.
     Repeated,
 }
 
-/// What follows a failed visible request.
+/// What to do after a failed visible request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureAction {
-    /// Nothing of it is visible: the step is ready again, and the refusal decides.
+    /// Nothing of it is visible: the step is ready again, and the refusal determines how it continues.
     Refused,
-    /// It may be visible, and a repetition cannot succeed: report that the outcome is unknown.
+    /// It may be visible, and a retry cannot succeed: report that the outcome is unknown.
     LeaveUnknown,
     /// It may be visible: determine the outcome after a wait.
     Resolve,
 }
 
-/// Decides about a visible request that failed.
+/// Decides what to do after a visible request failed.
 pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> FailureAction {
     match (outcome, mode) {
         (SendOutcome::NotSent, SendMode::First) => FailureAction::Refused,
-        // Refused now, but an earlier attempt may be visible.
-        (SendOutcome::NotSent, SendMode::Repeated) if !may_pass(kind) => {
+        // This attempt was refused, but an earlier one may be visible.
+        (SendOutcome::NotSent, SendMode::Repeated) if !may_succeed_later(kind) => {
             FailureAction::LeaveUnknown
         }
         (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
@@ -44,42 +44,42 @@ pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> 
 }
 
 /// Whether the same request may succeed later.
-pub const fn may_pass(kind: ErrorKind) -> bool {
+pub const fn may_succeed_later(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::RateLimited | ErrorKind::Transient | ErrorKind::Source
     )
 }
 
-/// Longest time from the record that says `sending` to the start of the visible request. A worker that was suspended
-/// for longer does not send, because another worker may have taken over.
+/// Longest time from storing the state `sending` to the start of the visible request. A worker that was suspended for
+/// longer does not send, because another worker may have continued the delivery.
 pub const MAX_SEND_START: Duration = Duration::from_secs(10);
 
-/// Time from the record that says `sending` until the platform can no longer carry the request out: its latest start,
-/// the response timeout of 2 minutes, and 20 s for the difference of two clocks.
+/// Time from storing the state `sending` until the platform can no longer execute the request: its latest start, the
+/// response timeout of 2 minutes, and 20 s for the difference of two clocks.
 pub const REQUEST_LIFETIME: Duration = Duration::from_secs(150);
 
-/// Whether a visible request may begin now that was recorded as `sending` at `started_ms`, by the same clock.
+/// Whether a visible request that was stored as `sending` at `started_ms`, by the same clock, may begin now.
 pub fn may_begin_request(started_ms: u64, now_ms: u64) -> bool {
     // If the clock was set back, the elapsed time is unknown.
     now_ms >= started_ms && u128::from(now_ms - started_ms) <= MAX_SEND_START.as_millis()
 }
 
-/// What follows when the platform does not find the message of a step.
+/// What to do when the platform does not find the message of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFoundAction {
     /// Nothing is visible and nothing will be: send once more.
     SendAgain,
-    /// The request of another worker may still be under way: ask again at this time, in Unix milliseconds.
+    /// The request of another worker may still arrive: ask again at this time, in Unix milliseconds.
     AskAt(u64),
     /// Report that the outcome is unknown.
     LeaveUnknown,
 }
 
-/// Decides about a step that the platform does not find. `is_own_request` is whether this worker made its last request,
-/// so that the request is over.
+/// Decides what to do when the platform does not find the message of a step. `is_own_request` says whether this worker
+/// made the last request, so that it has certainly ended.
 pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -> NotFoundAction {
-    // A step that was answered is visible in some form: another request would show it twice.
+    // A step that was answered may be visible in some form, so another request could show it twice.
     if step.lost >= MAX_LOST_RESPONSES
         || step.attempts >= MAX_VISIBLE_ATTEMPTS
         || step.was_answered()
@@ -106,8 +106,8 @@ pub enum WaitAction {
     Wait,
 }
 
-/// Decides about the delay before a step that is ready is tried again; `left` is the time of the delivery, `tolerance`
-/// the jitter that an inline wait may add.
+/// Decides how to wait for `delay` before a ready step is tried again. `left` is the remaining time of the delivery,
+/// and `tolerance` the jitter that an inline wait may add.
 pub fn decide_wait(delay: Duration, left: Duration, tolerance: Duration) -> WaitAction {
     if delay >= left {
         WaitAction::GiveUp
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(
             decide(&step, false, 40_000),
             NotFoundAction::AskAt(151_000),
-            "a stalled platform may still carry it out"
+            "a stalled platform may still execute it"
         );
         assert_eq!(decide(&step, false, 151_000), NotFoundAction::SendAgain);
         assert_eq!(decide(&step, true, 2_000), NotFoundAction::SendAgain);
@@ -170,7 +170,7 @@ mod tests {
     fn a_worker_that_was_suspended_after_its_record_does_not_send() {
         assert!(may_begin_request(1_000, 1_000) && may_begin_request(1_000, 11_000));
         assert!(!may_begin_request(1_000, 11_001));
-        assert!(!may_begin_request(1_000, 999), "the clock went back");
+        assert!(!may_begin_request(1_000, 999), "the clock was set back");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The rules of deliveries to chat platforms, as functions of values.
 //!
-//! - [`machine`]: the states of one visible request, and what follows a lost response.
-//! - [`failure`]: what follows a request that was refused or not confirmed, and how long to wait.
+//! - [`machine`]: the states of one visible request, and what to do after a lost response.
+//! - [`failure`]: what to do after a request that was refused or not confirmed, and how long to wait.
 //! - [`buckets`]: the token buckets of chats and accounts.
 //! - [`chat_lease`]: which replica may send to a chat.
 //!
-//! `dray-platform-delivery` reads and writes around them; `dray-simulation` runs the same functions over a model of the
-//! bus and of the platforms. No I/O, no clock, no random numbers: the caller passes the time.
+//! `dray-platform-delivery` does the I/O; `dray-simulation` runs the same functions on a model of the bus and the
+//! platforms. The functions use no I/O, clock or random numbers: the caller passes the time.
 //!
 //! ```
 //! use dray_delivery_rules::machine::{ReadyStep, ResumeAction, StepPlan, decide_resume};

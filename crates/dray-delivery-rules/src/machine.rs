@@ -1,10 +1,10 @@
 //! The state machine of one visible request (messaging-reliability 12), without I/O.
 //!
-//! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is written before the first byte of the visible request
-//! leaves, so that a later reader knows that something may be visible.
+//! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is stored before the first byte of the visible request is
+//! sent, so that a later worker knows that something may be visible.
 //!
-//! Each state is a type and each transition consumes the step, so that a transition that the table does not have does
-//! not compile. A step that was not sent has no response to confirm:
+//! Each state is a type and each transition consumes the step, so that a transition that is not allowed does not
+//! compile. A step that was not sent cannot be confirmed:
 //!
 //! ```compile_fail,E0599
 //! use dray_platform::Route;
@@ -14,7 +14,7 @@
 //! let done = step.confirm(Vec::new());
 //! ```
 //!
-//! After the request it has:
+//! After it was sent, it can:
 //!
 //! ```
 //! use dray_platform::Route;
@@ -25,7 +25,7 @@
 //! assert!(DeliveryStep::from(done).is_final());
 //! ```
 //!
-//! The same holds for a confirmed step, which cannot be sent again:
+//! A confirmed step cannot be sent again:
 //!
 //! ```compile_fail,E0599
 //! use dray_platform::Route;
@@ -47,24 +47,24 @@ pub use self::resume::{ResumeAction, decide_resume};
 /// Most visible attempts of one step. Waits for a rate limit are not counted (platform-delivery 10.2).
 pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
 
-/// Lost responses of one step after which its outcome is no longer looked up.
+/// Number of lost responses after which the outcome of a step is no longer looked up.
 pub const MAX_LOST_RESPONSES: u32 = 2;
 
-/// What one visible request shows.
+/// The content of one visible request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPlan {
-    /// The kind of message that carries it.
+    /// The kind of message.
     pub route: Route,
-    /// Indices of the files of the record; for [`Route::Link`] the file that the link leads to.
+    /// Indices of files in the record. For [`Route::Link`], the file that is linked.
     pub files: Vec<u32>,
     /// Text or caption; empty for none.
     pub text: String,
-    /// Whether what the user sees may differ from the bytes.
+    /// Whether the user may see something other than the exact bytes.
     pub lossy: bool,
 }
 
 impl StepPlan {
-    /// A text with a link to this file of the record.
+    /// A link to this file of the record.
     pub fn link(file: u32) -> Self {
         Self {
             files: vec![file],
@@ -88,11 +88,11 @@ impl StepPlan {
 pub struct StepData {
     /// The message that the step sends.
     pub plan: StepPlan,
-    /// SHA-256 of the request, 32 bytes: the idempotency key is derived from it.
+    /// SHA-256 of the request (32 bytes), from which the idempotency key is derived.
     pub fingerprint: Vec<u8>,
-    /// What the platform returned before anything was visible, such as a file id; empty for nothing.
+    /// A result of the platform from before anything was visible, such as a file id; empty for none.
     pub prepared: String,
-    /// Attempts at the visible request so far.
+    /// Attempts to send the step, including those that failed before the visible request.
     pub attempts: u32,
     /// Responses that were lost.
     pub lost: u32,
@@ -110,7 +110,7 @@ impl Deref for StepData {
     }
 }
 
-/// What the platform confirmed of a step.
+/// A message or file that the platform confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepConfirmation {
     /// Index of the file in the record; `None` for text.
@@ -119,9 +119,9 @@ pub struct StepConfirmation {
     pub message_id: String,
     /// The platform's id of the file; empty for none.
     pub file_id: String,
-    /// Bytes as the platform reports them; 0 when it does not.
+    /// Size in bytes as the platform reports it; 0 if it does not.
     pub size: u64,
-    /// Route that was taken; `None` when a newer worker took one that this one does not know.
+    /// The route. `None` for a route of a newer worker that this version does not know.
     pub route: Option<Route>,
     /// Whether a later report of the platform may correct it.
     pub provisional: bool,
@@ -158,18 +158,18 @@ pub struct StepIn<S> {
     state: S,
 }
 
-/// A step of which nothing is visible.
+/// A step that is certainly not visible.
 pub type ReadyStep = StepIn<ReadyState>;
-/// A step of which something may be visible.
+/// A step that may be visible, in whole or in part.
 pub type SendingStep = StepIn<SendingState>;
 /// A step that the platform confirmed.
 pub type DoneStep = StepIn<DoneState>;
-/// A step whose outcome stays unknown: it may be visible.
+/// A step that may be visible and whose outcome cannot be determined.
 pub type UnknownStep = StepIn<UnknownState>;
-/// A step that was given up before anything was visible.
+/// A step that was given up and is not visible.
 pub type FailedStep = StepIn<FailedState>;
 
-/// A step in any state, as a record holds it.
+/// A step in any state, as in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the types say it")]
 pub enum DeliveryStep {
@@ -204,7 +204,7 @@ impl<S> StepIn<S> {
 }
 
 impl ReadyStep {
-    /// A step that was planned just now.
+    /// A new step, without attempts.
     pub const fn new(plan: StepPlan, fingerprint: Vec<u8>) -> Self {
         Self::restored(StepData {
             plan,
@@ -217,7 +217,7 @@ impl ReadyStep {
         })
     }
 
-    /// A step of a record.
+    /// A step from a record.
     pub const fn restored(data: StepData) -> Self {
         Self {
             data,
@@ -225,14 +225,14 @@ impl ReadyStep {
         }
     }
 
-    /// The same step with the attempts of the step that it replaces.
+    /// This step with the number of attempts of the step that it replaces.
     #[must_use]
     pub const fn with_attempts(mut self, attempts: u32) -> Self {
         self.data.attempts = attempts;
         self
     }
 
-    /// Stores what the platform returned before anything was visible.
+    /// Stores a result of the platform from before anything was visible.
     pub fn set_prepared(&mut self, prepared: String) {
         self.data.prepared = prepared;
     }
@@ -242,9 +242,9 @@ impl ReadyStep {
         self.data.attempts += 1;
     }
 
-    /// Removes an attempt from the count, because it only made the delivery wait.
+    /// Uncounts an attempt that only made the delivery wait.
     pub const fn uncount_attempt(&mut self) {
-        // Saturating: a record of an older version may have counted fewer.
+        // Saturating, because an older version may have counted fewer attempts.
         self.data.attempts = self.data.attempts.saturating_sub(1);
     }
 
@@ -266,7 +266,7 @@ impl ReadyStep {
 }
 
 impl SendingStep {
-    /// A step of a record.
+    /// A step from a record.
     pub const fn restored(data: StepData, since_ms: u64) -> Self {
         Self {
             data,
@@ -274,15 +274,15 @@ impl SendingStep {
         }
     }
 
-    /// Unix milliseconds of the first visible attempt whose outcome is open.
+    /// Start of the first visible attempt whose outcome is not known yet, in Unix milliseconds.
     pub const fn since_ms(&self) -> u64 {
         self.state.since_ms
     }
 
-    /// Whether the platform answered the visible request, with something that does not confirm it.
+    /// Whether the platform answered the visible request without confirming it.
     ///
-    /// Such a request may have been carried out later than the platform can be asked about it (a Slack share that
-    /// comes late), so it is not repeated even when the platform does not find it.
+    /// The platform may execute such a request after it was asked whether the message is visible (a delayed share in
+    /// Slack). So the request is not repeated, even if the platform does not find the message.
     pub fn was_answered(&self) -> bool {
         self.data.error_kind == Some(ErrorKind::Unknown)
     }
@@ -292,15 +292,15 @@ impl SendingStep {
         self.data.lost += 1;
     }
 
-    /// The same request once more, under the same key. The time of the first attempt stays: the platform's window
-    /// against duplicates began with it.
+    /// Counts another attempt with the same key. The time of the first attempt is kept, because the time in which the
+    /// platform detects duplicates began with it.
     #[must_use]
     pub const fn begin_again(mut self) -> Self {
         self.data.attempts += 1;
         self
     }
 
-    /// It is certain that nothing is visible: the step may be sent again from its beginning.
+    /// Records that nothing is visible, so that the step may be sent as new.
     #[must_use]
     pub fn not_visible(self) -> ReadyStep {
         self.into_state(ReadyState(()))
@@ -322,7 +322,7 @@ impl SendingStep {
 }
 
 impl DoneStep {
-    /// A step of a record.
+    /// A step from a record.
     pub const fn restored(data: StepData, confirmed: Vec<StepConfirmation>) -> Self {
         Self {
             data,
@@ -335,7 +335,7 @@ impl DoneStep {
         &self.state.confirmed
     }
 
-    /// Records that the platform has withdrawn its confirmation: nothing is visible.
+    /// Records that the platform withdrew its confirmation, so that nothing is visible.
     #[must_use]
     pub fn deny(mut self) -> ReadyStep {
         self.data.attempts = 0;
@@ -344,7 +344,7 @@ impl DoneStep {
 }
 
 impl UnknownStep {
-    /// A step of a record.
+    /// A step from a record.
     pub const fn restored(data: StepData) -> Self {
         Self {
             data,
@@ -354,7 +354,7 @@ impl UnknownStep {
 }
 
 impl FailedStep {
-    /// A step of a record.
+    /// A step from a record.
     pub const fn restored(data: StepData) -> Self {
         Self {
             data,
@@ -383,8 +383,8 @@ impl DeliveryStep {
         matches!(self, Self::Done(_) | Self::Unknown(_) | Self::Failed(_))
     }
 
-    /// The end of a step that no worker continues: a request that was begun may be visible, so its outcome is unknown and
-    /// not a failure. A final step stays as it is.
+    /// Ends a step that no worker continues. A request that has begun may be visible, so its outcome is unknown and not
+    /// a failure. A final step does not change.
     #[must_use]
     pub fn give_up(self) -> Self {
         match self {
@@ -395,7 +395,7 @@ impl DeliveryStep {
     }
 }
 
-/// Makes a step of each state a [`DeliveryStep`].
+/// Implements the conversion from each state to [`DeliveryStep`].
 macro_rules! impl_from_states {
     ($($state:ident => $variant:ident),+ $(,)?) => {
         $(

@@ -51,10 +51,10 @@ pub struct RequestBody {
 #[derive(Debug)]
 struct IdleTimer {
     timeout: Duration,
-    /// Used again for each wait, because a body has thousands of waits.
+    /// One timer for all waits, because a body has thousands of them.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Whether the present wait has started. It starts when a reader waits: a handler that is slow to read must not
-    /// cost the peer its time.
+    /// Whether the current wait has started. It starts when a reader waits, so that a slow handler does not use up the
+    /// time of the peer.
     is_waiting: bool,
 }
 
@@ -72,7 +72,7 @@ impl RequestBody {
 }
 
 impl IdleTimer {
-    /// Ready when the present wait has lasted too long.
+    /// Ready when the current wait has lasted too long.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
         let end = Instant::now() + self.timeout;
         let sleep = self

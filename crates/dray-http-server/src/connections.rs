@@ -119,7 +119,7 @@ where
             }
         }
     }
-    // Before the drain: new connections are refused instead of waiting in the backlog.
+    // Closed before the drain, so that new connections are refused instead of waiting in the backlog.
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
     match limits.drain_timeout {
@@ -137,7 +137,8 @@ async fn accept_connection(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    // Before `accept`: beyond the limit connections wait in the backlog of the kernel, without a descriptor.
+    // Acquired before `accept`, so that connections above the limit wait in the backlog of the kernel, without a
+    // descriptor.
     let permit = Arc::clone(permits).acquire_owned().await;
     let permit = permit.map_err(io::Error::other)?;
     let (socket, _) = listener.accept().await?;

@@ -1,4 +1,4 @@
-//! The name of a file in `Content-Disposition` (RFC 6266): no name ends the parameter, the header or the line.
+//! The name of a file in `Content-Disposition` (RFC 6266), escaped so that it cannot end the parameter or the header.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -28,7 +28,7 @@ pub fn inline_disposition(name: &str) -> String {
     full_disposition("inline", name)
 }
 
-/// As [`attachment_disposition`], in the extended form alone, which all browsers read (RFC 6266 section 5).
+/// As [`attachment_disposition`], but only in the extended form, which all browsers support (RFC 6266 section 5).
 pub fn extended_attachment(name: &str) -> String {
     let visible = visible_name(name);
     if visible.is_empty() {
@@ -61,7 +61,7 @@ fn extended_parameter(visible: &str) -> String {
     format!("filename*=UTF-8''{encoded}")
 }
 
-/// The last component of the name, without control characters. A path in the name would be left to the browser.
+/// The last component of the name, without control characters. Browsers would interpret a path in different ways.
 fn visible_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     last.chars().filter(|letter| !letter.is_control()).collect()
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_holds_a_line_end_or_an_open_quote(name in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
+        fn no_header_contains_a_line_end_or_an_open_quote(name in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
             for header in [
                 attachment_disposition(&name),
                 inline_disposition(&name),

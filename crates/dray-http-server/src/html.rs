@@ -1,4 +1,4 @@
-//! Text in pages that are written without a template engine.
+//! Escapes text for pages that are written without a template engine.
 
 /// Escapes the five characters of HTML that end text or an attribute's value. For text between tags and for values in
 /// quotes; not for scripts, styles and names of attributes.

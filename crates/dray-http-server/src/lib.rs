@@ -1,11 +1,11 @@
 //! Serves HTTP/1.1 connections with limits. Every HTTP listener of the project is served here.
 //!
-//! A peer that sends its request byte by byte ("slow loris") holds a connection for as long as it likes unless the
-//! server sets a timeout for the request head and for each wait in the body. [`serve`] sets both, bounds the number of
-//! connections, and turns Nagle's algorithm off, so that small responses leave immediately. The protocol is RFC 9112.
+//! A peer that sends its request byte by byte ("slow loris") could use a connection forever unless the server sets a
+//! timeout for the request head and for each wait in the body. [`serve`] sets both, limits the number of connections,
+//! and turns Nagle's algorithm off, so that small responses are sent immediately. The protocol is RFC 9112.
 //!
-//! Two rules that responses of several listeners share are here too: [`attachment_disposition`] and its relatives put the
-//! name of a file into a header, [`escape_html`] puts text into a page.
+//! Two helpers for the responses of several listeners are here too: [`attachment_disposition`] and its variants write
+//! the name of a file into a header, [`escape_html`] escapes text for a page.
 //!
 //! It does not terminate TLS, does not support HTTP/2, and has no routes: the service interprets requests. It has no
 //! timeout for handlers.

@@ -170,7 +170,7 @@ async fn connections_over_the_limit_wait_until_one_ends() {
     let waiting = server
         .send("GET / HTTP/1.1\r\nHost: example\r\nConnection: close\r\n\r\n")
         .await;
-    // The stalled one loses its place at the head timeout, and the other one is served.
+    // The stalled connection is closed at the head timeout, and the other one is served.
     let response = read_all(waiting).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     drop(stalled);

@@ -132,9 +132,9 @@ impl HttpClient {
         })
     }
 
-    /// The same pool with other limits, for streams that are silent while the peer works.
+    /// This client with other timeouts, for peers that send nothing while they work. It uses the same connections.
     #[must_use]
-    pub const fn patient(mut self, idle: Duration, response: Duration) -> Self {
+    pub const fn with_body_timeouts(mut self, idle: Duration, response: Duration) -> Self {
         self.limits.idle = idle;
         self.limits.response = response;
         self

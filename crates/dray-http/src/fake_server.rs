@@ -230,7 +230,7 @@ pub struct SharedState<S> {
 impl<S> SharedState<S> {
     /// The state, locked. The lock must not be held across an `await`.
     pub fn lock(&self) -> MutexGuard<'_, S> {
-        // A test that panicked shows its own failure, not a poisoned lock.
+        // Ignores poisoning, so that a test that panicked reports its own failure.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -291,10 +291,11 @@ async fn serve_connections<S: Send + 'static>(
     // Owned by this task: dropping the server ends it, and with it every connection.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
-        // Ended connections leave the set, which would grow with every request.
+        // Removes ended connections, or the set would grow with every request.
         while connections.try_join_next().is_some() {}
         let (shared, response) = (Arc::clone(&shared), Arc::clone(&response));
-        // Otherwise small messages, such as those of a WebSocket, wait 40 ms for an acknowledgement (Nagle's algorithm).
+        // Otherwise small messages, such as those of a WebSocket, wait 40 ms for an acknowledgement (Nagle's
+        // algorithm).
         if socket.set_nodelay(true).is_err() {
             continue;
         }

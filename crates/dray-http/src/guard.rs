@@ -40,7 +40,7 @@ impl Resolve for GuardedResolver {
         let guard = Arc::clone(&self.guard);
         Box::pin(async move {
             let host = name.as_str();
-            // The only lookup: the connector gets exactly the addresses that are checked here.
+            // There is no other lookup: the connector gets only the addresses that are checked here.
             let resolved = tokio::net::lookup_host((host, 0)).await?;
             let resolved = resolved.map(|address| address.ip()).collect();
             // Called with the complete DNS response: a guard may refuse a name because of one of its addresses.

@@ -5,10 +5,10 @@
 //! - [`HttpResponse`]: a bounded response or a stream.
 //! - [`HttpError`]: the failure, and whether the peer may have received the complete request.
 //! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
-//! - `fake_server` (feature `fake-server`): the other end, for fake servers of platforms and providers.
+//! - `fake_server` (feature `fake-server`): a small HTTP server, for fake servers of platforms and providers.
 //!
-//! What it does not do: it never connects to a URL from a model, a user or a document (the egress-fetcher does),
-//! follows no redirects and never retries. Only a guarded client connects to a URL from a caller's manifest.
+//! The client never connects to a URL from a model, a user or a document (the egress-fetcher does that), does not
+//! follow redirects and never retries. Only a guarded client connects to a URL from a caller's manifest.
 //!
 //! ```no_run
 //! use dray_http::{HttpClient, HttpTimeouts};

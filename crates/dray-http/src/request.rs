@@ -22,7 +22,7 @@ use crate::multipart::MultipartForm;
 use crate::response::HttpResponse;
 use crate::{ByteStream, Cause};
 
-/// How often progress is reported and silence is measured: the resolution of both.
+/// How often progress is reported and timeouts are checked.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The unreserved characters of RFC 3986 are kept; all others are escaped in forms and queries.
@@ -66,7 +66,7 @@ impl RequestBuilder {
         }
     }
 
-    /// Adds a header, also beside one of the same name. Characters outside ASCII are sent as UTF-8.
+    /// Adds a header, also if one of the same name exists. Characters outside ASCII are sent as UTF-8.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match (
@@ -314,7 +314,7 @@ impl ProgressWatch {
             self.is_complete = is_complete;
             self.last_progress = Instant::now();
         }
-        // Two waits: until the peer accepts bytes, and for its response once all bytes are sent.
+        // The idle timeout applies until all bytes are sent, then the response timeout.
         let limit = if is_complete {
             self.response
         } else {
@@ -378,12 +378,12 @@ impl BodyGauge {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        // First: for the stack a failing body is a broken connection as well.
+        // Checked first, because the HTTP stack also reports a failed body as a broken connection.
         if let Some(cause) = body {
             return HttpError::before(FailureKind::Body(cause));
         }
         let error = error.without_url();
-        // A request is written only to a connection that was made.
+        // A request is only written after the connection is made.
         if error.is_connect() {
             return HttpError::before(FailureKind::Connect(error.into()));
         }

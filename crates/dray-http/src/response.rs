@@ -62,7 +62,7 @@ impl HttpResponse {
     ///
     /// [`FailureKind::Broken`] and [`FailureKind::Idle`].
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
-        // Per chunk, not for the body: an honest large transfer may take long (sandbox-transfer 1.6).
+        // For each chunk and not for the whole body, because a large transfer may take long (sandbox-transfer 1.6).
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             // `without_url`, here and below: some platforms carry their token in the path.
@@ -80,7 +80,7 @@ impl HttpResponse {
     /// [`FailureKind::TooLong`], and the errors of [`HttpResponse::chunk`].
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = Vec::new();
-        // Counted, not taken from `Content-Length`: that may be absent or wrong.
+        // Counted, because `Content-Length` may be absent or wrong.
         while let Some(chunk) = self.chunk().await? {
             all.extend_from_slice(&chunk);
             if all.len() > limit {

@@ -61,7 +61,7 @@ impl SseDecoder {
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
             let stored_bytes = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
-            // Before it is stored: the peer decides how long a line is.
+            // Checked before the bytes are stored, because the peer decides how long a line is.
             if stored_bytes + head.len() > self.max_event_bytes {
                 return Err(EventTooLong(self.max_event_bytes));
             }
@@ -94,10 +94,10 @@ impl SseDecoder {
             let mut event = std::mem::take(&mut self.event);
             event.data = self.data.take().map(into_text);
             // An id without data counts too: MCP servers open with one, to resume at (SEP-1699).
-            let counts = event.data.is_some() || event.id.is_some() || event.retry.is_some();
-            return counts.then_some(event);
+            let has_content = event.data.is_some() || event.id.is_some() || event.retry.is_some();
+            return has_content.then_some(event);
         }
-        // A byte order mark may begin the stream.
+        // The stream may begin with a byte order mark.
         let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
             Some(line) if is_first => line,
             _ => &line,
@@ -105,7 +105,7 @@ impl SseDecoder {
         let colon = line.iter().position(|byte| *byte == b':');
         let (field, value) = line.split_at(colon.unwrap_or(line.len()));
         let value = value.strip_prefix(b":").unwrap_or(value);
-        // One space after the colon does not belong to the value.
+        // The first space after the colon is not a part of the value.
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => match &mut self.data {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_whole_however_the_bytes_are_cut() {
+    fn events_are_complete_for_any_chunks() {
         for end in ["\n", "\r\n", "\r"] {
             let stream = [
                 "\u{feff}: hi",

@@ -1,4 +1,4 @@
-//! Accepts requests: keeps their claims until the delivery ends, gives them a place in the order of their chat, and
+//! Accepts requests: extends their claims until the delivery ends, takes a place in the order of their chat, and
 //! publishes them as work.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::error::DeliveryError;
 use crate::gather::{GatherRequest, RequestContext};
 use crate::records::{self, RecordError};
 
-/// How long a caller waits for the session's chat. Without a response the place is taken later.
+/// How long a request waits for the session's chat. Without a response, the worker takes the place later.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A chat, and the delivery that has a place in it.
@@ -44,7 +44,7 @@ impl RequestIntake {
             Deadline::after(self.context.clock.now_ms(), delivery_timeout).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.claims.with_kept_claims(meta, work).await?;
-        // Before the publication: the next request of the same caller gets a later place.
+        // Taken before the publication, so that the next request of the same caller gets a later place.
         let position = self.take_position(meta, &work).await?;
         let published = self.context.bus.publish_work(&envelope, &work).await;
         let is_repeated = published
@@ -75,19 +75,23 @@ impl RequestIntake {
         meta: &Meta,
         work: &v1::SendFileRequested,
     ) -> Result<Option<QueuedDelivery>, DeliveryError> {
-        let order = GatherRequest {
+        let gather_request = GatherRequest {
             meta,
             work,
             epoch: 0,
         };
-        let session = match self.context.session(&order, "order", SESSION_TIMEOUT).await {
+        let session = match self
+            .context
+            .session(&gather_request, "order", SESSION_TIMEOUT)
+            .await
+        {
             Ok(session) => session,
             Err(error) => {
                 error.log("the chat of a delivery is not known yet");
                 return Ok(None);
             }
         };
-        let Ok(target) = self.context.target(&order, session.as_ref()) else {
+        let Ok(target) = self.context.target(&gather_request, session.as_ref()) else {
             return Ok(None);
         };
         let Some((_, chat)) = self.places.chat_of(&meta.tenant, &target).await else {

@@ -1,7 +1,7 @@
-//! Checks of the configured accounts with their platforms, when a caller asks.
+//! Checks the configured accounts with their platforms, on request.
 //!
-//! No message is sent, and no reply has a part of a credential: texts of platforms go to the operator's log, and callers
-//! get sentences of this service with the platform's code.
+//! No message is sent, and no reply contains a part of a credential: error texts of platforms are only logged, and
+//! callers get sentences of this service with the platform's code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::record::route_code;
 
 /// Longest time for all accounts of one request.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Part of the caller's time that is left for the reply.
+/// Part of the caller's time that is reserved for the reply.
 const REPLY_MARGIN: Duration = Duration::from_millis(300);
-/// How long a result is given again, so that callers cannot make a flood of requests to a platform.
+/// How long a result is reused, in milliseconds, so that callers cannot cause a flood of requests to a platform.
 const REUSE_PERIOD_MS: u64 = 5_000;
-/// Accounts that are asked together.
+/// Accounts that are checked concurrently.
 const MAX_CONCURRENT_CHECKS: usize = 8;
-/// Accounts in one reply.
+/// Most accounts in one reply.
 const MAX_CHECKED_ACCOUNTS: usize = 100;
 /// Most characters of a name or a reason that a platform gave.
 const MAX_TEXT_CHARACTERS: usize = 160;
@@ -51,19 +51,19 @@ impl AccountChecker {
         meta: &Meta,
         request: &v1::CheckAccountsRequest,
     ) -> Result<v1::CheckAccountsReply, DeliveryError> {
-        let is_wanted = |account: &&Arc<PlatformAccount>| {
+        let is_selected = |account: &&Arc<PlatformAccount>| {
             account.serves(&meta.tenant)
                 && (request.account.is_empty() || account.name == request.account)
         };
-        let mut accounts: Vec<_> = self.accounts.iter().filter(is_wanted).cloned().collect();
+        let mut accounts: Vec<_> = self.accounts.iter().filter(is_selected).cloned().collect();
         if accounts.is_empty() && !request.account.is_empty() {
             return Err(DeliveryError::NotFound("account"));
         }
         accounts.sort_by_key(|account| account.id());
         let truncated = accounts.len() > MAX_CHECKED_ACCOUNTS;
         accounts.truncate(MAX_CHECKED_ACCOUNTS);
-        let left = meta.deadline.remaining(self.clock.now_ms());
-        let until = Instant::now() + left.saturating_sub(REPLY_MARGIN).min(CHECK_TIMEOUT);
+        let remaining = meta.deadline.remaining(self.clock.now_ms());
+        let until = Instant::now() + remaining.saturating_sub(REPLY_MARGIN).min(CHECK_TIMEOUT);
         let checks = stream::iter(accounts)
             .map(|account| self.check_one(account, until))
             .buffered(MAX_CONCURRENT_CHECKS);
@@ -74,10 +74,10 @@ impl AccountChecker {
     }
 
     async fn check_one(&self, account: Arc<PlatformAccount>, until: Instant) -> v1::AccountCheck {
-        let begun = Instant::now();
+        let started = Instant::now();
         let checked_at_ms = self.clock.now_ms();
         let reply = async {
-            // Held during the request: callers who come meanwhile get its result instead of a request of their own.
+            // Locked during the request, so that concurrent callers get its result instead of making their own request.
             let mut last = account.last_check.lock().await;
             if let Some(check) = last.as_ref()
                 && self.clock.now_ms().saturating_sub(check.checked_at_ms) < REUSE_PERIOD_MS
@@ -85,32 +85,32 @@ impl AccountChecker {
                 return check.clone();
             }
             let result = account.platform.check_account().await;
-            let mut check = described(&account, result);
+            let mut check = check_from_result(&account, result);
             check.checked_at_ms = checked_at_ms;
-            check.milliseconds = milliseconds_since(begun);
+            check.milliseconds = milliseconds_since(started);
             *last = Some(check.clone());
             check
         };
         match timeout_at(until, reply).await {
             Ok(check) => check,
             Err(_elapsed) => {
-                let mut check = outline(&account);
+                let mut check = unchecked_account(&account);
                 check.set_credentials(CredentialState::Unreachable);
                 "The platform did not answer in time.".clone_into(&mut check.reason);
                 check.checked_at_ms = checked_at_ms;
-                check.milliseconds = milliseconds_since(begun);
+                check.milliseconds = milliseconds_since(started);
                 check
             }
         }
     }
 }
 
-fn milliseconds_since(begun: Instant) -> u32 {
-    u32::try_from(begun.elapsed().as_millis()).unwrap_or(u32::MAX)
+fn milliseconds_since(started: Instant) -> u32 {
+    u32::try_from(started.elapsed().as_millis()).unwrap_or(u32::MAX)
 }
 
-/// The check of an account about which nothing is known yet.
-fn outline(account: &PlatformAccount) -> v1::AccountCheck {
+/// The check of an account without any result.
+fn unchecked_account(account: &PlatformAccount) -> v1::AccountCheck {
     v1::AccountCheck {
         platform: account.platform.name().to_owned(),
         account: account.name.clone(),
@@ -118,13 +118,13 @@ fn outline(account: &PlatformAccount) -> v1::AccountCheck {
     }
 }
 
-fn described(
+fn check_from_result(
     account: &PlatformAccount,
     result: Result<AccountCheck, PlatformError>,
 ) -> v1::AccountCheck {
-    let mut check = outline(account);
+    let mut check = unchecked_account(account);
     match result {
-        Ok(found) => describe_answer(account, &mut check, found),
+        Ok(account_check) => add_result(account, &mut check, account_check),
         Err(error) => {
             tracing::warn!(
                 account = account.id(),
@@ -153,13 +153,13 @@ fn described(
     check
 }
 
-fn describe_answer(account: &PlatformAccount, check: &mut v1::AccountCheck, found: AccountCheck) {
+fn add_result(account: &PlatformAccount, check: &mut v1::AccountCheck, result: AccountCheck) {
     let AccountCheck {
         identity,
         credentials,
         files,
         limits,
-    } = found;
+    } = result;
     check.identity = shown_text(identity, MAX_TEXT_CHARACTERS);
     match credentials {
         CredentialCheck::Accepted => check.set_credentials(CredentialState::Accepted),
@@ -197,7 +197,7 @@ fn describe_answer(account: &PlatformAccount, check: &mut v1::AccountCheck, foun
     });
 }
 
-/// A target that names the account and no chat, for limits that hold in all of them.
+/// A target with the account and no chat, for limits that apply to all chats.
 fn target_of(account: &PlatformAccount) -> DeliveryTarget {
     DeliveryTarget {
         platform: account.platform.name().to_owned(),

@@ -1,5 +1,5 @@
-//! The kinds of accounts that can be configured: one line for each, from which the configuration, the check that exactly
-//! one is set, and the opening of an account follow.
+//! The kinds of accounts that can be configured, one line each. A macro derives from these lines the configuration, the
+//! check that exactly one platform is set, and the code that opens an account.
 
 use std::sync::Arc;
 

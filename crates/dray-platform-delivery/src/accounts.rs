@@ -25,12 +25,12 @@ pub struct PlatformAccount {
     pub inbox: Option<Arc<dyn InboundSource>>,
     /// Permits for concurrent uploads.
     pub uploads: Arc<Semaphore>,
-    /// What the platform said last about the account; locked while it is asked.
+    /// Result of the last check of the account; locked during a check.
     pub(crate) last_check: Arc<Mutex<Option<v1::AccountCheck>>>,
 }
 
 impl PlatformAccount {
-    /// Makes an account for all tenants, without a way to receive.
+    /// Makes an account for all tenants, without an inbox.
     pub fn new(name: impl Into<String>, platform: Arc<dyn Platform>) -> Self {
         Self {
             name: name.into(),
@@ -42,7 +42,7 @@ impl PlatformAccount {
         }
     }
 
-    /// Adds the way to receive.
+    /// Adds the source of inbound messages.
     #[must_use]
     pub fn with_inbox(mut self, inbox: Arc<dyn InboundSource>) -> Self {
         self.inbox = Some(inbox);
@@ -56,12 +56,12 @@ impl PlatformAccount {
         self
     }
 
-    /// Identity of the account among all others, for what is remembered about it.
+    /// Id of the account among all accounts, as in keys of the platform cache: platform and name.
     pub fn id(&self) -> String {
         format!("{}/{}", self.platform.name(), self.name)
     }
 
-    /// Whether the account is one of this tenant.
+    /// Whether this tenant may use the account.
     pub(crate) fn serves(&self, tenant: &TenantId) -> bool {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
     }
@@ -96,7 +96,7 @@ impl AccountRegistry {
                 && account.serves(tenant)
                 && (name.is_empty() || account.name == name)
         });
-        // A second match makes the choice ambiguous, and to guess an account would send to a stranger's chat.
+        // A second match makes the choice ambiguous; a guess could send to a stranger's chat.
         match (fitting.next(), fitting.next()) {
             (Some(account), None) => Ok(Arc::clone(account)),
             _ => Err(DeliveryError::NoAccount(format!("{platform}/{name}"))),

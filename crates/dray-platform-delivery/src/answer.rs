@@ -1,5 +1,5 @@
-//! An agent's final text: its `MEDIA:` tags become deliveries, and what the tool sent in the same turn is not sent
-//! again (platform-delivery 2.7, 3).
+//! Delivers the files that the `MEDIA:` tags of an agent's final text name, except those that the tool sent in the same
+//! turn (platform-delivery 2.7, 3).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,30 +23,30 @@ use crate::platform_cache::PlatformCache;
 use crate::record::FileState;
 use crate::records::{self, RecordStore};
 
-/// Longest text inside a message: a server that accepts messages of 256 KiB carries it with everything around it.
+/// Longest text inside a message, so that the message with its other fields fits into 256 KiB.
 const MAX_INLINE_TEXT_BYTES: usize = 100 * 1024;
 /// Longest stored text.
 const MAX_STORED_TEXT: ByteSize = ByteSize::mib(8);
-/// How long it is kept what the tool sent in a turn.
+/// How long the paths are stored that the tool sent in a turn.
 const TURN_RETENTION: Duration = Duration::from_hours(24);
 
-/// What the tool sent in a turn: delivery and path.
-type Sent = Vec<(String, String)>;
+/// Delivery id and path of each file that the tool sent in a turn.
+type SentPaths = Vec<(String, String)>;
 
-/// Sends what the tags of final texts name.
+/// Sends the files that tags of final texts name.
 #[derive(Debug)]
 pub(crate) struct TextSender {
     pub(crate) bus: Bus,
     pub(crate) store: Store,
     pub(crate) config: Arc<Config>,
     pub(crate) records: RecordStore,
-    /// Keeps what the tool sent in a turn.
+    /// Stores the paths that the tool sent in a turn.
     pub(crate) platform_cache: PlatformCache,
     pub(crate) intake: RequestIntake,
 }
 
 impl TextSender {
-    /// Takes the tags out of a text and sends what they name, as the delivery with this call's operation.
+    /// Removes the tags from a text and sends their files, as the delivery with this call's operation.
     ///
     /// # Errors
     /// The text is too long or not the tenant's, the store or the sandbox fails, or the work is not published.
@@ -59,17 +59,18 @@ impl TextSender {
             return Err(InvalidMessage::Missing("session").into());
         }
         let text = self.read_text(meta, request).await?;
-        // Paths are looked up before tags are cut: only a path that exists is a tag.
-        let wanted = media::tag_paths(&text);
-        let found = self.find(meta, &request.session, wanted).await?;
-        let extraction = media::extract_with(&text, |path| found.get(path).cloned());
+        // Paths are looked up before tags are removed, because only the path of an existing file makes a tag.
+        let tagged_paths = media::tag_paths(&text);
+        let real_paths = self.find(meta, &request.session, tagged_paths).await?;
+        let extraction = media::extract_with(&text, |path| real_paths.get(path).cloned());
         let sent = self
             .sent_in_turn(meta, &request.session, &request.turn)
             .await?;
         let mut files = extraction.files;
         // Models often call `send_file` and then name the same file in a tag.
         files.retain(|file| !sent.contains(file));
-        // The rest is named in no notice, because a text with so many tags is a mistake of the model.
+        // Files above the limit are dropped without a notice, because a text with so many tags is a mistake of the
+        // model.
         files.truncate(self.config.max_files);
         let mut reply = self.text_reply(meta, extraction.text).await?;
         reply.notices = extraction.notices;
@@ -155,32 +156,32 @@ impl TextSender {
         })
     }
 
-    /// Which of these paths are there, with the path that they lead to.
+    /// The paths that exist, each with its resolved path.
     async fn find(
         &self,
         meta: &Meta,
         session: &str,
         paths: Vec<String>,
     ) -> Result<BTreeMap<String, String>, DeliveryError> {
-        let mut questions = Vec::new();
+        let mut lookups = Vec::new();
         // Each path costs a call, and a model may repeat itself without end.
         for path in paths.into_iter().take(MAX_TAGGED_PATHS) {
-            questions.push(self.lookup(meta, session, path));
+            lookups.push(self.lookup(meta, session, path));
         }
-        let answers: Vec<_> = futures_util::stream::iter(questions)
+        let results: Vec<_> = futures_util::stream::iter(lookups)
             .buffered(MAX_LOOKUPS)
             .collect()
             .await;
-        let mut found = BTreeMap::new();
-        for answer in answers {
-            if let Some((path, real)) = answer? {
-                found.insert(path, real);
+        let mut real_paths = BTreeMap::new();
+        for result in results {
+            if let Some((path, real)) = result? {
+                real_paths.insert(path, real);
             }
         }
-        Ok(found)
+        Ok(real_paths)
     }
 
-    /// A path and where it leads; nothing when it is not there or not allowed.
+    /// A path with its resolved path; `None` if it does not exist or is not allowed.
     async fn lookup(
         &self,
         meta: &Meta,
@@ -191,22 +192,22 @@ impl TextSender {
             sandbox: Some(sandbox_ref::Sandbox::Session(session.to_owned())),
         };
         let request = tagged::lookup_request(sandbox, &path);
-        // An operation of its own for each path: equal ids would make them one question.
-        let question = meta.clone().with_operation(OperationId::mint());
-        match self.bus.call(&question, &request).await {
+        // A new operation for each path, because calls with the same id would count as repetitions.
+        let meta_of_lookup = meta.clone().with_operation(OperationId::mint());
+        match self.bus.call(&meta_of_lookup, &request).await {
             Ok(entry) => Ok(tagged::real_path(&path, entry).map(|real| (path, real))),
             Err(CallError::Fault(fault)) if tagged::is_missing(&fault) => Ok(None),
             Err(error) => Err(failed_call("a tagged file", error)),
         }
     }
 
-    /// Takes note of what a request of the tool sends in its turn.
+    /// Stores which paths a request of the tool sends in its turn.
     pub(crate) async fn note_turn(&self, meta: &Meta, work: &v1::SendFileRequested) {
         if work.turn.is_empty() || work.paths.is_empty() {
             return;
         }
         let key = turn_key(meta, &work.session, &work.turn);
-        let mut sent: Sent = self.platform_cache.get(&key).await.unwrap_or_default();
+        let mut sent: SentPaths = self.platform_cache.get(&key).await.unwrap_or_default();
         for path in &work.paths {
             let entry = (
                 meta.operation.to_string(),
@@ -231,10 +232,10 @@ impl TextSender {
             return Ok(paths);
         }
         let key = turn_key(meta, session, turn);
-        let sent: Sent = self.platform_cache.get(&key).await.unwrap_or_default();
+        let sent: SentPaths = self.platform_cache.get(&key).await.unwrap_or_default();
         for (delivery, path) in sent {
             if delivery == meta.operation.as_str()
-                // A tag is a second chance for a file that the tool could not send.
+                // A tag may send a file again that the tool could not send.
                 || self.has_failed(meta, &delivery, &path).await?
             {
                 continue;
@@ -242,7 +243,7 @@ impl TextSender {
             if let Some((_, real)) = self.lookup(meta, session, path.clone()).await? {
                 paths.insert(real);
             }
-            // Both spellings: the tag may name the file by either.
+            // Both spellings are stored, because the tag may use either.
             paths.insert(path);
         }
         Ok(paths)
@@ -258,10 +259,10 @@ impl TextSender {
             return Ok(false);
         };
         let key = records::record_key(&meta.tenant, &id);
-        let Some(held) = self.records.read(&key).await? else {
+        let Some(stored) = self.records.read(&key).await? else {
             return Ok(false);
         };
-        let mut files = held.record.files.iter();
+        let mut files = stored.record.files.iter();
         Ok(files.any(|file| {
             file.path == path.as_bytes()
                 && matches!(file.state, FileState::Failed | FileState::Rejected)
@@ -270,12 +271,12 @@ impl TextSender {
 }
 
 fn turn_key(meta: &Meta, session: &str, turn: &str) -> String {
-    // NUL separates them, so that no two pairs give one key.
+    // NUL separates session and turn, so that different pairs never give the same key.
     let digest = dray_types::Sha256Digest::of(format!("{session}\0{turn}").as_bytes());
     format!("turn.{}.{}", meta.tenant.token(), digest.to_hex())
 }
 
-/// Returns the failure of a request whose text the store does not give or take.
+/// Converts a failure of the store to that of the request.
 fn store_failure(error: impl Into<Fault>) -> DeliveryError {
     DeliveryError::Asked {
         what: "the store",

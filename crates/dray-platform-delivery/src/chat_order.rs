@@ -1,9 +1,9 @@
 //! The order of the deliveries of a chat among all replicas, in the bucket `dray_platform` (platform-delivery 10.2).
 //!
 //! A delivery takes its place when it is requested, before its files are copied out of the sandbox. It is shown when no
-//! earlier place is open, however long the copies take and whichever replica does the work. A place is open until the
-//! delivery ends or waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block
-//! its chat. Places are written by compare-and-set; a later one is always a larger number, also when clocks differ.
+//! earlier place is open, on any replica and for any duration of the copies. A place is open until the delivery ends or
+//! waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its chat. Places
+//! are written by compare-and-set; a later place always has a larger number, even if the clocks of replicas differ.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use dray_types::{Clock, Sha256Digest};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-/// Open places of one chat: a record of the bucket holds 64 KiB. Deliveries beyond them are ordered among each other
-/// only when they are stored.
+/// Most open places of one chat, because a record of the bucket has at most 64 KiB. Deliveries beyond this limit are
+/// ordered only once they have a record.
 const MAX_PLACES: usize = 200;
 
-/// Attempts of one change that other replicas make as well.
+/// Most attempts of one change while other replicas change the same record.
 const MAX_ATTEMPTS: u32 = 32;
 
 /// Upper bound of the delay between two attempts.
 const MAX_DELAY: Duration = Duration::from_millis(20);
 
-/// Changes of one process go one after the other, by chat.
+/// Locks that serialise the changes of one process, by chat.
 const LOCK_SHARDS: usize = 64;
 
 /// The places of all chats, as one process sees them.
@@ -78,7 +78,7 @@ impl ChatQueueRecord {
 }
 
 impl ChatOrder {
-    /// Places that block later ones for at most `timeout`.
+    /// An order whose places block later ones for at most `timeout`.
     pub fn new(keys: KeyValue, clock: Clock, timeout: Duration) -> Self {
         let shards = std::iter::repeat_with(Mutex::default)
             .take(LOCK_SHARDS)
@@ -91,7 +91,7 @@ impl ChatOrder {
         }
     }
 
-    /// The place of a delivery behind all that were taken before; its open one when it has one.
+    /// Takes a place for a delivery after all earlier places. A delivery with an open place keeps it.
     ///
     /// # Errors
     /// The bus.
@@ -131,7 +131,7 @@ impl ChatOrder {
     pub async fn hold(&self, chat: &str, delivery: &str, number: u64) -> Result<(), KeyError> {
         let (_, until_ms) = self.times();
         self.change(chat, |positions| {
-            // The record may have been lost or trimmed since; a later place must still get a larger number.
+            // The record may have expired since; a later place must still get a larger number.
             positions.last = positions.last.max(number);
             match positions.find(delivery) {
                 Some(open) => open.until_ms = until_ms,
@@ -142,7 +142,7 @@ impl ChatOrder {
         .await
     }
 
-    /// Gives a place back: the delivery is over, or its record says what it waits for.
+    /// Releases a place, because the delivery ended or its record says what it waits for.
     ///
     /// # Errors
     /// The bus. The place ends with its time.
@@ -150,7 +150,7 @@ impl ChatOrder {
         self.change(chat, |positions| {
             let before = positions.open.len();
             positions.open.retain(|open| open.delivery != delivery);
-            // A place that has expired already is gone from the list, and then nothing is written.
+            // An expired place was removed already; then nothing is written.
             ((), positions.open.len() < before)
         })
         .await
@@ -200,7 +200,7 @@ impl ChatOrder {
                 .map(|entry| decode_record(&entry.value))
                 .unwrap_or_default();
             let now_ms = self.clock.now_ms();
-            // Here rather than in a sweep: each writer removes what expired, so the record stays small.
+            // Each writer removes expired places, so the record stays small without a sweep.
             positions.open.retain(|open| open.until_ms > now_ms);
             let (result, is_changed) = change(&mut positions);
             if !is_changed {
@@ -230,7 +230,7 @@ fn decode_record(value: &[u8]) -> ChatQueueRecord {
 
 fn chat_key(chat: &str) -> String {
     let hex = Sha256Digest::of(chat.as_bytes()).to_hex();
-    // 128 bits: two chats do not collide, and the key stays short. The id itself may hold characters that keys
+    // 128 bits: two chats do not collide, and the key is short. The id itself may contain characters that keys
     // cannot.
     let token: String = hex.chars().take(32).collect();
     format!("order.{token}")
@@ -270,9 +270,15 @@ mod tests {
     #[tokio::test]
     async fn places_taken_concurrently_by_two_replicas_are_never_equal() {
         let (one, two, _) = two_replicas().await;
-        let takes = (0..20).map(|at| {
-            let replica = if at % 2 == 0 { &one } else { &two };
-            async move { replica.take("chat", &at.to_string()).await.unwrap().number }
+        let takes = (0..20).map(|number| {
+            let replica = if number % 2 == 0 { &one } else { &two };
+            async move {
+                replica
+                    .take("chat", &number.to_string())
+                    .await
+                    .unwrap()
+                    .number
+            }
         });
         let mut numbers = futures_util::future::join_all(takes).await;
         numbers.sort_unstable();

@@ -25,7 +25,7 @@ pub(crate) struct ChatPositions {
     pub(crate) order: ChatOrder,
     pub(crate) index: Arc<DeliveryIndex>,
     pub(crate) clock: Clock,
-    /// Makes the reconciler look for what can continue.
+    /// Wakes the reconciler, which continues deliveries whose wait is over.
     pub(crate) wake_reconciler: Arc<Notify>,
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn chat_of(account: &str, target: &v1::ChatTarget) -> String {
 }
 
 impl ChatPositions {
-    /// The id that this chat has now, as far as the platform said. Learnt again with every use, so that a chat that is
-    /// in use is never forgotten.
+    /// The current id of a chat, as far as the platform reported it. Each use stores the moves again, so that they do
+    /// not expire while the chat is in use.
     pub(crate) async fn current_chat(&self, account: &PlatformAccount, chat: &str) -> String {
         let id = account.id();
         let mut current = chat.to_owned();
@@ -70,8 +70,8 @@ impl ChatPositions {
         Some((account, chat))
     }
 
-    /// The place of a delivery in its chat, taken now when it has none. Where no account serves the chat no order has
-    /// to keep.
+    /// The place of a delivery in its chat, taken now if it has none. If no account serves the chat, the current time
+    /// is returned, because the chat has no order.
     pub(crate) async fn position_of(
         &self,
         tenant: &TenantId,
@@ -85,7 +85,7 @@ impl ChatPositions {
         Ok(position.map_err(RecordError::Unreachable)?.number)
     }
 
-    /// Gives the place of a delivery back that ended without a worker of its platform.
+    /// Releases the place of a delivery that ended without a worker of its platform.
     pub(crate) async fn release_place_of(&self, key: &str, record: &DeliveryRecord) {
         let target = record.target.clone().unwrap_or_default();
         if let Some((_, chat)) = self.chat_of(&record.tenant_id(), &target).await {
@@ -93,12 +93,12 @@ impl ChatPositions {
         }
     }
 
-    /// Gives a place back, so that later deliveries continue. A place that cannot be given back ends with its time.
+    /// Releases a place, so that later deliveries continue. A place that cannot be released expires.
     pub(crate) async fn release_place(&self, chat: &str, delivery: &str) {
         if let Err(error) = self.order.release(chat, delivery).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "the place of a delivery in its chat ends by itself"
+                "could not release the place of a delivery in its chat; it expires"
             );
         }
         // The next delivery of the chat may wait on this replica.

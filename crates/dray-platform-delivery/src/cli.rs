@@ -1,5 +1,5 @@
-//! The command line as a platform (platform-delivery 7.1): a copy in the directory where the user is, never over a
-//! file that is there.
+//! The command line as a platform (platform-delivery 7.1): files are copied into the user's directory, and never
+//! replace an existing file.
 //!
 //! The chat of a target is the directory, an absolute path. Only for systems that serve a single local user.
 
@@ -17,7 +17,7 @@ use dray_types::{PlatformKind, Sha256Digest};
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Names that are tried for one file: `report.pdf`, `report (2).pdf` …
+/// Most names that are tried for one file: `report.pdf`, `report (2).pdf` …
 const MAX_NUMBERED_NAMES: u32 = 1000;
 
 /// The only account of this platform.
@@ -32,11 +32,11 @@ impl CliAccount {
         Self { fallbacks }
     }
 
-    /// Directories to try, best first.
-    fn folders(&self, target: &DeliveryTarget) -> Vec<PathBuf> {
-        let wished = PathBuf::from(&target.chat);
-        let wished = wished.is_absolute().then_some(wished);
-        wished
+    /// Directories to try, in order of preference.
+    fn directories(&self, target: &DeliveryTarget) -> Vec<PathBuf> {
+        let requested = PathBuf::from(&target.chat);
+        let requested = requested.is_absolute().then_some(requested);
+        requested
             .into_iter()
             .chain(self.fallbacks.iter().cloned())
             .collect()
@@ -97,36 +97,37 @@ impl Platform for CliAccount {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        let Some((index, file)) = the_file(&send) else {
+        let Some((index, file)) = file_of_step(&send) else {
             return Ok(vec![confirmed_file(None, Path::new(""))]);
         };
-        let mut last = PlatformError::new(ErrorKind::NotFound, "no folder to copy to was given");
-        for folder in self.folders(&send.delivery.target) {
-            match copy_file(&folder, file, send.key, progress).await {
+        let mut last_error =
+            PlatformError::new(ErrorKind::NotFound, "no directory to copy to was given");
+        for directory in self.directories(&send.delivery.target) {
+            match copy_file(&directory, file, send.key, progress).await {
                 Ok(path) => return Ok(vec![confirmed_file(Some(index), &path)]),
                 Err(error) if error.kind() == ErrorKind::Source => return Err(error),
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "a folder takes no copy"
+                        "could not copy into a directory"
                     );
-                    last = error;
+                    last_error = error;
                 }
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
     /// Finds the copy again: a file with one of its names has exactly its bytes.
     async fn reconcile(&self, send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
-        let Some((index, file)) = the_file(&send) else {
+        let Some((index, file)) = file_of_step(&send) else {
             return Ok(ReconcileResult::NotSent);
         };
-        for folder in self.folders(&send.delivery.target) {
-            // A part from an earlier attempt; no writer has it any more.
-            let _ = tokio::fs::remove_file(part_path(&folder, file, send.key)).await;
+        for directory in self.directories(&send.delivery.target) {
+            // The partial file of an earlier attempt; no process writes to it any more.
+            let _ = tokio::fs::remove_file(part_path(&directory, file, send.key)).await;
             for number in 1..=MAX_NUMBERED_NAMES {
-                let path = folder.join(numbered_name(&file.name, number));
+                let path = directory.join(numbered_name(&file.name, number));
                 match has_same_content(&path, file).await {
                     Ok(true) => {
                         return Ok(ReconcileResult::Sent(vec![confirmed_file(
@@ -143,7 +144,7 @@ impl Platform for CliAccount {
     }
 }
 
-fn the_file<'a>(send: &SendRequest<'a>) -> Option<(usize, &'a OutgoingFile)> {
+fn file_of_step<'a>(send: &SendRequest<'a>) -> Option<(usize, &'a OutgoingFile)> {
     let index = *send.step.files().first()?;
     Some((index, send.delivery.files.get(index)?))
 }
@@ -164,8 +165,8 @@ fn confirmed_file(file: Option<usize>, path: &Path) -> ConfirmedFile {
     }
 }
 
-fn numbered_name(wanted: &str, number: u32) -> String {
-    let safe = name::clean_name(wanted);
+fn numbered_name(file_name: &str, number: u32) -> String {
+    let safe = name::clean_name(file_name);
     if number == 1 {
         safe
     } else {
@@ -173,22 +174,22 @@ fn numbered_name(wanted: &str, number: u32) -> String {
     }
 }
 
-fn part_path(folder: &Path, file: &OutgoingFile, key: &str) -> PathBuf {
+fn part_path(directory: &Path, file: &OutgoingFile, key: &str) -> PathBuf {
     let part = name::part_file_name(name::clean_name(&file.name), key);
-    folder.join(String::from_utf8_lossy(&part).into_owned())
+    directory.join(String::from_utf8_lossy(&part).into_owned())
 }
 
-/// Writes a sibling first and gives it the first name that is free.
+/// Writes a partial file beside the target, then gives it the first free name.
 async fn copy_file(
-    folder: &Path,
+    directory: &Path,
     file: &OutgoingFile,
     key: &str,
     progress: &dyn UploadProgress,
 ) -> Result<PathBuf, PlatformError> {
-    let part = part_path(folder, file, key);
+    let part = part_path(directory, file, key);
     let written = write_part(&part, file, progress).await;
     let published = match written {
-        Ok(()) => publish_part(folder, &part, &file.name).await,
+        Ok(()) => publish_part(directory, &part, &file.name).await,
         Err(error) => Err(error),
     };
     // Removed in every case: a published part has a second name, and a failed one is of no use.
@@ -218,13 +219,17 @@ async fn write_part(
     target.sync_all().await.map_err(to_platform_error)
 }
 
-async fn publish_part(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, PlatformError> {
+async fn publish_part(
+    directory: &Path,
+    part: &Path,
+    file_name: &str,
+) -> Result<PathBuf, PlatformError> {
     for number in 1..=MAX_NUMBERED_NAMES {
-        let path = folder.join(numbered_name(wanted, number));
+        let path = directory.join(numbered_name(file_name, number));
         match tokio::fs::hard_link(part, &path).await {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // Where links are not possible, an empty file that was created exclusively is replaced.
+            // Some file systems have no hard links. There, an exclusively created empty file reserves the name.
             Err(_) => match claim_path(part, &path).await {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -137,8 +137,8 @@ impl Section for Config {
 
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = self.account_problems();
-        let mut unless = |right: bool, field: &str, message: &str| {
-            if !right {
+        let mut unless = |is_valid: bool, field: &str, message: &str| {
+            if !is_valid {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
@@ -160,9 +160,9 @@ impl Section for Config {
             ("learned_lifetime", self.learned_lifetime, 30),
             ("fetch_idle", self.fetch_idle, 1),
         ] {
-            let right = period > Period::default() && period <= Period::secs(days * 86_400);
+            let is_valid = period > Period::default() && period <= Period::secs(days * 86_400);
             unless(
-                right,
+                is_valid,
                 field,
                 &format!("must be above 0 and at most {days}d"),
             );
@@ -200,8 +200,8 @@ impl Config {
     /// What is wrong with the way in over HTTP.
     fn upload_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        let mut unless = |right: bool, field: &str, message: &str| {
-            if !right {
+        let mut unless = |is_valid: bool, field: &str, message: &str| {
+            if !is_valid {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
@@ -236,8 +236,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 impl Config {
     fn account_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        let mut unless = |right: bool, field: &str, message: &str| {
-            if !right {
+        let mut unless = |is_valid: bool, field: &str, message: &str| {
+            if !is_valid {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
@@ -270,22 +270,22 @@ impl Config {
     /// # Errors
     /// Options that cannot be used.
     pub fn accounts(&self, clock: &Clock) -> Result<AccountRegistry, StartError> {
-        let mut all = Vec::new();
-        for (name, described) in &self.accounts {
-            let opened = described.open(name, clock).map_err(|error| {
+        let mut accounts = Vec::new();
+        for (name, account_config) in &self.accounts {
+            let opened = account_config.open(name, clock).map_err(|error| {
                 StartError::with_source(format!("the account `{name}` cannot be used"), error)
             })?;
-            let tenant = described
+            let tenant = account_config
                 .tenant
                 .as_deref()
                 .and_then(|tenant| TenantId::new(tenant).ok());
-            all.extend(opened.map(|account| account.with_tenant(tenant)));
+            accounts.extend(opened.map(|account| account.with_tenant(tenant)));
         }
         if self.cli {
             let cli = Arc::new(CliAccount::new(self.cli_fallbacks.clone()));
-            all.push(PlatformAccount::new(PlatformKind::Cli.as_str(), cli));
+            accounts.push(PlatformAccount::new(PlatformKind::Cli.as_str(), cli));
         }
-        Ok(AccountRegistry::new(all))
+        Ok(AccountRegistry::new(accounts))
     }
 
     /// Whether policy lists this chat for every session.

@@ -31,14 +31,14 @@ use crate::records::RecordStore;
 use crate::status::StatusUpdates;
 use crate::uploads::UploadService;
 
-/// All parts of one replica. They share records, places and caches; no part calls the whole.
+/// All parts of one replica. They share records, places and caches.
 #[derive(Debug)]
 pub struct DeliveryService {
-    /// Requests become work.
+    /// Turns requests into work.
     pub(crate) intake: RequestIntake,
-    /// From paths in a sandbox to stored files.
+    /// Copies paths of a sandbox into the store.
     pub(crate) gatherer: Gatherer,
-    /// From stored files to the platform's confirmation.
+    /// Sends stored files until the platform confirms them.
     pub(crate) sender: Sender,
     /// Reports, lists and repetitions of deliveries.
     pub(crate) receipts: ReceiptService,
@@ -48,7 +48,7 @@ pub struct DeliveryService {
     pub(crate) checker: AccountChecker,
     /// Messages and uploads of users.
     pub(crate) inbound: Arc<InboundService>,
-    /// Continues deliveries whose wait is over, and ends those whose time is over.
+    /// Continues deliveries whose wait is over, and ends those whose deadline has passed.
     pub(crate) reconciler: Arc<Reconciler>,
     /// Removes what the cache no longer needs.
     pub(crate) sweeper: Arc<CacheSweeper>,
@@ -60,7 +60,7 @@ impl DeliveryService {
         Self::with_retry_unit(config, accounts, cx, Duration::from_secs(1))
     }
 
-    /// The same with another bound of the delay before the first repetition. Tests take less than a second.
+    /// The same with another upper bound of the delay before the first retry. Tests use less than a second.
     pub(crate) fn with_retry_unit(
         config: Config,
         accounts: AccountRegistry,
@@ -124,7 +124,7 @@ impl DeliveryService {
     }
 }
 
-/// What several parts get while they are made. No part keeps it.
+/// Handles that several parts share, only for their construction.
 struct ServiceParts<'a> {
     cx: &'a ServiceContext,
     config: Arc<Config>,

@@ -97,7 +97,8 @@ pub struct RefusedFile {
 
 /// Plans a delivery with this configuration.
 ///
-/// No account serves the chat, an account cannot be used, or the platform refuses the chat.
+/// # Errors
+///
 /// No account serves the chat, an account cannot be used, or the platform refuses to serve the chat.
 pub async fn plan_delivery(
     config: &Config,
@@ -124,7 +125,7 @@ pub async fn plan_delivery(
     };
     let limits = account.platform.limits(&delivery.target).await;
     let limits = limits.map_err(|error| refusal_fault(&error))?;
-    // The same order as for a real request: what is open to all needs no entry in the list.
+    // The same order as for a real request: `allow_targets` makes the list irrelevant.
     let policy = if config.allow_targets {
         ChatPolicy::AnyChat
     } else if config.lists(&delivery.target) {
@@ -146,7 +147,7 @@ pub async fn plan_delivery(
         refused: Vec::new(),
         limits,
     };
-    // The platform's plan leaves out what fits no route, as it does for a delivery.
+    // The platform's plan leaves out files that fit no route, as for a real delivery.
     let left_out = delivery.files.iter().enumerate();
     for (_, file) in left_out.filter(|(index, _)| !covered.contains(index)) {
         plan.add_left_out(file);
@@ -183,7 +184,7 @@ impl DryRunPlan {
             });
             return;
         }
-        // The limit that the message names is the largest one, which the file exceeds in any case.
+        // The message names the largest limit, which the file exceeds too.
         let largest = self.limits.routes.iter().map(|(_, limit)| *limit);
         let largest = largest.fold(self.limits.any, u64::max);
         let reason = match file.size {
@@ -219,7 +220,7 @@ fn to_outgoing_file(file: &DeliveryCandidate) -> OutgoingFile {
         detected: kind::detect_kind(&file.head, &file.name, file.size),
         name: dray_presentation::name::clean_name(&file.name),
         size: file.size,
-        // A plan compares no digests, and the bytes are not there.
+        // A plan compares no digests, and has only the first bytes.
         sha256: Sha256Digest::of(&[]),
         source: Arc::new(UnreadSource),
         file_id: None,

@@ -1,4 +1,4 @@
-//! Errors for which a request to this service fails as a whole; the failure of one file is part of its receipt.
+//! Errors with which a whole request to this service fails. The failure of a single file is part of its receipt.
 
 use dray_bus::PublishError;
 use dray_proto::convert::InvalidMessage;

@@ -1,4 +1,5 @@
-//! Gathers files: from paths in a sandbox to stored files. One failed file never drops the others.
+//! Gathers the files of a request: copies them out of a sandbox into the store. A failed file never drops the others
+//!
 
 mod context;
 mod fetch;
@@ -25,14 +26,14 @@ use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, FileRecord, 
 use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report;
 
-/// Longest sum of a request's paths in bytes, and longest message: both travel in events.
+/// Most bytes of all paths of a request, and of its message, because events contain both.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// Files that a refusal names.
+/// Most files that a refusal names.
 const MAX_REFUSED_FILES: usize = 100;
 
-/// Attempts of the work after which a file that is not available is given up: the last one, so that a restart of
-/// sandbox-transfer is waited for as long as work can wait.
+/// The attempt after which an unavailable file fails. It is the last attempt of the work, so that a restart of
+/// sandbox-transfer does not fail a file earlier than necessary.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Longest time for a call that moves no bytes.
@@ -52,13 +53,13 @@ pub(crate) struct GatherRequest<'a> {
 ///
 /// # Errors
 /// The field that is wrong, with its limit.
-pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), InvalidMessage> {
+pub fn check_request(work: &v1::SendFileRequested, max_files: usize) -> Result<(), InvalidMessage> {
     let count = work.paths.len() + work.claims.len();
-    if count == 0 || count > most {
-        let reason = format!("between 1 and {most} files can be sent together");
+    if count == 0 || count > max_files {
+        let reason = format!("between 1 and {max_files} files can be sent together");
         return Err(InvalidMessage::field("paths", reason));
     }
-    // The record repeats the paths in every event, and NATS refuses messages above 1 MiB.
+    // Every event repeats the paths, and NATS refuses messages above 1 MiB.
     let bytes: usize = work.paths.iter().map(Vec::len).sum();
     if bytes > MAX_TEXT_BYTES {
         let reason = format!("all paths together have more than {MAX_TEXT_BYTES} bytes");
@@ -78,7 +79,7 @@ pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), In
         let reason = format!("it has more than {MAX_TEXT_BYTES} bytes");
         return Err(InvalidMessage::field("message", reason));
     }
-    // Names only: both are repeated in the record and in every event.
+    // Limited, because the record and every event repeat both names.
     if work.turn.len() > 256 || work.session.len() > 128 {
         return Err(InvalidMessage::field(
             "turn",
@@ -88,7 +89,7 @@ pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), In
     Ok(())
 }
 
-/// Does the work of the service's own queue.
+/// Handles the work of the service's own queue.
 #[derive(Debug)]
 pub(crate) struct Gatherer {
     pub(crate) context: RequestContext,
@@ -100,11 +101,11 @@ pub(crate) struct Gatherer {
 }
 
 impl Gatherer {
-    /// Does one piece of work of the service's own queue: checks, copies out of the sandbox, and hands over to the
-    /// platform's queue.
+    /// Handles one message of the service's own queue: checks the request, copies its files, and publishes a message to
+    /// the platform's queue.
     ///
     /// # Errors
-    /// The work fails; with a report when it can never succeed.
+    /// The work failed. If it can never succeed, the failure has an event with a report.
     pub(crate) async fn send(
         &self,
         meta: &Meta,
@@ -113,38 +114,38 @@ impl Gatherer {
         attempt: u32,
         cancel: &CancellationToken,
     ) -> Result<WorkCompleted, WorkFailure> {
-        let order = GatherRequest { meta, work, epoch };
+        let gather_request = GatherRequest { meta, work, epoch };
         let key = records::record_key(&meta.tenant, &meta.operation);
         let found = self.log.records.read(&key).await.map_err(Fault::from)?;
         // A record means that an earlier attempt gathered the files already.
-        let held = if let Some(held) = found {
-            held
+        let stored = if let Some(stored) = found {
+            stored
         } else {
             let gathered = tokio::select! {
-                gathered = self.gather(&order, attempt) => gathered,
+                gathered = self.gather(&gather_request, attempt) => gathered,
                 () = cancel.cancelled() => Err(DeliveryError::Interrupted),
             };
-            let held = match gathered {
+            let stored = match gathered {
                 Ok((start, place)) => self
                     .record(meta, &key, start, place)
                     .await
                     .map_err(|error| Fault::from(error).into()),
-                Err(error) => Err(self.refuse(&order, &key, error).await),
+                Err(error) => Err(self.refuse(&gather_request, &key, error).await),
             };
-            // Also after a failure: another attempt begins with a note of its own.
+            // Removed after a failure too, because the next attempt writes its own note.
             if work.paths.len() > 1 {
                 self.gatherings.end(&key).await;
             }
-            held?
+            stored?
         };
-        // Over before its files were sent: an earlier attempt refused it, or it was cancelled meanwhile.
-        if held.record.finished {
-            self.places.release_place_of(&key, &held.record).await;
+        // The delivery ended before its files were sent: an earlier attempt refused it, or it was cancelled.
+        if stored.record.finished {
+            self.places.release_place_of(&key, &stored.record).await;
         }
-        // In later rounds the reconciler publishes the work; a second message would start it twice.
-        if !held.record.finished && held.record.rounds == 0 {
-            let deliver = round_work(&held.record);
-            let envelope = round_meta(&held.record).unwrap_or_else(|| meta.clone());
+        // In later rounds the reconciler publishes the work; a second message here would start it twice.
+        if !stored.record.finished && stored.record.rounds == 0 {
+            let deliver = round_work(&stored.record);
+            let envelope = round_meta(&stored.record).unwrap_or_else(|| meta.clone());
             let envelope = envelope.with_trace(meta.trace.clone());
             self.context
                 .bus
@@ -154,7 +155,7 @@ impl Gatherer {
                 .map_err(|error| Fault::from(DeliveryError::Publish(error)))?;
         }
         Ok(WorkCompleted::event(&context::progress_report(
-            &order,
+            &gather_request,
             DeliveryStage::Stored,
             "",
         )))
@@ -163,31 +164,37 @@ impl Gatherer {
     /// Gathers until all files are stored, and takes the place of the delivery in its chat.
     async fn gather(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         attempt: u32,
     ) -> Result<(DeliveryStart, u64), DeliveryError> {
-        let work = order.work;
+        let work = gather_request.work;
         check_request(work, self.context.config.max_files)?;
         self.check_previews(work)?;
         self.context
-            .publish_progress(order, DeliveryStage::Checking, "")
+            .publish_progress(gather_request, DeliveryStage::Checking, "")
             .await;
-        let session = self.context.session(order, "", METADATA_TIMEOUT).await?;
-        let target = self.context.target(order, session.as_ref())?;
-        self.places
-            .accounts
-            .find(&order.meta.tenant, &target.platform, &target.account)?;
-        let key = records::record_key(&order.meta.tenant, &order.meta.operation);
-        // Before the files are copied: large files must not lose the place to later requests.
+        let session = self
+            .context
+            .session(gather_request, "", METADATA_TIMEOUT)
+            .await?;
+        let target = self.context.target(gather_request, session.as_ref())?;
+        self.places.accounts.find(
+            &gather_request.meta.tenant,
+            &target.platform,
+            &target.account,
+        )?;
+        let key = records::record_key(&gather_request.meta.tenant, &gather_request.meta.operation);
+        // Taken before the files are copied, so that later requests do not overtake large files.
         let position = self
             .places
-            .position_of(&order.meta.tenant, &key, &target)
+            .position_of(&gather_request.meta.tenant, &key, &target)
             .await?;
-        self.begin_gathering(order).await?;
-        let files = self.fetch_all(order).await;
-        let may_pass = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
-        // The whole request is tried again, because the result names all files; those that arrived are in the cache.
-        if attempt < MAX_ATTEMPTS && files.iter().any(may_pass) {
+        self.begin_gathering(gather_request).await?;
+        let files = self.fetch_all(gather_request).await;
+        let is_transient = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
+        // The whole request is tried again, because the result names all files. Files that were copied are in the
+        // cache.
+        if attempt < MAX_ATTEMPTS && files.iter().any(is_transient) {
             return Err(DeliveryError::Asked {
                 what: "the sandbox",
                 fault: Box::new(
@@ -201,7 +208,7 @@ impl Gatherer {
             });
         }
         let start = DeliveryStart {
-            delivery_id: order.meta.operation.to_string(),
+            delivery_id: gather_request.meta.operation.to_string(),
             session: work.session.clone(),
             target: Some(target),
             message: work.message.clone(),
@@ -212,7 +219,7 @@ impl Gatherer {
         Ok((start, position))
     }
 
-    /// Whether the operator allows previews in place of files, and the request says whose sandbox they are of.
+    /// Checks that the operator allows previews in place of files, and that the request names a session.
     fn check_previews(&self, work: &v1::SendFileRequested) -> Result<(), DeliveryError> {
         if !wants_previews(work) {
             return Ok(());
@@ -228,23 +235,29 @@ impl Gatherer {
     }
 
     /// Protects the first copy in the cache until the last one has arrived.
-    async fn begin_gathering(&self, order: &GatherRequest<'_>) -> Result<(), DeliveryError> {
-        // A single copy goes straight from the cache into the record, so nothing can sweep it in between.
-        let count = order.work.paths.len();
+    async fn begin_gathering(
+        &self,
+        gather_request: &GatherRequest<'_>,
+    ) -> Result<(), DeliveryError> {
+        // A single copy is recorded immediately, so no sweep can remove it in between.
+        let count = gather_request.work.paths.len();
         if count < 2 {
             return Ok(());
         }
-        // As if the files were copied one after the other: an upper bound.
+        // The time to copy the files one after the other is an upper bound.
         let longest = CALL_TIMEOUT * u32::try_from(count).unwrap_or(u32::MAX);
-        let left = order.meta.deadline.remaining(self.context.clock.now_ms());
-        let key = records::record_key(&order.meta.tenant, &order.meta.operation);
+        let remaining = gather_request
+            .meta
+            .deadline
+            .remaining(self.context.clock.now_ms());
+        let key = records::record_key(&gather_request.meta.tenant, &gather_request.meta.operation);
         self.gatherings
-            .begin(&key, longest.min(left))
+            .begin(&key, longest.min(remaining))
             .await
             .map_err(|error| RecordError::Unreachable(error).into())
     }
 
-    /// Writes the record from which everything else follows; the first write wins.
+    /// Writes the first record of the delivery. If another attempt wrote it already, returns that one.
     async fn record(
         &self,
         meta: &Meta,
@@ -254,8 +267,7 @@ impl Gatherer {
     ) -> Result<RevisionedRecord, DeliveryError> {
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let record = DeliveryRecord::begin(meta, start, position, delivery_timeout);
-        // Revision 0 creates. When an attempt that was redelivered wrote the record first, both continue with that
-        // one.
+        // Revision 0 creates the record. If a redelivered attempt wrote it first, both continue with that record.
         match self.log.records.write(key, record, 0).await {
             Err(RecordError::Moved) => {}
             other => return Ok(other?),
@@ -264,10 +276,10 @@ impl Gatherer {
         Ok(found.ok_or(RecordError::Moved)?)
     }
 
-    /// Ends a request that can never be delivered, with a record that answers later questions about it.
+    /// Ends a request that can never be delivered, with a record that later receipts show.
     async fn refuse(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         key: &str,
         error: DeliveryError,
     ) -> WorkFailure {
@@ -277,15 +289,15 @@ impl Gatherer {
         if fault.is_retryable() {
             return fault.into();
         }
-        let work = order.work;
+        let work = gather_request.work;
         let kind = if is_unserved {
             FileFailureKind::NoAccount
         } else {
             fetch::kind_of(&fault).into()
         };
         let start = DeliveryStart {
-            delivery_id: order.meta.operation.to_string(),
-            // The request was refused perhaps because these are too long.
+            delivery_id: gather_request.meta.operation.to_string(),
+            // Cut, because the request may have been refused for their length.
             session: work.session.chars().take(128).collect(),
             target: work.target.clone(),
             turn: work.turn.chars().take(128).collect(),
@@ -293,18 +305,18 @@ impl Gatherer {
             ..DeliveryStart::default()
         };
         let now_ms = self.context.clock.now_ms();
-        let mut record = DeliveryRecord::begin(order.meta, start, now_ms, 0);
+        let mut record = DeliveryRecord::begin(gather_request.meta, start, now_ms, 0);
         conclude(&mut record, now_ms);
         record.success = false;
         record.result_json = report::result_json(&record);
         let rejected = v1::DeliveryRejected {
-            operation_id: order.meta.operation.to_string(),
+            operation_id: gather_request.meta.operation.to_string(),
             session: record.session.clone(),
             state: v1::TerminalState::Failed.into(),
             fault: Some(fault.clone().into()),
             report: Some(report::for_event(&record)),
         };
-        // An earlier attempt may have refused it already: its record stays.
+        // An earlier attempt may have refused the request already; its record stays.
         match self.log.write(key, record, 0).await {
             Ok(_) | Err(RecordError::Moved) => {}
             Err(error) => return Fault::from(error).into(),

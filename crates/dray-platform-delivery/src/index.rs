@@ -1,6 +1,6 @@
-//! The index of deliveries and of those that wait: read from the bucket's changes, kept in memory.
+//! An index of all deliveries in memory, filled from the changes of the bucket.
 //!
-//! It can always be rebuilt from the records and decides nothing: callers read the record before they act on it.
+//! The index can always be rebuilt from the records and may be behind them, so callers read the record before they act.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,43 +15,43 @@ use crate::queue::Order;
 use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::{RecordStore, RevisionedRecord, decode_record};
 
-/// Finished deliveries that are kept in memory.
+/// Entries above which the oldest finished ones are removed.
 const MAX_FINISHED_DELIVERIES: usize = 50_000;
 
-/// Changes read in one go.
+/// Most changes that one refresh reads.
 const WATCH_BATCH: usize = 5_000;
 
-/// What is known of one delivery.
+/// The indexed fields of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     /// Key of its record.
     pub key: String,
-    /// Revision that this is about.
+    /// Revision of the record from which the entry was made.
     pub revision: u64,
     /// Its id.
     pub delivery: String,
     /// Its session.
     pub session: String,
-    /// Its platform, account and chat as asked for.
+    /// Its platform, account and chat, as requested.
     pub target: v1::ChatTarget,
     /// When it was requested.
     pub begun_at_ms: u64,
     /// Whether it is over.
     pub finished: bool,
-    /// Whether it is worth showing: not over, or not all of it arrived.
+    /// Whether lists of open deliveries show it: it is not finished, or a file did not arrive.
     pub open: bool,
-    /// When it continues; 0 when nothing holds it up.
+    /// Unix milliseconds at which it continues; 0 while it does not wait.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,
-    /// When it is given up.
+    /// Unix milliseconds after which it is given up.
     pub deadline_ms: u64,
 }
 
 /// A delivery of the same chat that was requested earlier and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingDelivery {
-    /// When that one continues.
+    /// Unix milliseconds at which that delivery continues.
     pub due_ms: u64,
     /// What it waits for.
     pub why: WaitingReason,
@@ -69,7 +69,7 @@ pub struct DeliveryIndex {
 #[derive(Debug, Default)]
 struct IndexState {
     next: u64,
-    lines: BTreeMap<String, IndexEntry>,
+    entries: BTreeMap<String, IndexEntry>,
     needs: ObjectNeeds,
 }
 
@@ -83,15 +83,15 @@ impl DeliveryIndex {
         }
     }
 
-    /// Reads what changed since the last time; `false` when there is more than one go takes.
+    /// Reads the changes since the last call; `false` if more than [`WATCH_BATCH`] are left.
     ///
     /// # Errors
-    /// The bus. What was read until then counts.
+    /// The bus failed. The changes that were read until then are applied.
     pub async fn refresh(&self) -> Result<bool, KeyError> {
         // Two readers would read the same revisions and could apply them in the wrong order.
         let _reading = self.reading.lock().await;
         let mut is_all = false;
-        // Bounded, so that the first start over a large bucket does not hold up the caller for its whole length.
+        // Bounded, so that a large bucket does not block the first caller until all of it is read.
         for _ in 0..WATCH_BATCH {
             let from = self.lock().next;
             let Some(change) = self.records.keys().next("", from).await? else {
@@ -99,7 +99,7 @@ impl DeliveryIndex {
                 break;
             };
             let mut state = self.lock();
-            // Before the decoding: a record that cannot be read must not be read again forever.
+            // Advanced before the record is decoded, so that a corrupt record is not read again forever.
             state.next = change.revision + 1;
             match change.value.map(decode_record) {
                 Some(Ok(record)) => state.put(&change.key, change.revision, &record),
@@ -111,86 +111,86 @@ impl DeliveryIndex {
                     );
                 }
                 None => {
-                    state.lines.remove(&change.key);
+                    state.entries.remove(&change.key);
                     state.needs.remove(&change.key);
                 }
             }
         }
-        // Once per refresh, because it sorts all finished lines.
+        // Once per refresh, because it sorts all finished entries.
         self.lock().forget();
         Ok(is_all)
     }
 
-    /// What deliveries need of the cache, as far as records were read.
+    /// The cached objects that deliveries need, as far as records were read.
     pub(crate) fn uses(&self, now_ms: u64, lifetime: Period) -> Uses {
         self.lock().needs.uses(now_ms, lifetime)
     }
 
-    /// Takes note of a record that was written just now.
-    pub fn note(&self, key: &str, held: &RevisionedRecord) {
-        self.lock().put(key, held.revision, &held.record);
+    /// Indexes a record that this process has just written.
+    pub fn note(&self, key: &str, stored: &RevisionedRecord) {
+        self.lock().put(key, stored.revision, &stored.record);
     }
 
     /// The first delivery of the chat that was requested before `order` and waits.
     pub fn waiting_before(&self, chat: &str, order: &Order) -> Option<WaitingDelivery> {
         let state = self.lock();
         let mut earlier: Vec<&IndexEntry> = state
-            .lines
+            .entries
             .values()
-            .filter(|line| line.due_at_ms != 0 && line.is_before(chat, order))
+            .filter(|entry| entry.due_at_ms != 0 && entry.is_before(chat, order))
             .collect();
         // The map is sorted by key, not by time.
-        earlier.sort_by_key(|line| line.order());
-        earlier.first().map(|line| WaitingDelivery {
-            due_ms: line.due_at_ms,
-            why: line.waiting.unwrap_or(WaitingReason::Queue),
+        earlier.sort_by_key(|entry| entry.order());
+        earlier.first().map(|entry| WaitingDelivery {
+            due_ms: entry.due_at_ms,
+            why: entry.waiting.unwrap_or(WaitingReason::Queue),
         })
     }
 
-    /// Whether a delivery of the chat that was requested before `order` is neither over nor waiting: some worker has
-    /// it.
+    /// Whether a delivery of the chat that was requested before `order` is neither finished nor waiting, so that a
+    /// worker has it.
     pub fn is_in_hand_before(&self, chat: &str, order: &Order) -> bool {
         let state = self.lock();
-        let mut lines = state.lines.values();
-        lines.any(|line| line.due_at_ms == 0 && line.is_before(chat, order))
+        let mut entries = state.entries.values();
+        entries.any(|entry| entry.due_at_ms == 0 && entry.is_before(chat, order))
     }
 
     /// Whether a delivery of the chat waits in its record.
     pub fn is_waited_in(&self, chat: &str) -> bool {
         let state = self.lock();
-        let mut lines = state.lines.values();
-        lines.any(|line| !line.finished && line.due_at_ms != 0 && line.is_in(chat))
+        let mut entries = state.entries.values();
+        entries.any(|entry| !entry.finished && entry.due_at_ms != 0 && entry.is_in(chat))
     }
 
     /// Deliveries that are not over, in the order in which they were requested.
     pub fn unfinished(&self) -> Vec<IndexEntry> {
         let state = self.lock();
-        let mut lines: Vec<IndexEntry> = state
-            .lines
+        let mut entries: Vec<IndexEntry> = state
+            .entries
             .values()
-            .filter(|line| !line.finished)
+            .filter(|entry| !entry.finished)
             .cloned()
             .collect();
-        lines.sort_by_key(IndexEntry::order);
-        lines
+        entries.sort_by_key(IndexEntry::order);
+        entries
     }
 
     /// Deliveries of a tenant, newest first; keys begin with its token.
     pub fn of_tenant(&self, tenant: &str, session: &str, open_only: bool) -> Vec<IndexEntry> {
         let prefix = format!("{tenant}.");
         let state = self.lock();
-        let mut lines: Vec<IndexEntry> = state
-            .lines
+        let mut entries: Vec<IndexEntry> = state
+            .entries
             // Keys are sorted, so this reads the lines of one tenant and not those of all.
             .range(prefix.clone()..)
             .take_while(|(key, _)| key.starts_with(&prefix))
-            .map(|(_, line)| line)
-            .filter(|line| session.is_empty() || line.session == session)
-            .filter(|line| !open_only || line.open)
+            .map(|(_, entry)| entry)
+            .filter(|entry| session.is_empty() || entry.session == session)
+            .filter(|entry| !open_only || entry.open)
             .cloned()
             .collect();
-        lines.sort_by_key(|line| std::cmp::Reverse(line.order()));
-        lines
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.order()));
+        entries
     }
 
     fn lock(&self) -> MutexGuard<'_, IndexState> {
@@ -204,12 +204,12 @@ impl IndexEntry {
         (self.begun_at_ms, self.delivery.clone())
     }
 
-    /// Whether it goes to this chat, is not over, and was requested before `order`.
+    /// Whether it is for this chat, has not ended, and was requested before `order`.
     fn is_before(&self, chat: &str, order: &Order) -> bool {
         !self.finished && self.order() < *order && self.is_in(chat)
     }
 
-    /// Whether it goes to this chat.
+    /// Whether it is for this chat.
     fn is_in(&self, chat: &str) -> bool {
         // A target may name no account, so platform and chat are compared and the account between them is not.
         chat.starts_with(&format!("{}/", self.target.platform))
@@ -220,14 +220,14 @@ impl IndexEntry {
 impl IndexState {
     fn put(&mut self, key: &str, revision: u64, record: &DeliveryRecord) {
         if self
-            .lines
+            .entries
             .get(key)
             // `note` may have put a newer revision here before the watch delivers the older one.
-            .is_some_and(|line| line.revision >= revision)
+            .is_some_and(|entry| entry.revision >= revision)
         {
             return;
         }
-        let line = IndexEntry {
+        let entry = IndexEntry {
             key: key.to_owned(),
             revision,
             delivery: record.delivery_id.clone(),
@@ -242,26 +242,26 @@ impl IndexState {
             waiting: record.waiting,
             deadline_ms: record.deadline_ms,
         };
-        self.lines.insert(key.to_owned(), line);
+        self.entries.insert(key.to_owned(), entry);
         self.needs.put(key, record);
     }
 
-    /// Keeps memory bounded: the oldest that are over go first.
+    /// Removes the oldest finished entries above the limit of memory.
     fn forget(&mut self) {
         // The needs of the cache stay: they are removed when the record is.
-        let excess = self.lines.len().saturating_sub(MAX_FINISHED_DELIVERIES);
+        let excess = self.entries.len().saturating_sub(MAX_FINISHED_DELIVERIES);
         if excess == 0 {
             return;
         }
         let mut finished: Vec<(u64, String)> = self
-            .lines
+            .entries
             .values()
-            .filter(|line| line.finished)
-            .map(|line| (line.begun_at_ms, line.key.clone()))
+            .filter(|entry| entry.finished)
+            .map(|entry| (entry.begun_at_ms, entry.key.clone()))
             .collect();
         finished.sort();
         for (_, key) in finished.into_iter().take(excess) {
-            self.lines.remove(&key);
+            self.entries.remove(&key);
         }
     }
 }
@@ -291,7 +291,7 @@ mod tests {
         let (bus, _) = in_process().await;
         let records = RecordStore::new(&bus);
         let index = DeliveryIndex::new(records.clone());
-        let held = records
+        let stored = records
             .write("acme.a", record("a", "1", 10, 99), 0)
             .await
             .unwrap();
@@ -317,15 +317,18 @@ mod tests {
         };
         assert!(in_hand("2", 21) && !in_hand("2", 19) && !in_hand("3", 99));
         assert!(!in_hand("1", 4), "nothing that early");
-        let ids = |lines: Vec<IndexEntry>| -> Vec<String> {
-            lines.into_iter().map(|line| line.delivery).collect()
+        let ids = |entries: Vec<IndexEntry>| -> Vec<String> {
+            entries.into_iter().map(|entry| entry.delivery).collect()
         };
         assert_eq!(ids(index.of_tenant("acme", "", false)), ["b", "a"]);
         assert_eq!(ids(index.of_tenant("acme", "t", false)), [""; 0]);
         assert_eq!(ids(index.unfinished()), ["c", "a", "b"]);
         let mut over = record("a", "1", 10, 0);
         over.finished = true;
-        records.write("acme.a", over, held.revision).await.unwrap();
+        records
+            .write("acme.a", over, stored.revision)
+            .await
+            .unwrap();
         index.refresh().await.unwrap();
         assert_eq!(before("1", 11), None);
         assert_eq!(ids(index.of_tenant("acme", "", true)), ["b"]);
@@ -336,12 +339,12 @@ mod tests {
     async fn older_news_do_not_replace_newer_ones() {
         let (bus, _) = in_process().await;
         let index = DeliveryIndex::new(RecordStore::new(&bus));
-        let held = |due, revision| RevisionedRecord {
+        let stored = |due, revision| RevisionedRecord {
             record: record("a", "1", 10, due),
             revision,
         };
-        index.note("acme.a", &held(0, 7));
-        index.note("acme.a", &held(99, 5));
+        index.note("acme.a", &stored(0, 7));
+        index.note("acme.a", &stored(99, 5));
         assert_eq!(index.unfinished()[0].due_at_ms, 0);
     }
 }

@@ -20,7 +20,7 @@ pub struct LeaseStore {
     holder: String,
 }
 
-/// A lease that this process holds. Dropped without [`Lease::release`], it ends with its time.
+/// A lease of this process. If it is dropped without [`Lease::release`], it expires.
 #[derive(Debug)]
 pub struct Lease {
     leases: LeaseStore,
@@ -43,12 +43,12 @@ impl LeaseStore {
     ///
     /// # Errors
     /// The bus failed; whether the lease was taken is unknown.
-    pub async fn take(&self, name: &str, life: Duration) -> Result<Option<Lease>, KeyError> {
+    pub async fn take(&self, name: &str, lifetime: Duration) -> Result<Option<Lease>, KeyError> {
         let key = lease_key(name);
-        let value = self.value(life);
+        let value = self.value(lifetime);
         let written = match self.keys.get(&key).await? {
             None => self.keys.create(&key, value).await,
-            // With its revision: of two replicas that find an expired lease only one takes it.
+            // Updated at the revision that was read, so that only one of two replicas takes an expired lease.
             Some(entry) if self.is_free(&entry.value) => {
                 self.keys.update(&key, value, entry.revision).await
             }
@@ -66,8 +66,8 @@ impl LeaseStore {
         }
     }
 
-    fn value(&self, life: Duration) -> Bytes {
-        let record = LeaseRecord::lasting(&self.holder, self.clock.now_ms(), life);
+    fn value(&self, lifetime: Duration) -> Bytes {
+        let record = LeaseRecord::lasting(&self.holder, self.clock.now_ms(), lifetime);
         record.encode().into()
     }
 
@@ -81,8 +81,8 @@ impl Lease {
     ///
     /// # Errors
     /// The bus failed; whether this process still has the lease is unknown.
-    pub async fn renew(&mut self, life: Duration) -> Result<bool, KeyError> {
-        let value = self.leases.value(life);
+    pub async fn renew(&mut self, lifetime: Duration) -> Result<bool, KeyError> {
+        let value = self.leases.value(lifetime);
         match self
             .leases
             .keys
@@ -98,15 +98,15 @@ impl Lease {
         }
     }
 
-    /// Does the work while this process has the lease, renewed again and again, and gives the lease back. The work
-    /// continues without it when the lease is lost.
-    pub async fn during<T>(mut self, life: Duration, work: impl Future<Output = T>) -> T {
+    /// Runs the work, renews the lease every third of `lifetime` meanwhile, and then releases it. If the lease is lost,
+    /// the work continues without it.
+    pub async fn during<T>(mut self, lifetime: Duration, work: impl Future<Output = T>) -> T {
         let done = {
             let renewing = async {
                 loop {
                     // Two renewals may fail before the lease ends.
-                    tokio::time::sleep(life / 3).await;
-                    match self.renew(life).await {
+                    tokio::time::sleep(lifetime / 3).await;
+                    match self.renew(lifetime).await {
                         Ok(true) => {}
                         // Never ready, so that only the end of the work ends the `select`.
                         Ok(false) => return std::future::pending::<Infallible>().await,
@@ -126,7 +126,7 @@ impl Lease {
         done
     }
 
-    /// Gives the lease back. A lease that cannot be given back ends with its time.
+    /// Releases the lease. A lease that cannot be released expires.
     pub async fn release(self) {
         match self.leases.keys.delete(&self.key, self.revision).await {
             // Stale: another process has it by now, and keeps it.

@@ -1,23 +1,25 @@
-//! Platform delivery: what happens between "the agent wants the user to have this file" and "the user sees it", and
-//! the way back.
+//! The service that delivers files of agents to people on chat platforms, and takes messages and files of people in.
 //!
-//! It answers `SendFile` and its companions, consumes two kinds of work on the way out and one on the way in. Files
-//! come out of sandboxes through sandbox-transfer, over the bus, and wait in the store until the platform has them.
+//! It handles `SendFile` and the related calls, two kinds of outbound work, and one kind of inbound work.
+//! Sandbox-transfer copies files out of sandboxes into the store, where they stay until the platform has confirmed
+//! them.
 //!
-//! - [`record`], [`machine`], [`report`]: rules without I/O: a delivery, the states of one visible request, the report.
-//! - [`records`], [`index`], [`platform_cache`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
+//! - [`record`], [`machine`], [`report`]: types and rules without I/O: a delivery, the states of one visible request, the
+//!   report.
+//! - [`records`], [`index`], [`platform_cache`]: data in the bus: deliveries, which of them wait, and what platforms
+//!   reported.
 //! - [`delivery_service`]: the parts of one replica: `accept`, [`gather`], [`deliver`], [`reconciler`], `cache` and the
 //!   other calls, each with the handles that it needs.
 //! - `accept`: from a request to work. [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files
-//!   to the platform's word. `status`: what a platform reports after that.
-//! - [`chat_order`], `chat_positions`, [`rate_limit`], [`queue`], [`reconciler`]: who may send when, and what continues after
-//!   a wait.
-//! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
-//! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
+//!   to the platform's confirmation. `status`: later reports of a platform.
+//! - [`chat_order`], `chat_positions`, [`rate_limit`], [`queue`], [`reconciler`]: which delivery may send next, and which
+//!   one continues after a wait.
+//! - `cache`, [`lease`]: removal of cached files that no delivery needs, by one replica at a time.
+//! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: messages of people. [`cli`]: the command line.
 //! - [`dry_run`]: what a delivery would do, with nothing sent.
 //! - [`accounts`], `account_checks`, `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
 //!
-//! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
+//! What it does not do: it implements no platform's protocol (`dray-platform-*` do), and accesses no sandbox.
 //!
 //! The states of one visible request are types, so a wrong transition does not compile:
 //!

@@ -34,7 +34,7 @@ pub fn leads_outside(link: &str) -> bool {
     }
 }
 
-/// The message: name, size, end in absolute UTC and relative, and the link on its own line.
+/// The message: name, size, expiry as a UTC time and as a duration, and the link on its own line.
 pub fn link_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
     format!(
         "{} ({}), available until {} ({}):\n{url}",
@@ -45,7 +45,7 @@ pub fn link_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: 
     )
 }
 
-/// The message with the link to a preview. A directory has no size.
+/// The message with the link to a preview. A size of 0 (a directory) is left out.
 pub fn preview_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
     let size = match bytes {
         0 => String::new(),
@@ -69,16 +69,16 @@ fn absolute_utc(unix_ms: u64) -> String {
 }
 
 /// Formats a duration as `for 24 hours`, rounded down, apart from the minute that making the link may take.
-fn relative_time(left_ms: u64) -> String {
+fn relative_time(remaining_ms: u64) -> String {
     const MINUTE_MS: u64 = 60_000;
     const HOUR_MS: u64 = 60 * MINUTE_MS;
-    let (count, unit) = match left_ms {
-        0..HOUR_MS => (left_ms / MINUTE_MS, "minute"),
-        // A link of a day that was made a moment ago is still shown as 24 hours.
-        HOUR_MS.. if left_ms + MINUTE_MS < 48 * HOUR_MS => {
-            ((left_ms + MINUTE_MS) / HOUR_MS, "hour")
+    let (count, unit) = match remaining_ms {
+        0..HOUR_MS => (remaining_ms / MINUTE_MS, "minute"),
+        // A new link of a day is shown as 24 hours, although a moment has passed since it was made.
+        HOUR_MS.. if remaining_ms + MINUTE_MS < 48 * HOUR_MS => {
+            ((remaining_ms + MINUTE_MS) / HOUR_MS, "hour")
         }
-        _ => ((left_ms + MINUTE_MS) / (24 * HOUR_MS), "day"),
+        _ => ((remaining_ms + MINUTE_MS) / (24 * HOUR_MS), "day"),
     };
     let plural = if count == 1 { "" } else { "s" };
     format!("for {count} {unit}{plural}")

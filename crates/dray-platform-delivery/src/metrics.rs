@@ -75,13 +75,19 @@ impl DeliveryMetrics {
         }
     }
 
-    pub(crate) fn sent(&self, platform: &'static str, route: Route, bytes: u64, took: Duration) {
+    pub(crate) fn sent(
+        &self,
+        platform: &'static str,
+        route: Route,
+        bytes: u64,
+        duration: Duration,
+    ) {
         let labels = [
             KeyValue::new("platform", platform),
             KeyValue::new("route", route.as_str()),
         ];
         self.bytes.add(bytes, &labels);
-        self.request_seconds.record(took.as_secs_f64(), &labels);
+        self.request_seconds.record(duration.as_secs_f64(), &labels);
     }
 
     pub(crate) fn step(&self, platform: &'static str, route: Route, outcome: &'static str) {
@@ -132,10 +138,10 @@ impl DeliveryMetrics {
                 ],
             );
         }
-        let took = record.ended_at_ms.saturating_sub(record.begun_at_ms);
-        let took = Duration::from_millis(took).as_secs_f64();
+        let duration = record.ended_at_ms.saturating_sub(record.begun_at_ms);
+        let duration = Duration::from_millis(duration).as_secs_f64();
         self.delivery_seconds
-            .record(took, &[KeyValue::new("platform", platform)]);
+            .record(duration, &[KeyValue::new("platform", platform)]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Knowledge about platforms, in the bucket `dray_platform`: limits that a refusal lowered, ids of files that
 //! they have, status updates of messages (7.5), failures that were reported (9). All of it may be lost: the data
-//! save work but prove nothing.
+//! only save work.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use dray_types::{Clock, Sha256Digest, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Bucket of the knowledge about platforms, and of leases and notes of this service.
+/// Bucket of this cache, and of leases and notes of this service.
 pub const PLATFORM_BUCKET: &str = "dray_platform";
 
-/// Attempts to write one key that others change at the same time.
+/// Most attempts to write one key that others change at the same time.
 const MAX_WRITE_ATTEMPTS: u32 = 5;
 
-/// Longest life of a platform's file id; the bucket's own limit is shorter.
-const FILE_IDS: Duration = Duration::from_hours(24 * 30);
+/// Lifetime of file ids and similar values; the bucket's own limit is shorter.
+const FILE_ID_LIFETIME: Duration = Duration::from_hours(24 * 30);
 
-/// Reads and writes the knowledge. Failures of the bus are logged and count as "nothing known".
+/// Reads and writes the cache. Failures of the bus are logged and count as a missing value.
 #[derive(Clone, Debug)]
 pub struct PlatformCache {
     keys: KeyValue,
     clock: Clock,
 }
 
-/// A value with the time at which it ends.
+/// A value with the time at which it expires.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExpiringValue<T> {
     until_ms: u64,
@@ -52,7 +52,7 @@ fn key_token(text: &str) -> String {
 }
 
 impl PlatformCache {
-    /// Opens the knowledge on this bus. Nothing is read yet.
+    /// Opens the cache on this bus. Nothing is read yet.
     pub fn new(bus: &Bus, clock: Clock) -> Self {
         Self {
             keys: bus.key_value(PLATFORM_BUCKET),
@@ -70,11 +70,11 @@ impl PlatformCache {
         self.get(&limit_key(account, chat)).await
     }
 
-    /// Records that this chat refused more than `bytes`; believed for `life`.
-    pub async fn learn_limit(&self, account: &str, chat: &str, bytes: u64, life: Duration) {
-        // A limit only falls while it is believed: the refusal of a larger file must not raise it.
-        let known = self.limit(account, chat).await.unwrap_or(u64::MAX);
-        self.set(&limit_key(account, chat), &bytes.min(known), life)
+    /// Records for `lifetime` that this chat refused a file above `bytes`.
+    pub async fn learn_limit(&self, account: &str, chat: &str, bytes: u64, lifetime: Duration) {
+        // A known limit is only lowered: the refusal of a larger file must not raise it.
+        let known_limit = self.limit(account, chat).await.unwrap_or(u64::MAX);
+        self.set(&limit_key(account, chat), &bytes.min(known_limit), lifetime)
             .await;
     }
 
@@ -99,7 +99,7 @@ impl PlatformCache {
         id: &str,
     ) {
         let key = file_key(tenant, account, sha256, route);
-        self.set(&key, &id, FILE_IDS).await;
+        self.set(&key, &id, FILE_ID_LIFETIME).await;
     }
 
     /// Removes the id, after the platform refused it.
@@ -114,15 +114,15 @@ impl PlatformCache {
         self.remove(&key).await;
     }
 
-    /// The present id of a chat that once had this one.
+    /// The new id of a chat that had this id.
     pub async fn moved_chat(&self, account: &str, chat: &str) -> Option<String> {
         self.get(&message_key("moved", account, chat)).await
     }
 
     /// Records that the platform gave a chat another id.
-    pub async fn learn_moved_chat(&self, account: &str, chat: &str, now: &str) {
+    pub async fn learn_moved_chat(&self, account: &str, chat: &str, new_chat: &str) {
         let key = message_key("moved", account, chat);
-        self.set(&key, &now, FILE_IDS).await;
+        self.set(&key, &new_chat, FILE_ID_LIFETIME).await;
     }
 
     /// The delivery of a message whose success may still be corrected.
@@ -133,11 +133,12 @@ impl PlatformCache {
     /// Records the delivery of a message.
     pub async fn learn_origin(&self, account: &str, message: &str, origin: &MessageOrigin) {
         let key = message_key("message", account, message);
-        self.set(&key, origin, FILE_IDS).await;
+        self.set(&key, origin, FILE_ID_LIFETIME).await;
     }
 
-    /// Stores a failure of a message that is not recorded yet, because the platform was faster than the record.
-    pub async fn keep_news(&self, account: &str, message: &str, code: &str) {
+    /// Stores a failure of a message that no record has yet, because the platform reported it before the response was
+    /// stored.
+    pub async fn keep_early_failure(&self, account: &str, message: &str, code: &str) {
         let key = message_key("news", account, message);
         self.set(&key, &code, Duration::from_hours(1)).await;
     }
@@ -161,26 +162,29 @@ impl PlatformCache {
                 Ok(None) => (None, 0),
                 Err(error) => {
                     log_failure(&error);
-                    // Reported twice is better than never.
+                    // A second report is better than none.
                     return failures;
                 }
             };
-            let mut reported = reported.map(|until| until.value).unwrap_or_default();
-            let fresh: Vec<String> = failures
+            let mut reported = reported.map(|expiring| expiring.value).unwrap_or_default();
+            let new_failures: Vec<String> = failures
                 .iter()
                 .filter(|failure| !reported.contains(failure))
                 .cloned()
                 .collect();
-            if fresh.is_empty() {
-                return fresh;
+            if new_failures.is_empty() {
+                return new_failures;
             }
-            reported.extend(fresh.iter().cloned());
-            match self.write(&key, &reported, FILE_IDS, revision).await {
-                Ok(()) => return fresh,
+            reported.extend(new_failures.iter().cloned());
+            match self
+                .write(&key, &reported, FILE_ID_LIFETIME, revision)
+                .await
+            {
+                Ok(()) => return new_failures,
                 Err(KeyError::Exists | KeyError::Stale) => {}
                 Err(error) => {
                     log_failure(&error);
-                    return fresh;
+                    return new_failures;
                 }
             }
         }
@@ -195,7 +199,7 @@ impl PlatformCache {
         })
     }
 
-    /// Reads a value whose absence decides something: a failure of the bus is not an absence.
+    /// Reads a value, for callers that must distinguish a missing value from a failure of the bus.
     ///
     /// # Errors
     /// The bus failed.
@@ -203,18 +207,18 @@ impl PlatformCache {
         let entry = self.keys.get(key).await?;
         let found = entry.and_then(|entry| decode_value::<T>(&entry.value));
         Ok(found
-            .filter(|until| until.until_ms > self.clock.now_ms())
-            .map(|until| until.value))
+            .filter(|expiring| expiring.until_ms > self.clock.now_ms())
+            .map(|expiring| expiring.value))
     }
 
-    /// Writes a value over what is there.
-    pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, life: Duration) {
+    /// Writes a value, and replaces an earlier one. Failures are only logged.
+    pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, lifetime: Duration) {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let revision = match self.keys.get(key).await {
                 Ok(entry) => entry.map_or(0, |entry| entry.revision),
                 Err(error) => return log_failure(&error),
             };
-            match self.write(key, value, life, revision).await {
+            match self.write(key, value, lifetime, revision).await {
                 Ok(()) => return,
                 Err(KeyError::Exists | KeyError::Stale) => {}
                 Err(error) => return log_failure(&error),
@@ -222,15 +226,15 @@ impl PlatformCache {
         }
     }
 
-    /// Writes a value that must not be lost; another writer is an error here.
+    /// Writes a value that must not be lost. A concurrent write is an error.
     pub(crate) async fn keep<T: Serialize + Sync>(
         &self,
         key: &str,
         value: &T,
-        life: Duration,
+        lifetime: Duration,
     ) -> Result<(), KeyError> {
         let revision = self.keys.get(key).await?.map_or(0, |entry| entry.revision);
-        self.write(key, value, life, revision).await
+        self.write(key, value, lifetime, revision).await
     }
 
     async fn remove(&self, key: &str) {
@@ -250,15 +254,15 @@ impl PlatformCache {
         &self,
         key: &str,
         value: &T,
-        life: Duration,
+        lifetime: Duration,
         revision: u64,
     ) -> Result<(), KeyError> {
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let until = ExpiringValue {
-            until_ms: self.clock.now_ms().saturating_add(life),
+        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let expiring = ExpiringValue {
+            until_ms: self.clock.now_ms().saturating_add(lifetime),
             value,
         };
-        let value = Bytes::from(serde_json::to_vec(&until).unwrap_or_default());
+        let value = Bytes::from(serde_json::to_vec(&expiring).unwrap_or_default());
         match revision {
             0 => self.keys.create(key, value).await,
             revision => self.keys.update(key, value, revision).await,
@@ -274,7 +278,7 @@ fn decode_value<T: DeserializeOwned>(value: &[u8]) -> Option<ExpiringValue<T>> {
 fn log_failure(error: &KeyError) {
     tracing::warn!(
         error = error as &dyn std::error::Error,
-        "what platforms taught cannot be reached"
+        "the cache of platform data cannot be reached"
     );
 }
 
@@ -292,8 +296,8 @@ fn file_key(tenant: &TenantId, account: &str, sha256: Sha256Digest, route: Route
     )
 }
 
-fn message_key(what: &str, account: &str, message: &str) -> String {
-    format!("{what}.{}.{}", key_token(account), key_token(message))
+fn message_key(prefix: &str, account: &str, message: &str) -> String {
+    format!("{prefix}.{}.{}", key_token(account), key_token(message))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Delays between two looks at a state that another replica may change.
+//! Delays between two reads of a state that another replica may change.
 
 use std::time::Duration;
 
-/// The first delay: a file of a few kilobytes arrives within it.
+/// The first delay: a small file is often delivered within it.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-/// The longest delay: an end is known at most this late.
+/// The longest delay, by which a change is noticed too late at most.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
-/// Delays that double from 10 ms to 200 ms: an end that comes soon is seen soon, and a long wait costs five reads per
+/// Delays that double from 10 ms to 200 ms: an early change is noticed early, and a long wait costs five reads per
 /// second.
 #[derive(Debug)]
 pub(crate) struct PollDelay {
@@ -19,7 +19,7 @@ impl PollDelay {
         Self { next: FIRST_DELAY }
     }
 
-    /// The delay before the next look.
+    /// The delay before the next read.
     pub(crate) fn next_delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = (delay * 2).min(MAX_DELAY);

@@ -1,5 +1,5 @@
-//! What became of the previews of delivered files: asked of sandbox-transfer with each receipt, because openings happen
-//! after the delivery ended.
+//! Adds to receipts whether previews were opened. Sandbox-transfer is called for each receipt, because people open
+//! previews after the delivery ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use dray_proto::v1::{self, PreviewLinkState, sandbox_ref};
 use dray_types::{Clock, Deadline, OperationId};
 use futures_util::StreamExt as _;
 
-/// Longest time for a question: a receipt without counts is better than none.
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// Deliveries of one list that are asked about; the counts of others are not known.
-const MAX_ASKED: usize = 50;
-/// Questions that are under way together.
-const CONCURRENT_QUESTIONS: usize = 8;
+/// Longest time for one call: a receipt without counts is better than none.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Most deliveries of one list whose counts are read.
+const MAX_LISTED_DELIVERIES: usize = 50;
+/// Most concurrent calls.
+const MAX_CONCURRENT_CALLS: usize = 8;
 
-/// Fills in what is known of the previews of these reports.
+/// Adds counts and states of previews to these reports.
 pub(crate) async fn add_openings(
     bus: &Bus,
     clock: &Clock,
@@ -30,34 +30,40 @@ pub(crate) async fn add_openings(
             receipt.is_some_and(|receipt| !receipt.preview_ids.is_empty())
         })
     };
-    let wanted: Vec<(String, String)> = reports
+    let deliveries: Vec<(String, String)> = reports
         .iter()
         .filter(has_preview)
         .map(|report| (report.session.clone(), report.delivery_id.clone()))
-        .take(MAX_ASKED)
+        .take(MAX_LISTED_DELIVERIES)
         .collect();
-    let questions = wanted.into_iter().map(|(session, delivery)| async move {
-        let previews = list(bus, clock, meta, session, &delivery).await;
-        (delivery, previews)
-    });
-    let known: BTreeMap<String, Option<Vec<v1::Preview>>> = futures_util::stream::iter(questions)
-        .buffer_unordered(CONCURRENT_QUESTIONS)
-        .collect()
-        .await;
+    let calls = deliveries
+        .into_iter()
+        .map(|(session, delivery)| async move {
+            let previews = list_previews(bus, clock, meta, session, &delivery).await;
+            (delivery, previews)
+        });
+    let previews_by_delivery: BTreeMap<String, Option<Vec<v1::Preview>>> =
+        futures_util::stream::iter(calls)
+            .buffer_unordered(MAX_CONCURRENT_CALLS)
+            .collect()
+            .await;
     let now_ms = clock.now_ms();
     for report in reports {
-        // A report of another session is not asked about twice: ids of deliveries are unique in a tenant.
-        let previews = known.get(&report.delivery_id).cloned().flatten();
+        // The delivery id alone is the key, because it is unique in a tenant.
+        let previews = previews_by_delivery
+            .get(&report.delivery_id)
+            .cloned()
+            .flatten();
         for file in &mut report.files {
             if let Some(receipt) = &mut file.preview {
-                fill(receipt, previews.as_deref(), now_ms);
+                fill_receipt(receipt, previews.as_deref(), now_ms);
             }
         }
     }
 }
 
-/// The previews of a delivery; `None` when sandbox-transfer did not say.
-async fn list(
+/// The previews of a delivery; `None` if sandbox-transfer did not respond.
+async fn list_previews(
     bus: &Bus,
     clock: &Clock,
     meta: &Meta,
@@ -71,12 +77,12 @@ async fn list(
         delivery_id: delivery_id.to_owned(),
     };
     // The caller may wait for less.
-    let deadline = Deadline::after(clock.now_ms(), QUESTION_TIMEOUT).min(meta.deadline);
-    let question = meta
+    let deadline = Deadline::after(clock.now_ms(), LIST_TIMEOUT).min(meta.deadline);
+    let call_meta = meta
         .clone()
         .with_operation(OperationId::mint())
         .with_deadline(deadline);
-    match bus.call(&question, &request).await {
+    match bus.call(&call_meta, &request).await {
         Ok(reply) => Some(reply.previews),
         Err(error) => {
             tracing::debug!(%error, "the openings of previews are not known");
@@ -85,7 +91,7 @@ async fn list(
     }
 }
 
-fn fill(receipt: &mut v1::PreviewReceipt, previews: Option<&[v1::Preview]>, now_ms: u64) {
+fn fill_receipt(receipt: &mut v1::PreviewReceipt, previews: Option<&[v1::Preview]>, now_ms: u64) {
     let Some(newest_id) = receipt.preview_ids.last().cloned() else {
         return;
     };
@@ -102,9 +108,9 @@ fn fill(receipt: &mut v1::PreviewReceipt, previews: Option<&[v1::Preview]>, now_
         receipt.counts_known = true;
         receipt.opened_count += preview.opened_count;
         receipt.scanned_count += preview.scanned_count;
-        first(&mut receipt.first_opened_at_ms, preview.opened_at_ms);
-        first(&mut receipt.first_scanned_at_ms, preview.scanned_at_ms);
-        // Earlier links were revoked by the service itself, which says nothing about the one that is shown.
+        keep_earlier(&mut receipt.first_opened_at_ms, preview.opened_at_ms);
+        keep_earlier(&mut receipt.first_scanned_at_ms, preview.scanned_at_ms);
+        // Only the newest preview decides, because the service itself revoked the earlier ones.
         if preview.preview_id == newest_id {
             receipt.revoked_at_ms = preview.revoked_at_ms;
             state = match preview.revoked_at_ms {
@@ -117,10 +123,10 @@ fn fill(receipt: &mut v1::PreviewReceipt, previews: Option<&[v1::Preview]>, now_
     receipt.set_state(state);
 }
 
-/// Keeps the earlier of two times, of which 0 stands for none.
-fn first(kept: &mut u64, other: u64) {
-    if other > 0 && (*kept == 0 || other < *kept) {
-        *kept = other;
+/// Sets `earliest` to the earlier of two times; 0 means that there is no time.
+fn keep_earlier(earliest: &mut u64, candidate: u64) {
+    if candidate > 0 && (*earliest == 0 || candidate < *earliest) {
+        *earliest = candidate;
     }
 }
 
@@ -147,28 +153,31 @@ mod tests {
 
     #[test]
     fn openings_of_all_links_of_a_file_are_counted_and_the_newest_decides_the_state() {
-        let mut told = receipt();
+        let mut reported = receipt();
         let other = preview("of another file", 1);
         let previews = [preview("b", 30), preview("a", 20), other];
-        fill(&mut told, Some(&previews), 50);
-        assert!(told.counts_known);
-        assert_eq!((told.opened_count, told.first_opened_at_ms), (2, 20));
-        assert_eq!(told.state(), PreviewLinkState::Open);
+        fill_receipt(&mut reported, Some(&previews), 50);
+        assert!(reported.counts_known);
+        assert_eq!(
+            (reported.opened_count, reported.first_opened_at_ms),
+            (2, 20)
+        );
+        assert_eq!(reported.state(), PreviewLinkState::Open);
         let mut revoked = preview("b", 0);
         revoked.revoked_at_ms = 40;
-        let mut told = receipt();
-        fill(&mut told, Some(&[revoked]), 500);
-        assert_eq!(told.state(), PreviewLinkState::Revoked);
-        assert_eq!(told.revoked_at_ms, 40);
+        let mut reported = receipt();
+        fill_receipt(&mut reported, Some(&[revoked]), 500);
+        assert_eq!(reported.state(), PreviewLinkState::Revoked);
+        assert_eq!(reported.revoked_at_ms, 40);
     }
 
     #[test]
     fn what_nobody_reported_is_not_known_and_an_end_is_known_by_its_time() {
-        let mut told = receipt();
-        fill(&mut told, None, 50);
-        assert_eq!(told.state(), PreviewLinkState::Unspecified);
-        fill(&mut told, Some(&[]), 100);
-        assert_eq!(told.state(), PreviewLinkState::Expired);
-        assert!(!told.counts_known);
+        let mut reported = receipt();
+        fill_receipt(&mut reported, None, 50);
+        assert_eq!(reported.state(), PreviewLinkState::Unspecified);
+        fill_receipt(&mut reported, Some(&[]), 100);
+        assert_eq!(reported.state(), PreviewLinkState::Expired);
+        assert!(!reported.counts_known);
     }
 }

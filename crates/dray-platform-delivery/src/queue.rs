@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Deliveries that may wait for one chat in this process. What comes on top waits in the bus, where it holds no worker.
+/// Most deliveries that may wait for one chat in this process. Others wait in their records, where they block no
+/// worker.
 pub const MAX_WAITING_DELIVERIES: usize = 2;
 
 /// When a delivery was requested, and its id.
 pub type Order = (u64, String);
 
-/// The lines of all chats.
+/// The queues of all chats.
 #[derive(Clone, Debug, Default)]
 pub struct ChatQueues {
-    lines: Arc<Mutex<HashMap<String, ChatQueue>>>,
+    queues: Arc<Mutex<HashMap<String, ChatQueue>>>,
 }
 
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ struct ChatQueue {
     waiting: BTreeMap<Order, oneshot::Sender<SendTurn>>,
 }
 
-/// The right to send to one chat. Dropping it lets the next one in.
+/// The right to send to one chat. Dropping it passes the right to the next delivery.
 #[derive(Debug)]
 pub struct SendTurn {
     queue: ChatQueues,
@@ -30,36 +31,37 @@ pub struct SendTurn {
 }
 
 impl ChatQueues {
-    /// Waits for the chat's turn, behind everything that was requested earlier. `None` immediately when too many wait.
+    /// Waits for the turn of a delivery, behind all that were requested earlier. Returns `None` immediately if too many
+    /// wait.
     pub async fn enter(&self, chat: &str, order: Order) -> Option<SendTurn> {
         let receiver = {
-            let mut lines = self.lock();
-            match lines.get_mut(chat) {
+            let mut queues = self.lock();
+            match queues.get_mut(chat) {
                 None => {
-                    lines.insert(chat.to_owned(), ChatQueue::default());
+                    queues.insert(chat.to_owned(), ChatQueue::default());
                     return Some(self.turn(chat));
                 }
-                Some(line) => {
-                    line.waiting.retain(|_, sender| !sender.is_closed());
-                    if line.waiting.len() >= MAX_WAITING_DELIVERIES {
+                Some(queue) => {
+                    queue.waiting.retain(|_, sender| !sender.is_closed());
+                    if queue.waiting.len() >= MAX_WAITING_DELIVERIES {
                         return None;
                     }
                     let (sender, receiver) = oneshot::channel();
-                    line.waiting.insert(order, sender);
+                    queue.waiting.insert(order, sender);
                     receiver
                 }
             }
         };
-        // The sender is gone only when the same delivery came once more and took its place.
+        // The sender is dropped only when the same delivery entered again and replaced it.
         receiver.await.ok()
     }
 
-    /// How many more may wait for the chat here.
-    pub fn room(&self, chat: &str) -> usize {
+    /// How many more deliveries may wait for the chat in this process.
+    pub fn free_places(&self, chat: &str) -> usize {
         self.lock()
             .get(chat)
-            .map_or(MAX_WAITING_DELIVERIES, |line| {
-                let waiting = line.waiting.values().filter(|sender| !sender.is_closed());
+            .map_or(MAX_WAITING_DELIVERIES, |queue| {
+                let waiting = queue.waiting.values().filter(|sender| !sender.is_closed());
                 MAX_WAITING_DELIVERIES.saturating_sub(waiting.count())
             })
     }
@@ -72,15 +74,15 @@ impl ChatQueues {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, ChatQueue>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next in line; the queue is removed when it is empty.
+    /// Removes the first waiting delivery, or the queue if none waits.
     fn next(&self, chat: &str) -> Option<oneshot::Sender<SendTurn>> {
-        let mut lines = self.lock();
-        let next = lines.get_mut(chat)?.waiting.pop_first();
+        let mut queues = self.lock();
+        let next = queues.get_mut(chat)?.waiting.pop_first();
         if next.is_none() {
-            lines.remove(chat);
+            queues.remove(chat);
         }
         next.map(|(_, sender)| sender)
     }
@@ -91,7 +93,7 @@ impl Drop for SendTurn {
         let Some(next) = self.queue.next(&self.chat) else {
             return;
         };
-        // A turn that is not taken is dropped, and lets the next one in.
+        // If the receiver is gone, the unsent turn is dropped here, which passes it to the next delivery.
         let _ = next.send(self.queue.turn(&self.chat));
     }
 }
@@ -110,15 +112,15 @@ mod tests {
     async fn the_earlier_request_goes_first_in_any_order_of_arrival() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
-        let mut late = Box::pin(queue.enter("c", order(9)));
-        assert!(late.as_mut().now_or_never().is_none());
+        let mut later = Box::pin(queue.enter("c", order(9)));
+        assert!(later.as_mut().now_or_never().is_none());
         let mut early = Box::pin(queue.enter("c", order(5)));
         assert!(early.as_mut().now_or_never().is_none());
         drop(first);
-        assert!(late.as_mut().now_or_never().is_none());
+        assert!(later.as_mut().now_or_never().is_none());
         let second = early.now_or_never().flatten().unwrap();
         drop(second);
-        assert!(late.now_or_never().flatten().is_some());
+        assert!(later.now_or_never().flatten().is_some());
     }
 
     #[tokio::test]
@@ -138,11 +140,11 @@ mod tests {
     async fn a_waiter_that_gave_up_is_skipped() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
-        let mut gone = Box::pin(queue.enter("c", order(2)));
-        assert!(gone.as_mut().now_or_never().is_none());
+        let mut dropped = Box::pin(queue.enter("c", order(2)));
+        assert!(dropped.as_mut().now_or_never().is_none());
         let mut last = Box::pin(queue.enter("c", order(3)));
         assert!(last.as_mut().now_or_never().is_none());
-        drop(gone);
+        drop(dropped);
         drop(first);
         drop(last.now_or_never().flatten().unwrap());
         assert!(queue.lock().is_empty(), "an empty line is forgotten");

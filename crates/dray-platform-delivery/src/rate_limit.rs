@@ -1,5 +1,5 @@
-//! Limits on sending: token buckets for each chat and account, and delays that a platform asked for
-//! (platform-delivery 10.2).
+//! Limits on sending: token buckets for each chat and account, and delays that a platform requested (platform-delivery
+//! 10.2).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use dray_platform::RateLimits;
 use dray_types::Clock;
 use tokio::time::Instant;
 
-/// The buckets of one process. Replicas do not share them; the platform's own limit is the last word.
+/// The buckets of one process. Replicas do not share them, so the platform's own limit may still refuse a request.
 #[derive(Debug)]
 pub struct RateLimiter {
     buckets: Mutex<RateBuckets>,
     /// The origin of the buckets' monotonic time.
-    begun: Instant,
+    origin: Instant,
     clock: Clock,
 }
 
@@ -23,24 +23,24 @@ impl RateLimiter {
     pub fn new(clock: Clock) -> Self {
         Self {
             buckets: Mutex::default(),
-            begun: Instant::now(),
+            origin: Instant::now(),
             clock,
         }
     }
 
     /// Takes a token for one visible request, and returns how long the caller must wait before it sends.
     pub fn reserve(&self, account: &str, chat: &str, rates: RateLimits) -> Duration {
-        let (now, now_ms) = (self.begun.elapsed(), self.clock.now_ms());
+        let (now, now_ms) = (self.origin.elapsed(), self.clock.now_ms());
         self.lock().reserve(account, chat, rates, now, now_ms)
     }
 
-    /// Records that the platform accepts nothing for this chat for so long.
+    /// Records that the platform accepts no message for this chat during `delay`.
     pub fn hold(&self, account: &str, chat: &str, delay: Duration) {
         let now_ms = self.clock.now_ms();
         self.lock().hold(account, chat, delay, now_ms);
     }
 
-    /// How long the platform still accepts nothing for this chat; zero when it does.
+    /// How much longer the platform accepts no message for this chat; zero if it does.
     pub fn held(&self, account: &str, chat: &str) -> Duration {
         let now_ms = self.clock.now_ms();
         self.lock().held(account, chat, now_ms)

@@ -1,4 +1,4 @@
-//! The outcome of deliveries, and once more what did not arrive.
+//! Reports the outcome of deliveries, and resends files that did not arrive.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState};
 use crate::records;
 use crate::report;
 
-/// Longest wait for an end.
+/// Longest wait for the end of a delivery.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Receipts by default, and at most.
+/// Receipts in a list without a limit, and most receipts in a list.
 const DEFAULT_RECEIPTS: usize = 50;
 const MAX_RECEIPTS: usize = 500;
-/// Records that are read for one digest, newest first: each is a read of its own.
+/// Most records that are read for one digest, newest first. Each costs one read.
 const MAX_SEARCHED_RECORDS: usize = 1_000;
 
-/// Most bytes of a list: a response has to fit a message.
+/// Most bytes of a list, because a response must fit into a message.
 const MAX_LIST_BYTES: usize = 96 * 1024;
 
-/// Answers questions about deliveries, and repeats them.
+/// Reports on deliveries, and resends them.
 #[derive(Debug)]
 pub(crate) struct ReceiptService {
     pub(crate) bus: Bus,
@@ -41,13 +41,13 @@ pub(crate) struct ReceiptService {
     pub(crate) intake: RequestIntake,
 }
 
-/// Whether a report has a file of this digest; every report has, where no digest is requested.
+/// Whether a report has a file with this digest; true for an empty digest.
 fn has_file(report: &v1::DeliveryReport, sha256: &[u8]) -> bool {
     sha256.is_empty() || report.files.iter().any(|file| file.sha256 == sha256)
 }
 
 impl ReceiptService {
-    /// The state of a delivery; waits for its end as long as asked.
+    /// The state of a delivery; waits for its end up to `wait_ms`, and at most [`MAX_WAIT`].
     ///
     /// # Errors
     /// It is unknown, or the bus failed.
@@ -58,19 +58,19 @@ impl ReceiptService {
     ) -> Result<v1::DeliveryReport, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
         let key = records::record_key(&meta.tenant, &id);
-        // A longer wait would hold a permit of this service; the caller asks again.
+        // A longer wait would block a permit of this service; the caller repeats the call.
         let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let until = Instant::now() + wait;
         let mut delay = PollDelay::new();
         loop {
             let found = match self.log.records.read(&key).await? {
-                Some(held) => {
-                    let mut report = v1::DeliveryReport::from(&held.record);
+                Some(stored) => {
+                    let mut report = v1::DeliveryReport::from(&stored.record);
                     let reports = std::slice::from_mut(&mut report);
                     preview_receipts::add_openings(&self.bus, &self.clock, meta, reports).await;
                     Some(report::fit_report(report, report::MAX_RESPONSE_BYTES))
                 }
-                None => self.before_the_record(&meta.tenant, &id).await?,
+                None => self.report_from_ledger(&meta.tenant, &id).await?,
             };
             let is_over = found.as_ref().is_some_and(|report| report.finished);
             if is_over || Instant::now() >= until {
@@ -81,8 +81,9 @@ impl ReceiptService {
         }
     }
 
-    /// A delivery whose files are not stored yet, or whose work ended before they were.
-    async fn before_the_record(
+    /// The report of a delivery without a record, from the ledger: its files are not stored yet, or its work failed
+    /// before.
+    async fn report_from_ledger(
         &self,
         tenant: &TenantId,
         id: &OperationId,
@@ -105,11 +106,11 @@ impl ReceiptService {
         };
         if !matches!(
             record.terminal(),
-            // Work that is done has a record, which was not there a moment ago: the next look finds it.
+            // Work that is done has a record, which was written after this call read it; the next read finds it.
             TerminalState::Unspecified | TerminalState::Done
         ) {
             delivery.finished = true;
-            // 0 would mean that it has not ended.
+            // 0 would mean that the delivery has not ended.
             delivery.ended_at_ms = record.first_error_ms.max(1);
             delivery.result_json = report::result_json(&delivery);
         }
@@ -131,41 +132,41 @@ impl ReceiptService {
             limit => limit.min(MAX_RECEIPTS),
         };
         let token = meta.tenant.token();
-        let lines = self
+        let entries = self
             .log
             .index
             .of_tenant(&token, &request.session, request.open_only);
         let mut reply = v1::ListReceiptsReply {
-            // Counted before the limit is applied. With a digest the records decide, not their number.
-            truncated: request.sha256.is_empty() && lines.len() > limit,
+            // Compared before the limit is applied. With a digest, not every entry leads to a report.
+            truncated: request.sha256.is_empty() && entries.len() > limit,
             ..v1::ListReceiptsReply::default()
         };
-        let mut room = MAX_LIST_BYTES;
-        let searched = if request.sha256.is_empty() {
+        let mut free_bytes = MAX_LIST_BYTES;
+        let max_records = if request.sha256.is_empty() {
             limit
         } else {
             MAX_SEARCHED_RECORDS
         };
-        reply.truncated |= lines.len() > searched;
-        for line in lines.into_iter().take(searched) {
+        reply.truncated |= entries.len() > max_records;
+        for entry in entries.into_iter().take(max_records) {
             if reply.reports.len() >= limit {
                 reply.truncated = true;
                 break;
             }
-            // The index may be behind: the record expired meanwhile.
-            let Some(held) = self.log.records.read(&line.key).await? else {
+            // The index may be behind: the record may have expired.
+            let Some(stored) = self.log.records.read(&entry.key).await? else {
                 continue;
             };
-            let report = v1::DeliveryReport::from(&held.record);
+            let report = v1::DeliveryReport::from(&stored.record);
             if !has_file(&report, &request.sha256) {
                 continue;
             }
             let size = prost::Message::encoded_len(&report);
-            if size > room {
+            if size > free_bytes {
                 reply.truncated = true;
                 break;
             }
-            room -= size;
+            free_bytes -= size;
             reply.reports.push(report);
         }
         let reports = &mut reply.reports;
@@ -173,17 +174,17 @@ impl ReceiptService {
         Ok(reply)
     }
 
-    /// Delivers once more what failed or is unknown, as a new delivery with the operation of this call.
+    /// Resends files that failed or whose outcome is unknown, as a new delivery with the operation of this call.
     ///
     /// # Errors
-    /// The delivery is unknown, it is not over, or nothing of it is left to send.
+    /// The delivery is unknown, it is not finished, or it has no file to resend.
     pub(crate) async fn resend(
         &self,
         meta: &Meta,
         request: &v1::ResendRequest,
     ) -> Result<v1::DeliveryAccepted, DeliveryError> {
         let id = id_of(&request.delivery_id)?;
-        // The ledger would take the request for a redelivery of the original and return its old result.
+        // The ledger would treat the request as a redelivery of the original, and return its old result.
         if id == meta.operation {
             return Err(InvalidMessage::field(
                 "delivery_id",
@@ -192,58 +193,57 @@ impl ReceiptService {
             .into());
         }
         let key = records::record_key(&meta.tenant, &id);
-        let Some(held) = self.log.records.read(&key).await? else {
+        let Some(stored) = self.log.records.read(&key).await? else {
             return Err(DeliveryError::NotFound("delivery"));
         };
-        let report = held.record;
+        let report = stored.record;
         if !report.finished {
-            // Its own attempts continue; a second delivery beside them could show a file twice.
+            // Its attempts continue, so a second delivery could show a file twice.
             return Err(DeliveryError::UnderWay);
         }
-        let wanted: Vec<_> = report
+        let files: Vec<_> = report
             .files
             .iter()
-            .filter(|file| request.all || may_resend(file))
+            .filter(|file| request.all || can_resend(file))
             .collect();
-        let (paths, claims) = self.sources(meta, &wanted).await?;
-        let again = v1::SendFileRequested {
+        let (paths, claims) = self.sources(meta, &files).await?;
+        let work = v1::SendFileRequested {
             session: report.session.clone(),
             paths,
             claims,
-            // With only some of the files the text was shown already; to show it again would repeat it.
+            // If only some files are resent, the text was shown already.
             message: if request.all {
                 report.message.clone()
             } else {
                 String::new()
             },
             flags: report.flags,
-            target: self.other_target(meta, &report).await,
+            target: self.target_if_changed(meta, &report).await,
             ..v1::SendFileRequested::default()
         };
-        if again.paths.is_empty() && again.claims.is_empty() {
+        if work.paths.is_empty() && work.claims.is_empty() {
             return Err(DeliveryError::NothingToResend);
         }
-        self.intake.accept(meta, &again).await
+        self.intake.accept(meta, &work).await
     }
 
-    /// Where files that were sent come from now: what is stored goes from the store; the rest, and what the cache no
-    /// longer has, is fetched from its path once more.
+    /// The sources of resent files: claims for files that are still stored, and paths for all others.
     async fn sources(
         &self,
         meta: &Meta,
-        wanted: &[&FileRecord],
+        files: &[&FileRecord],
     ) -> Result<(Vec<Vec<u8>>, Vec<v1::Claim>), DeliveryError> {
         let (mut paths, mut claims) = (Vec::new(), Vec::new());
-        for file in wanted {
+        for file in files {
             let Some(mut claim) = file.claim.clone() else {
                 paths.extend((!file.path.is_empty()).then(|| file.path.clone()));
                 continue;
             };
             if let Some(artifact) = &mut claim.artifact {
-                // The cache names objects by digest; the user gets the name that was sent before.
+                // The cache names objects by digest, so the name of the first delivery is set again.
                 artifact.name.clone_from(&file.name);
             }
-            match self.claims.kept(meta, claim).await {
+            match self.claims.keep_claim(meta, claim).await {
                 Ok(kept) => claims.push(kept),
                 // The copy expired, but the sandbox may still have the file.
                 Err(ClaimFailure::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
@@ -259,23 +259,29 @@ impl ReceiptService {
         Ok((paths, claims))
     }
 
-    /// The chat of the earlier delivery, where it is not the session's own now.
-    async fn other_target(&self, meta: &Meta, record: &DeliveryRecord) -> Option<v1::ChatTarget> {
-        let was = record.target.clone()?;
+    /// The chat of the earlier delivery, unless the session has the same chat now.
+    async fn target_if_changed(
+        &self,
+        meta: &Meta,
+        record: &DeliveryRecord,
+    ) -> Option<v1::ChatTarget> {
+        let earlier_target = record.target.clone()?;
         if record.session.is_empty() {
-            return Some(was);
+            return Some(earlier_target);
         }
         let show = v1::ShowSessionRequest {
             session: record.session.clone(),
         };
         // A session that ended has no chat; its target is decided like that of a new request.
         let own = self.bus.call(meta, &show).await.ok()?.chat?;
-        (own.platform != was.platform || own.chat != was.chat).then_some(was)
+        (own.platform != earlier_target.platform || own.chat != earlier_target.chat)
+            .then_some(earlier_target)
     }
 }
 
-/// What is worth another delivery: what failed, what has an unknown outcome, and what was only too large.
-fn may_resend(file: &FileRecord) -> bool {
+/// Whether a file is worth another delivery: it failed, its outcome is unknown, it was too large, or the window was
+/// closed.
+fn can_resend(file: &FileRecord) -> bool {
     match file.state {
         FileState::Failed | FileState::Unknown => true,
         FileState::Rejected => matches!(

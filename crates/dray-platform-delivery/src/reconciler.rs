@@ -1,4 +1,5 @@
-//! Goes on with deliveries whose wait is over, ends those whose time is over, and corrects what a platform takes back.
+//! Continues deliveries whose wait is over, ends deliveries whose deadline has passed, whose work is a dead letter, or
+//! that are cancelled.
 
 mod abandoned;
 mod cancelled;
@@ -26,22 +27,22 @@ use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report;
 
-/// Between two looks.
+/// Interval between two sweeps.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long after its end a delivery is left to the worker that has it.
-const GRACE_MS: u64 = 60_000;
+/// How long after its deadline a delivery is left to its worker, in milliseconds.
+const EXPIRY_GRACE_MS: u64 = 60_000;
 
-/// When work that was published for a delivery is published once more, if it had no effect.
-const AGAIN_MS: u64 = 60_000;
+/// After how many milliseconds work without an effect is published again.
+const REPUBLISH_MS: u64 = 60_000;
 
-/// What was done for deliveries of late.
+/// Recent actions of this process, so that it does not repeat them with every sweep.
 #[derive(Debug, Default)]
 pub(crate) struct RecentPublishes {
-    /// Rounds that were published, by revision, with the time.
+    /// Revision and time of the last published round, by the key of the record.
     rounds: HashMap<String, (u64, u64)>,
-    /// When the work of a delivery was looked at.
-    looked: HashMap<String, u64>,
+    /// When the ledger was last read for a delivery, by the key of the record.
+    work_checks: HashMap<String, u64>,
 }
 
 impl RecentPublishes {
@@ -52,22 +53,23 @@ impl RecentPublishes {
 
     fn forget(&mut self, now_ms: u64) {
         self.rounds
-            .retain(|_, (_, at)| now_ms.saturating_sub(*at) < AGAIN_MS);
-        self.looked
-            .retain(|_, at| now_ms.saturating_sub(*at) < abandoned::LOOK_MS);
+            .retain(|_, (_, checked_ms)| now_ms.saturating_sub(*checked_ms) < REPUBLISH_MS);
+        self.work_checks.retain(|_, checked_ms| {
+            now_ms.saturating_sub(*checked_ms) < abandoned::WORK_CHECK_INTERVAL_MS
+        });
     }
 
-    /// Whether it is time to look at the work of a delivery again.
-    fn may_look(&mut self, key: &str, now_ms: u64) -> bool {
-        if self.looked.contains_key(key) {
+    /// Whether the work of a delivery is to be checked now; records the check.
+    fn is_work_check_due(&mut self, key: &str, now_ms: u64) -> bool {
+        if self.work_checks.contains_key(key) {
             return false;
         }
-        self.looked.insert(key.to_owned(), now_ms);
+        self.work_checks.insert(key.to_owned(), now_ms);
         true
     }
 }
 
-/// Looks through what is not over.
+/// Continues and ends unfinished deliveries that no worker has.
 #[derive(Debug)]
 pub(crate) struct Reconciler {
     pub(crate) bus: Bus,
@@ -79,14 +81,14 @@ pub(crate) struct Reconciler {
 }
 
 impl Reconciler {
-    /// Looks again and again until `stop`.
-    pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
+    /// Sweeps every second, and when a place is released, until `stop` is cancelled.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut published = RecentPublishes::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
-                // A place that was given back lets the next delivery start without waiting for the interval.
+                // A released place lets the next delivery start without waiting for the interval.
                 () = self.places.wake_reconciler.notified() => {}
             }
             if let Err(error) = self.log.index.refresh().await {
@@ -100,41 +102,40 @@ impl Reconciler {
         }
     }
 
-    /// Looks once through what is not over.
+    /// Handles all unfinished deliveries once.
     pub(crate) async fn sweep(&self, published: &mut RecentPublishes) {
         let now_ms = self.clock.now_ms();
         let mut started: HashMap<String, usize> = HashMap::new();
         let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
-        for line in self.log.index.unfinished() {
-            // The grace lets a worker that is at the deadline write the end itself.
-            if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
-                log_failure(self.expire(&line).await);
+        for entry in self.log.index.unfinished() {
+            // The grace period lets a worker that reached the deadline write the end itself.
+            if now_ms >= entry.deadline_ms.saturating_add(EXPIRY_GRACE_MS) {
+                log_failure(self.expire(&entry).await);
                 continue;
             }
-            if line.due_at_ms > now_ms {
+            if entry.due_at_ms > now_ms {
                 continue;
             }
-            if published.may_look(&line.key, now_ms) {
-                log_failure(self.look_at_work(&line).await);
+            if published.is_work_check_due(&entry.key, now_ms) {
+                log_failure(self.check_work(&entry).await);
             }
-            if line.due_at_ms == 0 {
+            if entry.due_at_ms == 0 {
                 continue;
             }
-            let key = line.key.clone();
+            let key = entry.key.clone();
             if published
                 .rounds
                 .get(&key)
-                // Work for this state of the record is in the queue already; a worker writes a new revision when it
-                // takes it.
-                .is_some_and(|(revision, _)| *revision == line.revision)
+                // The queue has work for this revision already; the worker that takes it writes a new revision.
+                .is_some_and(|(revision, _)| *revision == entry.revision)
             {
                 continue;
             }
-            let chat = self.chat_of_line(&line);
+            let chat = self.chat_of_entry(&entry);
             let begun = started.entry(chat.clone()).or_default();
-            // A chat that just came back may have hundreds of waiting deliveries.
-            if *begun >= self.queue.room(&chat) {
+            // After an outage, a chat may have hundreds of waiting deliveries.
+            if *begun >= self.queue.free_places(&chat) {
                 continue;
             }
             let first = match first_places.get(&chat) {
@@ -142,21 +143,21 @@ impl Reconciler {
                 None => self.first_place(&chat).await,
             };
             first_places.insert(chat.clone(), first);
-            // Work for it would find the same, and wait in a worker.
-            if first < line.begun_at_ms {
+            // A worker would find the earlier place too, and wait.
+            if first < entry.begun_at_ms {
                 continue;
             }
             *begun += 1;
-            match self.resume(&line).await {
+            match self.resume(&entry).await {
                 Ok(()) => {
-                    published.rounds.insert(key, (line.revision, now_ms));
+                    published.rounds.insert(key, (entry.revision, now_ms));
                 }
                 Err(error) => log_failure(Err(error)),
             }
         }
     }
 
-    /// The first open place of a chat; before all others while the bus is unavailable.
+    /// The first open place of a chat; 0 if the bus is unavailable, so that no delivery starts.
     async fn first_place(&self, chat: &str) -> u64 {
         match self.places.order.first(chat).await {
             Ok(first) => first.unwrap_or(u64::MAX),
@@ -167,62 +168,62 @@ impl Reconciler {
         }
     }
 
-    fn chat_of_line(&self, line: &IndexEntry) -> String {
-        let tenant = line.key.split('.').next().unwrap_or_default();
+    fn chat_of_entry(&self, entry: &IndexEntry) -> String {
+        let tenant = entry.key.split('.').next().unwrap_or_default();
         let account = self.places.accounts.iter().find(|account| {
-            account.platform.name() == line.target.platform
-                && (line.target.account.is_empty() || account.name == line.target.account)
+            account.platform.name() == entry.target.platform
+                && (entry.target.account.is_empty() || account.name == entry.target.account)
                 && account
                     .tenant
                     .as_ref()
                     .is_none_or(|own| own.token() == tenant)
         });
         let id = account.map(|account| account.id()).unwrap_or_default();
-        chat_of(&id, &line.target)
+        chat_of(&id, &entry.target)
     }
 
     /// Publishes the work that continues with a delivery.
-    async fn resume(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(held) = self.log.records.read(&line.key).await? else {
+    async fn resume(&self, entry: &IndexEntry) -> Result<(), DeliveryError> {
+        let Some(stored) = self.log.records.read(&entry.key).await? else {
             return Ok(());
         };
         // The index may be behind the record.
-        if held.record.finished || held.record.due_at_ms == 0 {
+        if stored.record.finished || stored.record.due_at_ms == 0 {
             return Ok(());
         }
-        let Some(meta) = round_meta(&held.record) else {
+        let Some(meta) = round_meta(&stored.record) else {
             return Ok(());
         };
         self.bus
             // Replicas publish the same round under one message id, so the stream keeps one of them.
-            .publish_work(&meta, &round_work(&held.record))
+            .publish_work(&meta, &round_work(&stored.record))
             .await?;
         Ok(())
     }
 
-    /// Ends a delivery that was not ended in time. What was on its way may have arrived.
-    async fn expire(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(mut held) = self.log.records.read(&line.key).await? else {
+    /// Ends a delivery whose deadline has passed. A file that was being sent may have arrived.
+    async fn expire(&self, entry: &IndexEntry) -> Result<(), DeliveryError> {
+        let Some(mut stored) = self.log.records.read(&entry.key).await? else {
             return Ok(());
         };
         let now_ms = self.clock.now_ms();
-        let record = &mut held.record;
-        if record.finished || now_ms < record.deadline_ms.saturating_add(GRACE_MS) {
+        let record = &mut stored.record;
+        if record.finished || now_ms < record.deadline_ms.saturating_add(EXPIRY_GRACE_MS) {
             return Ok(());
         }
         give_up(record);
-        self.end(&line.key, held, "expired").await
+        self.end(&entry.key, stored, "expired").await
     }
 
     /// Writes and publishes the end of a delivery that no worker ends.
     async fn end(
         &self,
         key: &str,
-        mut held: RevisionedRecord,
+        mut stored: RevisionedRecord,
         part: &str,
     ) -> Result<(), DeliveryError> {
-        conclude(&mut held.record, self.clock.now_ms());
-        let written = self.log.write(key, held.record, held.revision).await?;
+        conclude(&mut stored.record, self.clock.now_ms());
+        let written = self.log.write(key, stored.record, stored.revision).await?;
         let record = written.record;
         self.places.release_place_of(key, &record).await;
         let Some(meta) = round_meta(&record) else {
@@ -247,7 +248,7 @@ pub(crate) fn log_failure(result: Result<(), DeliveryError>) {
     }
 }
 
-/// Says of every file why it has no other end.
+/// Gives every open step and its files a final state.
 fn give_up(record: &mut DeliveryRecord) {
     let kind = match record.waiting {
         Some(WaitingReason::WindowClosed) => ErrorKind::WindowClosed,
@@ -295,7 +296,7 @@ pub(crate) fn round_meta(record: &DeliveryRecord) -> Option<Meta> {
     Some(meta)
 }
 
-/// The work itself: everything else is in the record.
+/// The work that continues a delivery; the record has everything else.
 pub(crate) fn round_work(record: &DeliveryRecord) -> v1::DeliverFiles {
     let work = v1::DeliverFiles {
         delivery_id: record.delivery_id.clone(),

@@ -1,6 +1,6 @@
-//! A delivery as this service works on it: its files, its visible requests, and what it waits for.
+//! The record of a delivery: its files, its visible requests, and what it waits for.
 //!
-//! `wire` writes it as a `DeliveryRecord` for the bucket and as a `DeliveryReport` for callers and events.
+//! `wire` converts it to a `DeliveryRecord` for the bucket and to a `DeliveryReport` for callers and events.
 
 use dray_bus::Meta;
 use dray_platform::{ErrorKind, Route};
@@ -53,9 +53,9 @@ macro_rules! code {
 code! {
     /// What happened to one file (platform-delivery 1).
     FileState = FileState {
-        /// Nothing happened yet.
+        /// Not sent yet.
         Queued,
-        /// On its way.
+        /// A request with it was recorded and has no outcome yet.
         Sending,
         /// The platform confirmed it.
         Delivered,
@@ -63,11 +63,11 @@ code! {
         DeliveredAsLink,
         /// The platform confirmed a message with a link to a preview of it.
         DeliveredAsPreview,
-        /// It lies in a directory of this machine.
+        /// It was copied into a directory of this machine.
         Copied,
-        /// It will never work as requested.
+        /// Refused permanently: another attempt would fail too.
         Rejected,
-        /// It was tried and given up.
+        /// Given up after failures that may be temporary.
         Failed,
         /// It may have arrived.
         Unknown,
@@ -77,11 +77,11 @@ code! {
 code! {
     /// What a delivery waits for.
     WaitingReason = WaitingReason {
-        /// The platform asked to wait.
+        /// For a rate limit of the platform.
         RateLimited,
-        /// The platform allows messages only after the user wrote.
+        /// For a message of the user, without which the platform allows no message.
         WindowClosed,
-        /// Others of the same chat go first.
+        /// For other deliveries of the same chat.
         Queue,
     }
 }
@@ -125,7 +125,7 @@ impl FileState {
 /// Why a file did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFailureKind {
-    /// The platform refused it, or the way to it failed.
+    /// The platform refused it, or a request to the platform failed.
     Platform(ErrorKind),
     /// No account serves the chat.
     NoAccount,
@@ -149,19 +149,19 @@ impl From<ErrorKind> for FileFailureKind {
 /// What happened to one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileRecord {
-    /// Path as requested; empty for what came from the store.
+    /// Path as requested; empty for a file that was requested by a claim.
     pub path: Vec<u8>,
     /// Visible name.
     pub name: String,
     /// Bytes.
     pub size: u64,
-    /// Media type by bytes.
+    /// Media type, detected from the bytes.
     pub media_type: String,
-    /// SHA-256, 32 bytes; empty when it never arrived.
+    /// SHA-256, 32 bytes; empty if the file was not copied into the store.
     pub sha256: Vec<u8>,
     /// What happened to it.
     pub state: FileState,
-    /// How it travelled; `None` before.
+    /// Route on which it was sent; `None` before.
     pub route: Option<Route>,
     /// The platform's id of the visible message.
     pub platform_message_id: String,
@@ -177,7 +177,7 @@ pub struct FileRecord {
     pub platform_code: String,
     /// Whether what the user sees may differ from the bytes.
     pub lossy: bool,
-    /// Where it is stored; `None` when it never arrived.
+    /// Where it is stored; `None` if the file was not copied into the store.
     pub claim: Option<v1::Claim>,
     /// Proof of the copy out of the sandbox.
     pub transfer: Option<v1::TransferReceipt>,
@@ -221,12 +221,12 @@ impl FileRecord {
     /// A stored file that waits for its delivery.
     pub fn stored(claim: v1::Claim) -> Self {
         let artifact = claim.artifact.clone().unwrap_or_default();
-        let wanted = match artifact.name.as_str() {
+        let artifact_name = match artifact.name.as_str() {
             "" => STORED_FILE_NAME,
             name => name,
         };
         Self {
-            name: name::clean_name(wanted),
+            name: name::clean_name(artifact_name),
             size: artifact.size,
             media_type: artifact.media_type,
             sha256: artifact.sha256,
@@ -235,7 +235,7 @@ impl FileRecord {
         }
     }
 
-    /// Gives it up for this reason, in the words of the kind.
+    /// Marks the file as rejected or failed, with the sentence of the kind and the platform's code.
     pub fn give_up(&mut self, kind: ErrorKind, code: &str) {
         self.state = FileState::given_up(kind);
         self.error_kind = Some(kind.into());
@@ -243,7 +243,7 @@ impl FileRecord {
         code.clone_into(&mut self.platform_code);
     }
 
-    /// Says that it may have arrived.
+    /// Marks the file as possibly delivered.
     pub fn mark_unknown(&mut self, code: &str) {
         self.state = FileState::Unknown;
         self.error_kind = Some(FileFailureKind::Ambiguous);
@@ -253,7 +253,7 @@ impl FileRecord {
     }
 }
 
-/// How a file reads that came from the store without a name.
+/// Visible name of a stored file without a name.
 const STORED_FILE_NAME: &str = "file";
 
 /// One delivery. Only a compare-and-set of [`crate::records::RecordStore`] changes it.
@@ -277,19 +277,19 @@ pub struct DeliveryRecord {
     pub ended_at_ms: u64,
     /// The result of the tool, as the agent sees it; empty while it runs.
     pub result_json: String,
-    /// What the user is notified of; empty for nothing.
+    /// Notice to the user about failures; empty without failures.
     pub notice: String,
     /// Visible requests that make it up, in order; empty before they are planned.
     pub steps: Vec<DeliveryStep>,
     /// Turn of the agent.
     pub turn: String,
-    /// What is reported with the files.
+    /// Text of the agent that is shown with the files.
     pub message: String,
     /// Switches.
     pub flags: Option<v1::DeliveryFlags>,
     /// Name of its tenant.
     pub tenant: String,
-    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
+    /// Unix milliseconds at which it continues; 0 if it does not wait.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,
@@ -299,14 +299,14 @@ pub struct DeliveryRecord {
     pub deadline_ms: u64,
     /// W3C trace parent of the request.
     pub traceparent: String,
-    /// Random number of the worker that wrote it last: distinguishes two workers that would write the same.
+    /// Random number of the worker that wrote it last, to distinguish equal writes of two workers.
     pub writer: u64,
     /// Whether it ended because it was cancelled.
     pub cancelled: bool,
 }
 
 impl DeliveryRecord {
-    /// The record that a delivery begins with.
+    /// The first record of a delivery.
     pub fn begin(meta: &Meta, start: DeliveryStart, begun_at_ms: u64, timeout_ms: u64) -> Self {
         let DeliveryStart {
             delivery_id,
@@ -338,13 +338,13 @@ impl DeliveryRecord {
         TenantId::new(self.tenant.as_str()).unwrap_or_default()
     }
 
-    /// The file at this place.
+    /// The file at this index.
     pub fn file_mut(&mut self, index: u32) -> Option<&mut FileRecord> {
         self.files.get_mut(usize::try_from(index).ok()?)
     }
 }
 
-/// What a delivery begins with.
+/// The content of the first record of a delivery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryStart {
     /// Its id.
@@ -353,11 +353,11 @@ pub struct DeliveryStart {
     pub session: String,
     /// Where to.
     pub target: Option<v1::ChatTarget>,
-    /// What is reported with the files.
+    /// Text of the agent that is shown with the files.
     pub message: String,
     /// Switches.
     pub flags: Option<v1::DeliveryFlags>,
-    /// The files, in order. Those that failed before are among them, with their state.
+    /// The files, in order, including those that failed already.
     pub files: Vec<FileRecord>,
     /// Turn of the agent.
     pub turn: String,

@@ -1,4 +1,4 @@
-//! Deliveries as the bucket `dray_deliveries` keeps them: one record each, changed by compare-and-set alone.
+//! The records of deliveries in the bucket `dray_deliveries`, changed only by compare-and-set.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use prost::Message as _;
 
 use crate::record::DeliveryRecord;
 
-/// The bucket.
+/// Bucket of the records.
 pub const DELIVERY_BUCKET: &str = "dray_deliveries";
 
-/// Tries of one write whose outcome stays unknown.
+/// Most attempts of one write whose outcome is unknown.
 const MAX_WRITE_ATTEMPTS: u32 = 3;
-/// Between them.
+/// Delay between two attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Reads and changes records.
@@ -24,7 +24,7 @@ pub struct RecordStore {
     keys: KeyValue,
 }
 
-/// A record with the revision to change it by.
+/// A record with its revision, which the next write must name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionedRecord {
     /// The record.
@@ -36,16 +36,16 @@ pub struct RevisionedRecord {
 /// Why a record was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Another worker changed it: the loser stops silently.
+    /// Another worker changed the record, so this one must stop.
     #[error("the delivery's record has moved on")]
     Moved,
     /// The bus failed.
     #[error("the delivery's record cannot be reached")]
     Unreachable(#[source] KeyError),
-    /// It is not a record.
+    /// The stored bytes are not a record.
     #[error("the delivery's record does not decode")]
     Corrupt(#[source] prost::DecodeError),
-    /// A newer worker wrote it, and this one cannot continue with it.
+    /// A newer worker wrote the record, and this version cannot continue it.
     #[error("the delivery's record is of a newer version")]
     Newer(#[source] UnknownCode),
 }
@@ -54,7 +54,7 @@ impl From<RecordError> for Fault {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Unreachable(key) => key.into(),
-            // None of these is the caller's affair; the log has the reason.
+            // The caller cannot act on any of these; the log has the reason.
             RecordError::Moved | RecordError::Corrupt(_) | RecordError::Newer(_) => {
                 Self::internal()
             }
@@ -76,12 +76,12 @@ pub fn record_key(tenant: &TenantId, delivery: &OperationId) -> String {
     format!("{}.{}", tenant.token(), delivery.ledger_token())
 }
 
-/// The operation that continues with a delivery after its `round`th wait; the delivery's own for none.
+/// The operation id of the work that continues a delivery after its `round`th wait; the delivery's own id for round 0.
 pub fn round_operation(delivery: &OperationId, round: u32) -> OperationId {
     if round == 0 {
         return delivery.clone();
     }
-    // At most 76 printable characters, so that this cannot fail.
+    // At most 76 printable characters, so this cannot fail.
     OperationId::new(format!("r{round}-{}", delivery.ledger_token()))
         .unwrap_or_else(|_| delivery.clone())
 }
@@ -115,8 +115,8 @@ impl RecordStore {
             .transpose()
     }
 
-    /// Writes over revision `expected` (0: there is none). A write whose outcome is unknown is repeated; when the
-    /// first one had happened after all, the record reads as what was written, and that is success.
+    /// Replaces revision `expected` (0: the record must not exist). A write whose outcome is unknown is repeated. If
+    /// the first write was stored, the stored record equals this one, which counts as success.
     ///
     /// # Errors
     /// See [`RecordError`].
@@ -127,9 +127,9 @@ impl RecordStore {
         expected: u64,
     ) -> Result<RevisionedRecord, RecordError> {
         let value = bytes::Bytes::from(v1::DeliveryRecord::from(&record).encode_to_vec());
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let written = match expected {
                 0 => self.keys.create(key, value.clone()).await,
                 revision => self.keys.update(key, value.clone(), revision).await,
@@ -137,15 +137,15 @@ impl RecordStore {
             match written {
                 Ok(revision) => return Ok(RevisionedRecord { record, revision }),
                 // The first write may have been stored although its response was lost.
-                Err(KeyError::Exists | KeyError::Stale) if tries > 1 => {
+                Err(KeyError::Exists | KeyError::Stale) if attempts > 1 => {
                     let found = self.read(key).await?;
                     return found
-                        .filter(|held| held.record == record)
+                        .filter(|stored| stored.record == record)
                         .ok_or(RecordError::Moved);
                 }
                 Err(KeyError::Exists | KeyError::Stale) => return Err(RecordError::Moved),
                 Err(KeyError::Transport(error))
-                    if error.is_passing() && tries < MAX_WRITE_ATTEMPTS =>
+                    if error.is_passing() && attempts < MAX_WRITE_ATTEMPTS =>
                 {
                     tracing::warn!(%error, "a delivery's record is written again");
                     tokio::time::sleep(RETRY_DELAY).await;

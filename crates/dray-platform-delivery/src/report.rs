@@ -1,4 +1,5 @@
-//! The report of a delivery: the tool's result, the notice to the user, and what fits an event or a response.
+//! The reports of a delivery: the tool's result, the notice to the user, and a report that fits into an event or a
+//! response.
 
 use dray_platform::{ErrorKind, Route};
 use dray_presentation::name;
@@ -53,7 +54,7 @@ pub fn result_json(record: &DeliveryRecord) -> String {
 
 fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
     FileOutcome {
-        // Paths of a sandbox are bytes, JSON is not; the record keeps the exact ones.
+        // Paths of a sandbox are bytes, but JSON is text; the record has the exact path.
         path: String::from_utf8_lossy(&file.path).into_owned(),
         name: &file.name,
         size: file.size,
@@ -64,7 +65,7 @@ fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
         platform_message_id: &file.platform_message_id,
         url_expires: match file.url_expires_at_ms {
             0 => String::new(),
-            at => link::rfc3339_time(at),
+            unix_ms => link::rfc3339_time(unix_ms),
         },
         error: file.error_kind.map(|kind| FileError {
             kind: kind.name(),
@@ -83,14 +84,14 @@ fn named_message(file: &FileRecord) -> String {
     }
 }
 
-/// Most bytes of a report in an event, and in a response.
+/// Most bytes of a report in an event.
 const MAX_EVENT_BYTES: usize = 100 * 1024;
 pub(crate) const MAX_RESPONSE_BYTES: usize = 112 * 1024;
 
-/// The record as events carry it: also without what the agent said and the proofs of the copies.
+/// The report in events, without the agent's text and the proofs of the copies.
 pub fn for_event(record: &DeliveryRecord) -> v1::DeliveryReport {
     let mut report = v1::DeliveryReport::from(record);
-    // Events reach every subscriber of the tenant; the text is for the chat alone.
+    // Events reach every subscriber of the tenant, but the text is only for the chat.
     report.message.clear();
     for file in &mut report.files {
         file.transfer = None;
@@ -98,9 +99,9 @@ pub fn for_event(record: &DeliveryRecord) -> v1::DeliveryReport {
     fit_report(report, MAX_EVENT_BYTES)
 }
 
-/// The same in at most this many bytes, encoded: proofs of copies go first, then what only the store needs, then the
-/// hosts of files from the web, then the result that repeats the files.
-pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
+/// Shrinks a report to at most `max_bytes` when encoded. It loses the proofs of copies first, then claims, hosts of
+/// files from the web, the result that repeats the files, and the text.
+pub fn fit_report(mut report: v1::DeliveryReport, max_bytes: usize) -> v1::DeliveryReport {
     let shrinks: [fn(&mut v1::DeliveryReport); 5] = [
         |report| {
             for file in &mut report.files {
@@ -121,8 +122,8 @@ pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryRe
         |report| report.message.clear(),
     ];
     for shrink in shrinks {
-        // The checks are in the order of what a reader misses least, and most reports need none of them.
-        if report.encoded_len() <= most {
+        // In the order in which readers need the fields least; most reports are small enough already.
+        if report.encoded_len() <= max_bytes {
             break;
         }
         shrink(&mut report);
@@ -132,7 +133,7 @@ pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryRe
 
 /// Failures for the user, in the order of the files.
 pub fn user_failures(record: &DeliveryRecord) -> Vec<FileFailure> {
-    // A file that still waits is not a failure: it may arrive after the notice.
+    // A file that still waits has not failed: it may arrive after the notice.
     let failed = |file: &&FileRecord| file.state.is_final() && !file.state.is_shown();
     record
         .files
@@ -145,10 +146,10 @@ pub fn user_failures(record: &DeliveryRecord) -> Vec<FileFailure> {
         .collect()
 }
 
-/// One failure as a text that is unique within the turn.
+/// A key of a failure: equal for the same file name and reason.
 pub fn failure_mark(failure: &FileFailure) -> String {
     format!(
-        // NUL occurs in no shown name, so two different pairs cannot give the same text.
+        // A shown name contains no NUL, so different pairs never give the same key.
         "{}\0{}",
         name::shown_name(&failure.name),
         failure.reason.text()
@@ -174,12 +175,12 @@ fn failure_reason(file: &FileRecord) -> FailureReason {
             size: file.size,
             limit: file.limit,
         },
-        // The user can change neither; the operator finds which of both it is in the log.
+        // The user can change neither; the log has the exact kind for the operator.
         ErrorKind::Forbidden | ErrorKind::Auth => FailureReason::NotAllowed,
         ErrorKind::Empty => FailureReason::Empty,
-        // Without a claim the file never left the sandbox, so it is the file that does not exist.
+        // Without a claim, the file was never copied, so the file does not exist.
         ErrorKind::NotFound if file.claim.is_none() => FailureReason::NotFound,
-        // The file was there: it is the chat that is not.
+        // The file was copied, so the chat does not exist.
         ErrorKind::NotFound => FailureReason::ChatMissing,
         ErrorKind::TooLarge
         | ErrorKind::UnsupportedKind
@@ -306,9 +307,9 @@ mod tests {
         }
         many.result_json = result_json(&many);
         assert!(v1::DeliveryReport::from(&many).encoded_len() > MAX_EVENT_BYTES);
-        let told = for_event(&many);
-        assert!(told.encoded_len() <= MAX_EVENT_BYTES);
-        assert_eq!(told.files.len(), 100);
+        let event = for_event(&many);
+        assert!(event.encoded_len() <= MAX_EVENT_BYTES);
+        assert_eq!(event.files.len(), 100);
         let one = v1::DeliveryReport::from(&DeliveryRecord {
             files: vec![file("a", FileState::Delivered, None)],
             ..DeliveryRecord::default()

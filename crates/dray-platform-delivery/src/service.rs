@@ -1,4 +1,4 @@
-//! The service: what it answers and what it consumes.
+//! The service: its calls, its work queues, its permissions and its tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::gather;
 use crate::inbound::{DurableInboundSink, listener};
 use crate::metrics::DeliveryMetrics;
 use crate::record::{DeliveryRecord, FileRecord, FileState, WaitingReason};
-use crate::report as told_report;
+use crate::report as delivery_report;
 
 /// The running service.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Service for PlatformDelivery {
     type Config = Config;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // Written out, so that the router is compiled in this crate and not again in each crate that uses it.
         ServicePlan::of::<Self>()
     }
 
@@ -58,8 +58,8 @@ impl Service for PlatformDelivery {
             .answer(Self::ask_in_chat)
             .consume(Self::send)
             .consume_as(INBOUND_QUEUE, Self::receive);
-        // One queue a platform, so that an outage of one fills no other. Every process consumes all of them, also
-        // those without an account here: their work is refused with a reason instead of waiting forever.
+        // One queue for each platform, so that an outage of one does not fill the others. Every process consumes all of
+        // them: work for a platform without an account is refused with a reason instead of waiting forever.
         PlatformKind::ALL.iter().fold(router, |router, platform| {
             router.consume_as(platform_queue(*platform), Self::deliver)
         })
@@ -111,7 +111,7 @@ impl PlatformDelivery {
         let listen = config.listen;
         let deliveries = Arc::new(DeliveryService::new(config, accounts, cx));
         if let Some(address) = listen {
-            // Before anything is spawned, so that a port in use fails the start.
+            // Bound before any task is spawned, so that a port in use fails the start.
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
             })?;
@@ -138,9 +138,9 @@ impl PlatformDelivery {
             }
         }
         cx.tasks
-            .spawn(Arc::clone(&deliveries.reconciler).keep(cx.stop.clone()));
+            .spawn(Arc::clone(&deliveries.reconciler).run(cx.stop.clone()));
         cx.tasks
-            .spawn(Arc::clone(&deliveries.sweeper).keep_cache(cx.stop.clone()));
+            .spawn(Arc::clone(&deliveries.sweeper).run_sweeps(cx.stop.clone()));
         Ok(Self { deliveries })
     }
 
@@ -150,7 +150,7 @@ impl PlatformDelivery {
         request: Request<v1::SendFileRequested>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
-        // Here as well as in the work: the caller of a bad request learns it immediately.
+        // Checked here too, not only in the work, so that the caller of an invalid request gets the error immediately.
         gather::check_request(&body, self.deliveries.inbound.config.max_files)?;
         let accepted = self
             .deliveries
@@ -188,7 +188,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Delivers once more what did not arrive.
+    /// Resends files that did not arrive.
     pub async fn resend(
         self: Arc<Self>,
         request: Request<v1::ResendRequest>,
@@ -201,7 +201,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Ends a delivery that is not over.
+    /// Cancels an unfinished delivery.
     pub async fn cancel(
         self: Arc<Self>,
         request: Request<v1::CancelDeliveryRequest>,
@@ -215,7 +215,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Sends what the tags of a text name.
+    /// Sends the files that the tags of a text name.
     pub async fn send_text(
         self: Arc<Self>,
         request: Request<v1::SendTextRequested>,
@@ -228,7 +228,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Makes room for an upload.
+    /// Prepares an upload, and returns a presigned URL for it.
     pub async fn prepare_upload(
         self: Arc<Self>,
         request: Request<v1::PrepareUploadRequest>,
@@ -242,7 +242,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Takes an upload.
+    /// Confirms an upload, and places it in the sandbox of its session.
     pub async fn finish_upload(
         self: Arc<Self>,
         request: Request<v1::FinishUploadRequest>,
@@ -256,7 +256,7 @@ impl PlatformDelivery {
             .map_err(report_error)
     }
 
-    /// Asks platforms about accounts.
+    /// Checks accounts with their platforms.
     pub async fn check_accounts(
         self: Arc<Self>,
         request: Request<v1::CheckAccountsRequest>,
@@ -279,7 +279,7 @@ impl PlatformDelivery {
         questions.ask(&meta, &body).await
     }
 
-    /// Does the work on a message of a user.
+    /// Handles a message of a user.
     pub async fn receive(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::ReceiveMessage>,
@@ -299,7 +299,7 @@ impl PlatformDelivery {
             .await
     }
 
-    /// Does the work of a delivery up to the platform's queue.
+    /// Gathers the files of a delivery, and publishes work for the platform's queue.
     pub async fn send(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::SendFileRequested>,
@@ -318,7 +318,7 @@ impl PlatformDelivery {
             .await
     }
 
-    /// Does the work of a platform's queue.
+    /// Handles one message of a platform's queue.
     pub async fn deliver(
         self: Arc<Self>,
         delivery: WorkDelivery<v1::DeliverFiles>,
@@ -326,7 +326,7 @@ impl PlatformDelivery {
         let WorkDelivery {
             meta, work, cancel, ..
         } = delivery;
-        // Boxed: the future is large, and every queue of the router would hold it in place.
+        // Boxed, because the future is large and the router has one for every queue.
         let ended = Box::pin(self.deliveries.sender.deliver(&meta, &work, &cancel)).await;
         work_result(&work, ended)
     }
@@ -338,7 +338,7 @@ fn report_error(error: DeliveryError) -> Fault {
     error.into()
 }
 
-/// How a piece of work is reported.
+/// Converts the end of a delivery's work to the result for the bus.
 #[expect(
     clippy::result_large_err,
     reason = "it is what the bus takes from a handler"
@@ -359,16 +359,16 @@ fn work_result(
                 session: report.session.clone(),
                 state: v1::TerminalState::Failed.into(),
                 fault: Some(fault.clone().into()),
-                report: Some(told_report::for_event(&report)),
+                report: Some(delivery_report::for_event(&report)),
             };
             Err(WorkFailure::with_event(fault, &rejected))
         }
         Ok(WorkEnd::Finished(report)) => Ok(WorkCompleted::event(&v1::DeliveryDone {
-            report: Some(told_report::for_event(&report)),
+            report: Some(delivery_report::for_event(&report)),
         })),
         Ok(WorkEnd::Waiting(record)) => {
             let reason = record.waiting;
-            let mut news = v1::DeliveryProgressed {
+            let mut progress = v1::DeliveryProgressed {
                 delivery_id: work.delivery_id.clone(),
                 session: work.session.clone(),
                 name: reason.map_or("", WaitingReason::name).to_owned(),
@@ -377,18 +377,17 @@ fn work_result(
                     .into(),
                 ..v1::DeliveryProgressed::default()
             };
-            news.set_delivery_stage(DeliveryStage::Waiting);
-            Ok(WorkCompleted::event(&news))
+            progress.set_delivery_stage(DeliveryStage::Waiting);
+            Ok(WorkCompleted::event(&progress))
         }
         Err(error) => {
             error.log("a delivery is left for later");
             let fault = Fault::from(error);
-            // The record says how far it is; nothing is final before the record says so.
+            // The record decides whether a delivery ended, not this error.
             let fault = if fault.is_retryable() {
                 fault
             } else {
-                // Final faults would end the work while a step may still be open; the bus retries only what may be
-                // retried.
+                // A fault without a retry would end the work while a step may still be open.
                 fault.retry_after(Duration::from_secs(5))
             };
             Err(fault.into())
@@ -396,9 +395,10 @@ fn work_result(
     }
 }
 
-/// Whether a delivery ended without anything that was or may have been shown.
+/// Whether a delivery ended without any file that was or may have been shown.
 fn is_refused(delivery: &DeliveryRecord) -> bool {
     // An unknown file may be on the user's screen, so the delivery does not count as refused.
-    let seen = |file: &FileRecord| file.state.is_shown() || file.state == FileState::Unknown;
-    !delivery.files.is_empty() && !delivery.files.iter().any(seen)
+    let may_be_visible =
+        |file: &FileRecord| file.state.is_shown() || file.state == FileState::Unknown;
+    !delivery.files.is_empty() && !delivery.files.iter().any(may_be_visible)
 }

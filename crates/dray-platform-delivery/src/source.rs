@@ -6,7 +6,7 @@ use dray_store::{ReadError, Store};
 use dray_types::{Claim, Clock, Deadline, TenantId};
 use std::time::Duration;
 
-/// Longest time for one read. Silence ends it much sooner.
+/// Longest time for one read. A stalled read ends much earlier.
 const READ_TIMEOUT: Duration = Duration::from_hours(6);
 
 /// One stored file as a source for platforms.
@@ -44,17 +44,17 @@ impl StoredSource {
     ///
     /// # Errors
     /// The failure to open or to read the file.
-    pub async fn head(&self, most: usize) -> Result<Vec<u8>, PlatformError> {
+    pub async fn head(&self, max_bytes: usize) -> Result<Vec<u8>, PlatformError> {
         use futures_util::StreamExt as _;
 
         let mut stream = self.open().await?;
         let mut head = Vec::new();
-        while head.len() < most
+        while head.len() < max_bytes
             && let Some(bytes) = stream.next().await
         {
             let bytes = bytes?;
-            let wanted = bytes.len().min(most - head.len());
-            head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+            let taken_bytes = bytes.len().min(max_bytes - head.len());
+            head.extend_from_slice(bytes.get(..taken_bytes).unwrap_or_default());
         }
         Ok(head)
     }

@@ -1,4 +1,4 @@
-//! News on messages that were sent, and messages of users that open a window.
+//! Applies later status reports of platforms, and continues deliveries when a message of a user opens the window.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::reconciler::{log_failure, round_meta};
 use crate::record::{DeliveryRecord, FileState, WaitingReason};
 use crate::report;
 
-/// Corrects records by what platforms report after a send.
+/// Corrects records after status reports of platforms.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusUpdates {
     pub(crate) bus: Bus,
@@ -29,30 +29,30 @@ pub(crate) struct StatusUpdates {
 }
 
 impl StatusUpdates {
-    /// A user wrote: what waited for that continues.
+    /// Continues deliveries of the chat that wait for a message of the user.
     pub(crate) async fn window_opened(&self, account: &PlatformAccount, chat: &str) {
-        for line in self.log.index.unfinished() {
-            let is_meant = line.waiting == Some(WaitingReason::WindowClosed)
-                && line.target.chat == chat
-                && line.target.platform == account.platform.name()
-                && (line.target.account.is_empty() || line.target.account == account.name);
-            if is_meant {
-                log_failure(self.make_due(&line).await);
+        for entry in self.log.index.unfinished() {
+            let is_affected = entry.waiting == Some(WaitingReason::WindowClosed)
+                && entry.target.chat == chat
+                && entry.target.platform == account.platform.name()
+                && (entry.target.account.is_empty() || entry.target.account == account.name);
+            if is_affected {
+                log_failure(self.make_due(&entry).await);
             }
         }
     }
 
-    async fn make_due(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(mut held) = self.log.records.read(&line.key).await? else {
+    async fn make_due(&self, entry: &IndexEntry) -> Result<(), DeliveryError> {
+        let Some(mut stored) = self.log.records.read(&entry.key).await? else {
             return Ok(());
         };
-        if held.record.finished || held.record.waiting != Some(WaitingReason::WindowClosed) {
+        if stored.record.finished || stored.record.waiting != Some(WaitingReason::WindowClosed) {
             return Ok(());
         }
-        held.record.due_at_ms = self.clock.now_ms().max(1);
-        held.record.waiting = Some(WaitingReason::Queue);
+        stored.record.due_at_ms = self.clock.now_ms().max(1);
+        stored.record.waiting = Some(WaitingReason::Queue);
         self.log
-            .write(&line.key, held.record, held.revision)
+            .write(&entry.key, stored.record, stored.revision)
             .await?;
         Ok(())
     }
@@ -68,24 +68,24 @@ impl StatusUpdates {
         }
         let id = account.id();
         let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
-            // The response to our own request may still be on its way.
+            // The response to our own request may arrive later than this report.
             self.platform_cache
-                .keep_news(&id, &update.message_id, &update.code)
+                .keep_early_failure(&id, &update.message_id, &update.code)
                 .await;
             return Ok(());
         };
-        let Some(mut held) = self.log.records.read(&origin.record).await? else {
+        let Some(mut stored) = self.log.records.read(&origin.record).await? else {
             return Ok(());
         };
-        if !apply_correction(&mut held.record, &update.message_id, &update.code) {
+        if !apply_correction(&mut stored.record, &update.message_id, &update.code) {
             return Ok(());
         }
-        if is_window(&update.code) {
-            self.wait_for_user(&mut held.record);
+        if is_window_closed(&update.code) {
+            self.wait_for_user(&mut stored.record);
         }
         let written = self
             .log
-            .write(&origin.record, held.record, held.revision)
+            .write(&origin.record, stored.record, stored.revision)
             .await?;
         if let Some(meta) = round_meta(&written.record) {
             let done = v1::DeliveryDone {
@@ -97,35 +97,37 @@ impl StatusUpdates {
         Ok(())
     }
 
-    /// A delivery that ended continues when the user writes again.
+    /// Reopens a finished delivery, so that it continues when the user writes again.
     fn wait_for_user(&self, record: &mut DeliveryRecord) {
         record.finished = false;
         record.rounds += 1;
         record.due_at_ms = u64::MAX;
         record.waiting = Some(WaitingReason::WindowClosed);
-        let delivery_timeout = self.config.window_timeout.as_millis();
-        record.deadline_ms = self.clock.now_ms().saturating_add(delivery_timeout);
+        let window_timeout = self.config.window_timeout.as_millis();
+        record.deadline_ms = self.clock.now_ms().saturating_add(window_timeout);
     }
 }
 
-/// The codes with which a platform says that only a message of the user opens the window (platform-delivery 7.5).
-fn is_window(code: &str) -> bool {
+/// Whether a platform's code means that only a message of the user opens the window (platform-delivery 7.5).
+fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 
-/// Takes back what a platform confirmed and now denies. Returns whether anything changed.
+/// Revokes the confirmation of a message that the platform now reports as failed. Returns whether the record changed.
 pub(crate) fn apply_correction(record: &mut DeliveryRecord, message: &str, code: &str) -> bool {
     let kind = match code {
-        code if is_window(code) => ErrorKind::WindowClosed,
+        code if is_window_closed(code) => ErrorKind::WindowClosed,
         "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
         "131051" | "131053" => ErrorKind::UnsupportedKind,
         _ => ErrorKind::Unknown,
     };
     let mut changed = false;
-    let is_meant = |one: &StepConfirmation| one.provisional && one.message_id == message;
+    let is_affected = |confirmation: &StepConfirmation| {
+        confirmation.provisional && confirmation.message_id == message
+    };
     for step in std::mem::take(&mut record.steps) {
         let done = match step {
-            DeliveryStep::Done(done) if done.confirmed().iter().any(is_meant) => done,
+            DeliveryStep::Done(done) if done.confirmed().iter().any(is_affected) => done,
             other => {
                 record.steps.push(other);
                 continue;

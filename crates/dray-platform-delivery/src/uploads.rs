@@ -1,4 +1,4 @@
-//! Uploads of browsers and services: a presigned PUT into the store, and then the way into the sandbox.
+//! Uploads of browsers and services: a presigned PUT into the store, then a copy into the sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) struct UploadService {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) config: Arc<Config>,
-    /// Keeps uploads between their two calls.
+    /// Stores uploads between their two calls.
     pub(crate) platform_cache: PlatformCache,
 }
 
@@ -64,13 +64,13 @@ impl UploadService {
                     .map_err(|error| InvalidMessage::field("sha256", error))?,
             ),
         };
-        let most = self.config.max_attachment.as_u64();
-        // Before a URL is handed out: the store would only refuse after the whole upload.
-        if request.size > most {
-            let text = dray_presentation::size::over_limit(request.size, most);
+        let max_bytes = self.config.max_attachment.as_u64();
+        // Checked before a URL is returned, because the store would refuse only after the whole upload.
+        if request.size > max_bytes {
+            let text = dray_presentation::size::over_limit(request.size, max_bytes);
             return Err(too_large(&text));
         }
-        // Without a session the caller collects the file itself, by the claim.
+        // Without a session, the caller uses the claim itself.
         if !request.session.is_empty() {
             self.check_session(meta, &request.session).await?;
         }
@@ -98,7 +98,7 @@ impl UploadService {
         };
         let key = pending_key(meta, &meta.operation);
         self.platform_cache
-            // Unlike other knowledge it must not be lost: without it the upload cannot be finished.
+            // Unlike other cached values, this one must not be lost: without it, the upload cannot be finished.
             .keep(&key, &pending, UPLOAD_RETENTION)
             .await
             .map_err(bus_failed)?;
@@ -116,7 +116,8 @@ impl UploadService {
         })
     }
 
-    /// Takes an upload and puts it on its way into the sandbox of its session, if it has one. Finishing twice has the effect of finishing once.
+    /// Confirms an upload and publishes the work that places it in the sandbox of its session, if it has one. A
+    /// repeated call has no further effect.
     ///
     /// # Errors
     /// The upload is unknown, nothing was uploaded, or something other than announced.
@@ -130,14 +131,14 @@ impl UploadService {
         let key = pending_key(meta, &id);
         let found = self.platform_cache.find::<PendingUpload>(&key).await;
         let Some(pending) = found.map_err(bus_failed)? else {
-            // Also for an upload of another tenant, whose key differs.
+            // An upload of another tenant is not found either, because the key contains the tenant.
             return Err(DeliveryError::NotFound("upload"));
         };
-        // A confirmed upload has left its staging key; a repeated call finds its digest here.
+        // A confirmed upload is no longer under its staging key, so a repeated call reads its digest here.
         let done_key = format!("{key}.done");
         let done = self.platform_cache.find::<String>(&done_key).await;
         let claim = if let Some(digest) = done.map_err(bus_failed)? {
-            self.again(meta, &pending, &digest).await?
+            self.find_confirmed(meta, &pending, &digest).await?
         } else {
             let claim = self.confirm(meta, &pending).await?;
             let digest = claim.artifact.sha256.to_hex();
@@ -160,12 +161,12 @@ impl UploadService {
             ..v1::PlaceUpload::default()
         };
         let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
-        // A deadline of its own: the sandbox may start later than the caller waits.
+        // A separate deadline, because the sandbox may start later than the caller waits.
         let envelope = meta
             .clone()
             .with_operation(placing.clone())
             .with_deadline(deadline);
-        // Published again by a repeated call, too; the operation makes the repetition harmless.
+        // A repeated call publishes again; the operation id makes the repetition harmless.
         self.bus.publish_work(&envelope, &place_request).await?;
         Ok(v1::FinishUploadReply {
             claim: Some(claim.into()),
@@ -173,13 +174,13 @@ impl UploadService {
         })
     }
 
-    /// Checks that a session exists: an upload that nothing can collect would be lost.
+    /// Checks that a session exists, because no other part would use an upload without one.
     async fn check_session(&self, meta: &Meta, session: &str) -> Result<(), DeliveryError> {
         let show = v1::ShowSessionRequest {
             session: session.to_owned(),
         };
-        let shown = self.bus.call(meta, &show).await;
-        shown.map_err(|error| failed_call("the session", error))?;
+        let session_found = self.bus.call(meta, &show).await;
+        session_found.map_err(|error| failed_call("the session", error))?;
         Ok(())
     }
 
@@ -205,7 +206,7 @@ impl UploadService {
     }
 
     /// The claim of an upload that was confirmed before.
-    async fn again(
+    async fn find_confirmed(
         &self,
         meta: &Meta,
         pending: &PendingUpload,

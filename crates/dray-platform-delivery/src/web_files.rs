@@ -1,6 +1,6 @@
 //! Rules about files from the web: which of them may go to which chats.
 //!
-//! A decision is made from values alone. Where a file comes from is read in `deliver::web`, from the records that the
+//! The rules are applied without I/O. `deliver::web` reads where a file comes from, from the records that
 //! egress-fetcher keeps in the store.
 
 use dray_guard::HostPattern;
@@ -25,11 +25,11 @@ pub struct WebFileRule {
     pub tenants: Vec<String>,
     /// Chats that it is about, as in `allowed_targets`; empty means every chat.
     pub targets: Vec<String>,
-    /// Hosts that it is about, as `example.org` or `*.example.org`; empty means every host. A file that was fetched over
-    /// redirects has several: `allow` needs all of them in the list, `deny` and `report` one of them.
+    /// Hosts that it is about, as `example.org` or `*.example.org`; empty means every host. A file that was fetched
+    /// over redirects has several: `allow` needs all of them in the list, `deny` and `report` one of them.
     pub hosts: Vec<String>,
-    /// Whether `deny` and `report` are also about files of sandboxes of which no fetch is known: a program may have fetched
-    /// or changed them. Default false.
+    /// Whether `deny` and `report` are also about files of sandboxes of which no fetch is known: a program may have
+    /// fetched or changed them. Default false.
     pub sandbox_files: bool,
     /// `allow`, `report` (only counted as if it were `deny`) or `deny`. Default `deny`.
     pub outcome: WebFileOutcome,
@@ -71,23 +71,23 @@ impl WebFileVerdict {
 /// Where one file comes from, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOrigin<'a> {
-    /// A fetch through these hosts brought its bytes.
+    /// Its bytes were fetched from these hosts.
     Web(&'a [String]),
-    /// A fetch brought it, or its bytes are never seen here: it counts as from any host.
+    /// The hosts are not known, or the bytes are never read here: the file counts as from any host.
     Unseen,
     /// It was copied out of a sandbox, and no fetch of these bytes is known.
     Sandbox,
 }
 
-/// The chat to which a file goes.
+/// The chat that a file is sent to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRecipient<'a> {
     pub(crate) tenant: &'a TenantId,
-    /// With the name of the account that sends, also where the request left it out.
+    /// The chat, always with the name of the account, even if the request left it out.
     pub(crate) target: &'a DeliveryTarget,
 }
 
-/// Judges one origin of a file and adds to the verdict what follows from it.
+/// Applies the rules to one origin of a file, and adds the result to the verdict.
 pub(crate) fn judge_origin(
     rules: &[WebFileRule],
     recipient: FileRecipient<'_>,
@@ -103,7 +103,7 @@ pub(crate) fn judge_origin(
             WebFileOutcome::Report => &mut verdict.reported_by,
             WebFileOutcome::Deny => &mut verdict.refused_by,
         };
-        // The first one stays: it is what an operator has to change.
+        // Only the first rule is named, because it is the one that an operator has to change.
         if decided_by.is_empty() {
             decided_by.clone_from(&rule.name);
         }
@@ -113,7 +113,7 @@ pub(crate) fn judge_origin(
     }
 }
 
-/// Whether any rule is about this chat. Without one nothing is looked up.
+/// Whether any rule may refuse a file for this chat. Without such a rule, no origin is read.
 pub(crate) fn any_rule_about(rules: &[WebFileRule], recipient: FileRecipient<'_>) -> bool {
     rules
         .iter()
@@ -126,7 +126,7 @@ impl WebFileRule {
             && (self.targets.is_empty() || self.targets.iter().any(|text| covers(text, target)))
     }
 
-    /// Whether the rule is about files of this origin. What is not known counts against the file.
+    /// Whether the rule is about files of this origin. An unknown host counts against the file.
     fn covers(&self, origin: FileOrigin<'_>) -> bool {
         let is_allow = self.outcome == WebFileOutcome::Allow;
         let is_listed = |host: &String| {
@@ -139,7 +139,7 @@ impl WebFileRule {
             _ if self.hosts.is_empty() && is_allow => true,
             FileOrigin::Sandbox => !is_allow && self.sandbox_files,
             _ if self.hosts.is_empty() => true,
-            // Also a record without hosts says nothing that an `allow` could rely on.
+            // A record without hosts proves nothing that an `allow` rule could rely on.
             FileOrigin::Unseen | FileOrigin::Web([]) => !is_allow,
             FileOrigin::Web(hosts) if is_allow => hosts.iter().all(is_listed),
             FileOrigin::Web(hosts) => hosts.iter().any(is_listed),
@@ -161,8 +161,8 @@ pub(crate) fn covers(entry: &str, target: &DeliveryTarget) -> bool {
 /// What is wrong with the rules.
 pub(crate) fn rule_problems(rules: &[WebFileRule]) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
-    let mut unless = |right: bool, field: &str, message: &str| {
-        if !right {
+    let mut unless = |is_valid: bool, field: &str, message: &str| {
+        if !is_valid {
             problems.push(ConfigProblem::new(field, message));
         }
     };

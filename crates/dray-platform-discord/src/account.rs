@@ -1,4 +1,4 @@
-//! What the API says about the bot itself.
+//! The name of the bot, and whether it may attach files.
 
 use dray_platform::{FilePermission, PlatformError};
 use serde_json::Value;
@@ -12,7 +12,7 @@ const ADMINISTRATOR_PERMISSION: u64 = 1 << 3;
 /// Most servers that one response lists.
 const MAX_SERVERS: usize = 200;
 
-/// The name of the bot, and in how many of its servers it may attach files.
+/// Returns the name of the bot, and in how many of its servers it may attach files.
 pub(crate) async fn check_bot(api: &DiscordApi) -> Result<(String, FilePermission), PlatformError> {
     let bot = api.get("/users/@me", &[]).await?;
     let name = bot.get("username").and_then(Value::as_str);
@@ -40,7 +40,7 @@ pub(crate) async fn check_bot(api: &DiscordApi) -> Result<(String, FilePermissio
 /// Whether the roles of the bot in a server let it attach files. Channels may override them.
 fn may_attach(server: &Value) -> bool {
     let is_owner = server.get("owner").and_then(Value::as_bool) == Some(true);
-    // A number in a text, because it has more bits than a number of JSON.
+    // A string, because the number has more bits than a JSON number.
     let permissions = server.get("permissions").and_then(Value::as_str);
     let permissions: u64 = permissions
         .and_then(|text| text.parse().ok())

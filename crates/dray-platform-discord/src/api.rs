@@ -1,4 +1,4 @@
-//! Requests to the API, and the meaning of its error codes.
+//! Requests to the API, and the errors for its error codes.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::options::DiscordOptions;
 /// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The API as one bot uses it. Its `Debug` shows no token.
+/// The API with the token of one bot. `Debug` does not show the token.
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
     base: String,
-    /// Host of the base URL, with its port where it names one. Files and gateways of this host are trusted too.
+    /// Host and port of the base URL. Files and gateways are allowed at this host too.
     own_host: String,
     file_hosts: Vec<String>,
     gateway_hosts: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct DiscordApi {
     pub(crate) answer_timeout: Duration,
 }
 
-/// The body of a refusal; all fields are empty when the body has another shape.
+/// The body of a refusal. All fields are empty if the body has another form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -39,15 +39,15 @@ struct ErrorBody {
 
 impl DiscordApi {
     pub(crate) fn new(options: &DiscordOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let option_error = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
-            return Err(wrong("the token is missing"));
+            return Err(option_error("the token is missing"));
         }
         if !options.base_url.starts_with("https://") && !options.base_url.starts_with("http://") {
-            return Err(wrong("base_url must be http or https"));
+            return Err(option_error("base_url must be http or https"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+            .map_err(|cause| option_error("base_url is not a URL").caused_by(cause))?;
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -56,7 +56,7 @@ impl DiscordApi {
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
-            own_host: url_authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
+            own_host: url_authority(&base).ok_or_else(|| option_error("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
             gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
@@ -64,7 +64,8 @@ impl DiscordApi {
         })
     }
 
-    /// Reads a path below the base. Errors are never ambiguous, because reading makes nothing visible.
+    /// Sends a GET request for a path below the base URL. Errors are never ambiguous, because a read makes nothing
+    /// visible.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -75,59 +76,59 @@ impl DiscordApi {
         response.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
-    /// Opens the address of a file that a user sent. The token is not sent there.
+    /// Opens the address of a file that a user sent, without the token.
     pub(crate) async fn file(&self, url: &str) -> Result<HttpResponse, PlatformError> {
-        let wrong = || {
+        let host_error = || {
             PlatformError::new(
                 ErrorKind::Forbidden,
                 "the host of the file is not in file_hosts",
             )
         };
-        let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let host = url_authority(&parsed).ok_or_else(wrong)?;
-        // The host must be equal. Only gateways have regional hosts below a known one.
+        let parsed = Url::parse(url).map_err(|_| host_error())?;
+        let host = url_authority(&parsed).ok_or_else(host_error)?;
+        // The host must be equal; only gateways have subdomains.
         let is_known = host == self.own_host || self.file_hosts.contains(&host);
-        // A URL without TLS is allowed only where the operator chose an API without TLS.
+        // A URL without TLS is allowed only if `base_url` has no TLS either.
         if !is_known || !(parsed.scheme() == "https" || self.is_without_tls()) {
-            return Err(wrong());
+            return Err(host_error());
         }
         Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
     }
 
     /// The HTTP address of a gateway, for the upgrade request. Fails for hosts that must not receive the token.
     pub(crate) fn gateway(&self, url: &str) -> Result<String, PlatformError> {
-        let wrong = || {
+        let host_error = || {
             PlatformError::new(
                 ErrorKind::Forbidden,
                 "the host of the gateway is not in gateway_hosts",
             )
         };
-        let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let host = url_authority(&parsed).ok_or_else(wrong)?;
+        let parsed = Url::parse(url).map_err(|_| host_error())?;
+        let host = url_authority(&parsed).ok_or_else(host_error)?;
         let is_below = |known: &String| {
             let rest = host.strip_suffix(known.as_str());
             // `discord.gg` covers `gateway.discord.gg`, but not `notdiscord.gg`.
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
         if host != self.own_host && !self.gateway_hosts.iter().any(is_below) {
-            return Err(wrong());
+            return Err(host_error());
         }
         let scheme = match parsed.scheme() {
             "wss" => "https",
             "ws" if self.is_without_tls() => "http",
-            _ => return Err(wrong()),
+            _ => return Err(host_error()),
         };
         // The query of the address is dropped: it could ask for compression, which is not read here.
         let path = parsed.path();
         Ok(format!("{scheme}://{host}{path}?v=10&encoding=json"))
     }
 
-    /// Whether the operator chose an API without TLS, as for a fake server.
+    /// Whether `base_url` is without TLS, as with a fake server.
     fn is_without_tls(&self) -> bool {
         self.base.starts_with("http://")
     }
 
-    /// The address of a path below the base.
+    /// The URL of a path below the base URL.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
@@ -140,15 +141,15 @@ impl DiscordApi {
     ) -> Result<Value, PlatformError> {
         let request = request.authorization("Bot", &self.token);
         let response = request.send(progress).await?;
-        // 2xx only. Discord does not redirect, and the client follows nothing.
+        // Only 2xx: Discord does not redirect, and the client does not follow redirects.
         if response.is_success() {
             return Ok(response.json().await?);
         }
         Err(refusal_error(response).await)
     }
 
-    /// Sends a request whose address has a token of its own, as those about interactions have. The bot's token is not
-    /// sent, and the response has no body that counts.
+    /// Sends a request whose URL has a token of its own, as for interactions. The bot's token is not sent, and the body
+    /// of the response is ignored.
     pub(crate) async fn call_with_url_token(
         &self,
         request: RequestBuilder,
@@ -164,27 +165,27 @@ impl DiscordApi {
 /// The error for a response that is not a success. Reads its body.
 pub(crate) async fn refusal_error(response: HttpResponse) -> PlatformError {
     let (status, header) = (response.status(), response.retry_after());
-    // The error page of a proxy has no code; then the status alone decides.
+    // The error page of a proxy has no code; then only the status is used.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
-    let waits = refusal
+    let retry_after = refusal
         .retry_after
         // `from_secs_f64` panics for negative, infinite and very large numbers, and this one comes from the network.
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
         .map(|seconds| Duration::from_secs_f64(seconds.min(604_800.0)))
         .or(header);
-    error_of(status, &refusal, waits)
+    error_of(status, &refusal, retry_after)
 }
 
-fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> PlatformError {
+fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> PlatformError {
     let is_about_size = || {
         let text = format!("{} {}", refusal.message, refusal.errors).to_lowercase();
         text.contains("size") || text.contains("too large")
     };
-    // The code comes first: Discord uses one status for many codes, and codes keep their meaning.
+    // The code goes first, because Discord uses one status for many codes.
     let kind = match (refusal.code, status) {
         (40_005 | 50_045, _) | (_, 413) => ErrorKind::TooLarge,
         (50_035, _) if is_about_size() => ErrorKind::TooLarge,
-        // `content` is the member with the text of the message.
+        // `content` is the field with the text of the message.
         (50_035, _) if refusal.errors.get("content").is_some() => ErrorKind::TooLong,
         (10_003, _) => ErrorKind::NotFound,
         (10_008, _) => ErrorKind::NoThread,
@@ -206,9 +207,11 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
     let error =
         PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
-        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // After a failure of the server the request may have been carried out, except with code 130000, which Discord
-        // sends instead of carrying the request out.
+        ErrorKind::RateLimited => {
+            error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
+        }
+        // After a server error the request may have been executed, except with code 130000, with which Discord refuses
+        // the request.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
         _ => error,
     }

@@ -1,7 +1,7 @@
-//! A server that speaks the API's message calls and the gateway, for tests and the demo.
+//! A fake of the API and the gateway, for tests and the demo.
 //!
-//! It keeps what users see; the bodies of files are counted and digested while they arrive, and not kept. It is
-//! proved with discord.py.
+//! It stores the visible messages. Of files it stores only the size and a digest. A test with discord.py checks that it
+//! behaves like Discord.
 
 mod buttons;
 mod gateway;
@@ -36,24 +36,24 @@ const LEVEL_3: u64 = 100 << 20;
 pub enum InjectedFault {
     /// The next message is refused with 429 and this delay.
     RateLimit(Duration),
-    /// The next message is read and answered with a page and this status; nothing appears.
+    /// The next message gets an HTML page with this status and does not appear.
     Fail(u16),
-    /// The next message appears, and the connection is closed.
+    /// The next message appears, but the connection is closed instead of a response.
     LoseAnswer,
     /// The connection is closed after the first bytes of the next message.
     CloseDuringBody,
     /// The next message is refused with this status, code and text.
     Refuse(u16, u64, &'static str),
-    /// The next message appears, and the response shows no attachments.
+    /// The next message appears, but the response has no attachments.
     ForgetFiles,
-    /// The next message appears, and the response is not of the wire.
+    /// The next message appears, but the response is not a message.
     Gibberish,
 }
 
-/// A message as its channel shows it.
+/// A visible message of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Its id, which counts up over all channels.
+    /// Its id. Ids increase over all channels.
     pub id: String,
     /// Its text as it was sent, at most 2,000 characters.
     pub text: String,
@@ -69,10 +69,10 @@ pub struct StoredMessage {
 struct FakeChannel {
     /// Empty for a conversation with a person.
     guild: String,
-    /// The channel that it is a thread of.
+    /// The channel of a thread; empty for other channels.
     parent: String,
     archived: bool,
-    /// Messages that people wrote, oldest first, without the addresses of their files.
+    /// Messages of people, oldest first, without the addresses of their files.
     written: Vec<Value>,
     messages: Vec<StoredMessage>,
     nonces: BTreeMap<String, Value>,
@@ -82,7 +82,7 @@ struct FakeChannel {
 struct FakeState {
     channels: BTreeMap<String, FakeChannel>,
     tiers: BTreeMap<String, u64>,
-    /// Servers of the bot, as it reads them about itself.
+    /// The response to a request for the servers of the bot.
     servers: Vec<Value>,
     faults: Vec<InjectedFault>,
     requests: Vec<String>,
@@ -92,14 +92,14 @@ struct FakeState {
     connections: JoinSet<()>,
     files: BTreeMap<String, people::MessageFile>,
     file_faults: Vec<FileFault>,
-    /// Part of the signature of file addresses. It counts up when all addresses expire.
+    /// Part of the signature of file addresses. Incrementing it expires all addresses.
     signature: u64,
 }
 
 impl FakeState {
     fn next(&mut self) -> String {
         self.count += 1;
-        // As long as real ids, which do not fit the 53 bits of a number in JavaScript.
+        // As long as real ids, which need more than the 53 bits of a JavaScript number.
         format!("{}", 1_000_000_000_000_000_000 + self.count)
     }
 }
@@ -134,7 +134,7 @@ impl FakeDiscord {
         Secret::new(BOT_TOKEN)
     }
 
-    /// Makes a channel in a server of its own with this boost level, and returns its id.
+    /// Creates a channel in a new server with this boost level, and returns its id.
     pub fn channel(&self, boosts: u64) -> String {
         let mut state = self.server.shared().lock();
         let (guild, id) = (state.next(), state.next());
@@ -157,7 +157,7 @@ impl FakeDiscord {
         }));
     }
 
-    /// Archives a thread: messages to it are refused until a client opens it again.
+    /// Archives a thread: messages to it are refused until a client takes it out of the archive.
     pub fn archive(&self, channel: &str) {
         let mut state = self.server.shared().lock();
         if let Some(channel) = state.channels.get_mut(channel) {
@@ -165,7 +165,7 @@ impl FakeDiscord {
         }
     }
 
-    /// What a channel shows, oldest first.
+    /// The visible messages of a channel, oldest first.
     pub fn visible_messages(&self, channel: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state
@@ -175,7 +175,7 @@ impl FakeDiscord {
             .unwrap_or_default()
     }
 
-    /// Injects a fault into the next message. Several are used one after the other.
+    /// Adds a fault for a message. Each message uses one, in order.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -195,7 +195,7 @@ fn error_reply(status: u16, code: u64, message: &str) -> Reply {
     json_reply(status, &json!({ "code": code, "message": message }))
 }
 
-/// Archives a thread, or takes it back out of the archive.
+/// Archives a thread, or takes it out of the archive.
 fn change_channel(shared: &SharedState<FakeState>, id: &str, body: &Value) -> Reply {
     let mut state = shared.lock();
     let Some(channel) = state.channels.get_mut(id) else {
@@ -230,7 +230,7 @@ async fn answer_request(
         return buttons::answer_interaction(&shared, &path, request).await;
     }
     if request.header("authorization") != Some(&format!("Bot {BOT_TOKEN}")) {
-        // Read to its end first, or the client would see a broken connection instead of the status.
+        // The body is read first, or the client would get a broken connection instead of the status.
         request.into_reader().digest().await?;
         return Ok(error_reply(401, 0, "401: Unauthorized"));
     }
@@ -321,7 +321,7 @@ async fn post_message(
     };
     if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
-        // One frame, so that the client has begun with the body.
+        // After one frame, the client has begun to send the body.
         reader.more().await?;
         return Err(ConnectionClosed);
     }
@@ -351,7 +351,7 @@ async fn post_message(
         Some(InjectedFault::Refuse(status, code, text)) => {
             return Ok(error_reply(*status, *code, text));
         }
-        // The other faults are about the response: the message appears.
+        // With the other faults, the message appears.
         _ => {}
     }
     let reply = show_message(&mut shared.lock(), id, payload, form);
@@ -365,7 +365,7 @@ async fn post_message(
     }
 }
 
-/// Why a message is refused; `None` when it is not.
+/// The refusal of a message, if it is invalid.
 fn message_refusal(
     channel: &FakeChannel,
     tier: u64,
@@ -404,7 +404,7 @@ fn message_refusal(
     is_large.then(|| error_reply(413, 40_005, "Request entity too large"))
 }
 
-/// A text; clients may write ids as numbers.
+/// A field as text. Clients may write ids as numbers.
 fn json_text(payload: &Value, pointer: &str) -> String {
     match payload.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
@@ -413,7 +413,7 @@ fn json_text(payload: &Value, pointer: &str) -> String {
     }
 }
 
-/// Makes a message appear, unless its nonce did so before.
+/// Stores a message as visible, unless one with this nonce exists.
 fn show_message(state: &mut FakeState, id: &str, payload: Value, form: FormData) -> Reply {
     let message_id = state.next();
     let Some(channel) = state.channels.get_mut(id) else {
@@ -425,7 +425,7 @@ fn show_message(state: &mut FakeState, id: &str, payload: Value, form: FormData)
     }
     let nonce = json_text(&payload, "/nonce");
     let enforced = payload.get("enforce_nonce").and_then(Value::as_bool) == Some(true);
-    // Answers the earlier message as a success, as Discord does with `enforce_nonce`.
+    // Returns the earlier message, as Discord does with `enforce_nonce`.
     if let (true, Some(earlier)) = (enforced, channel.nonces.get(&nonce)) {
         return json_reply(200, earlier);
     }

@@ -1,7 +1,7 @@
-//! The bytes of what a user sent.
+//! Downloads of files that users sent.
 //!
-//! Addresses of files are signed and live for about a day (platform-delivery 7.3). When one has expired, the message
-//! that it belongs to is read again, and holds a new one.
+//! Addresses of files are signed and valid for about a day (platform-delivery 7.3). After that, the message of the file
+//! is read again for a new address.
 
 use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError, SendOutcome, http};
 use serde_json::Value;
@@ -33,12 +33,12 @@ pub(crate) async fn fetch_attachment(
             other => return other,
         }
     }
-    // The size comes with it: the message is the newer source.
+    // The size is read again too, because the message is newer than the reference.
     let (url, size) = refresh_address(api, &reference, &attachment.id).await?;
     open_url(options, api, &url, size).await
 }
 
-/// The address and the size of a file, read from its message now.
+/// Reads the address and the size of a file from its message.
 async fn refresh_address(
     api: &DiscordApi,
     reference: &AttachmentReference,
@@ -50,7 +50,7 @@ async fn refresh_address(
         checked_id(&reference.message)?
     );
     let message = api.get(&path, &[]).await.map_err(|error| {
-        // An unknown message is one that was deleted.
+        // The code for an unknown message, which was deleted.
         match error.platform_code() {
             "10008" => PlatformError::new(ErrorKind::NotFound, "the message no longer exists")
                 .code("10008"),
@@ -71,7 +71,7 @@ async fn refresh_address(
     Ok((url.to_owned(), size))
 }
 
-/// Opens an address and checks the announced size, first against the limit, then against the response.
+/// Opens an address, and checks the announced size against the limit and against the response.
 async fn open_url(
     options: &DiscordOptions,
     api: &DiscordApi,
@@ -88,12 +88,12 @@ async fn open_url(
         return Err(error.with_numbers(size, limit));
     }
     let response = api.file(url).await?;
-    // Only 200 carries the whole file; a redirect could lead to a host that is not on the list.
+    // Only 200 means a whole file. A redirect is not followed: its host may not be in `file_hosts`.
     if response.status() != 200 {
         return Err(refusal_error(response).await.at(SendOutcome::NotSent));
     }
     if response.length().is_some_and(|length| length != size) {
-        let why = "the file has another length than reported";
+        let why = "the length of the file is not the announced size";
         return Err(PlatformError::new(ErrorKind::Transient, why));
     }
     Ok(http::exact_length_stream(

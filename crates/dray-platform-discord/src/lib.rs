@@ -1,11 +1,11 @@
 //! Discord, by the HTTP API and the gateway (platform-delivery 7.3).
 //!
 //! - [`DiscordPlatform`]: one bot, as [`Platform`] and [`InboundSource`].
-//! - [`DiscordOptions`]: what an operator sets about it.
-//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
+//! - [`DiscordOptions`]: its configuration.
+//! - `fake_server` (feature `fake-server`): a server with the same protocol, for tests and the demo.
 //!
-//! What it does not do: it keeps no state beyond a connection, and repeats a message that may be visible only under
-//! the same nonce. It does not shard: one connection serves one bot.
+//! Nothing is stored: a restart loses the session of the gateway. A message that may be visible is only repeated with
+//! the same nonce. Sharding is not supported: one connection serves one bot.
 //!
 //! ```rust
 //! use dray_platform::Platform as _;
@@ -53,8 +53,8 @@ use api::DiscordApi;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "discord";
 
-/// How long the same nonce returns the same message (messaging-reliability 12).
-const NONCE_LIFE: Duration = Duration::from_mins(2);
+/// How long a repeated nonce returns the first message (messaging-reliability 12).
+const NONCE_LIFETIME: Duration = Duration::from_mins(2);
 
 /// One bot at one API, with its clock.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct DiscordPlatform {
     options: DiscordOptions,
     api: DiscordApi,
     clock: Clock,
-    pauses: gateway::ReconnectDelays,
+    reconnect_delays: gateway::ReconnectDelays,
 }
 
 impl DiscordPlatform {
@@ -78,7 +78,7 @@ impl DiscordPlatform {
             options,
             api,
             clock,
-            pauses: gateway::ReconnectDelays::default(),
+            reconnect_delays: gateway::ReconnectDelays::default(),
         })
     }
 
@@ -117,7 +117,7 @@ impl Platform for DiscordPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
-        DuplicateProtection::Resend(NONCE_LIFE)
+        DuplicateProtection::Resend(NONCE_LIFETIME)
     }
 
     /// 50 requests a second for the bot, five messages in five seconds for a channel.
@@ -128,8 +128,8 @@ impl Platform for DiscordPlatform {
         }
     }
 
-    /// By `users/@me`, and the rights of the bot in its servers. Servers with boosts take larger files than the limits
-    /// say.
+    /// Reads `users/@me` and the permissions of the bot in its servers. Servers with boosts accept larger files than
+    /// the returned limits.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let (name, files) = account::check_bot(&self.api).await?;
         Ok(AccountCheck::accepted(name, files).with_limits(self.options.limits(0)))
@@ -144,7 +144,7 @@ impl Platform for DiscordPlatform {
                     error.kind(),
                     ErrorKind::NotFound | ErrorKind::Auth | ErrorKind::Forbidden
                 ) =>
-            // The chat itself cannot be served: a delivery with default limits would only fail later.
+            // The chat itself cannot be used: a delivery with default limits would only fail later.
             {
                 Err(error)
             }
@@ -183,7 +183,7 @@ impl Platform for DiscordPlatform {
                 error.kind(),
                 ErrorKind::BadFormat | ErrorKind::UnsupportedKind
             )
-            // Something visible must not be sent again in another form.
+            // A message that may be visible must not be sent again in another form.
             && error.send_outcome() == SendOutcome::NotSent;
         if !is_refused {
             return None;
@@ -191,7 +191,7 @@ impl Platform for DiscordPlatform {
         step.with_route(send::ATTACHMENT_ROUTE)
     }
 
-    /// Without the gateway no press would arrive, so a question could not be answered.
+    /// None without the gateway, because no button press would arrive.
     fn questions(&self) -> Option<&dyn QuestionChannel> {
         self.options.receive.then_some(self as _)
     }
@@ -218,7 +218,7 @@ impl QuestionChannel for DiscordPlatform {
 
 #[async_trait]
 impl InboundSource for DiscordPlatform {
-    /// Always refused: Discord posts nothing, a connection of ours brings the messages.
+    /// Always refuses: messages arrive by the gateway, not by webhooks.
     fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         Err(PlatformError::new(
             ErrorKind::Auth,
@@ -235,9 +235,10 @@ impl InboundSource for DiscordPlatform {
             return Ok(());
         }
         let since = self.clock.now_ms();
-        // Counted from the start; a later outage is caught up from the last stored message.
+        // Counted from the start of the receiver. After a later outage, messages are caught up from the last stored
+        // one.
         let since = since.saturating_sub(self.options.catch_up.as_millis());
-        gateway::GatewayReceiver::new(&self.options, &self.api, &self.pauses, since)
+        gateway::GatewayReceiver::new(&self.options, &self.api, &self.reconnect_delays, since)
             .run(deliver, &stop)
             .await
     }
@@ -247,7 +248,7 @@ impl InboundSource for DiscordPlatform {
     }
 }
 
-/// Takes voice messages out of the steps: Discord shows each in a message of its own, without text.
+/// Splits voice messages into steps of their own, because a voice message has no text and no other files.
 fn split_voice_steps(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
     let mut all = Vec::new();
     for step in std::mem::take(steps) {

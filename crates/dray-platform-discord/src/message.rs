@@ -1,4 +1,4 @@
-//! Messages of users, as the gateway and the API show them.
+//! Messages of users, from the JSON of the gateway and the API.
 
 use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use dray_presentation::size;
@@ -12,17 +12,17 @@ use crate::options::DiscordOptions;
 const USER_MESSAGE_TYPES: [u64; 2] = [0, 19];
 /// Flag of a voice message.
 const VOICE_MESSAGE_FLAG: u64 = 8192;
-/// Longest reference that travels with an attachment, in bytes, as stored with the message.
+/// Longest reference of an attachment, in bytes; it is stored with the message.
 const MAX_REFERENCE_BYTES: usize = 1024;
 
-/// The reference of an attachment: where it is now, and where a new address is found.
+/// The reference of an attachment: its current address, and the message in which to find a new one.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachmentReference {
     /// Id of the channel in which it was written.
     pub(crate) channel: String,
-    /// Id of the message that holds it.
+    /// Id of the message that it is attached to.
     pub(crate) message: String,
-    /// Its current address; signed for about a day and for this file alone. Empty when it is too long to keep.
+    /// Its current address, which is signed for this file and for about a day. Empty if it is too long to store.
     pub(crate) url: String,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct AttachmentReference {
 /// senders that are not listed, and for unknown shapes.
 pub(crate) fn inbound_message(
     options: &DiscordOptions,
-    me: &str,
+    own_id: &str,
     value: &Value,
 ) -> Option<InboundMessage> {
     let text = |pointer: &str| {
@@ -38,13 +38,13 @@ pub(crate) fn inbound_message(
         value_text.unwrap_or_default()
     };
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
-    // Two bots that answer each other would never stop.
-    let is_of_a_program = value.pointer("/author/bot").and_then(Value::as_bool) == Some(true)
+    // Two bots could answer each other forever.
+    let is_automatic = value.pointer("/author/bot").and_then(Value::as_bool) == Some(true)
         || value.get("webhook_id").is_some_and(|id| !id.is_null());
     let (id, channel, sender) = (text("/id"), text("/channel_id"), text("/author/id"));
-    let is_written = USER_MESSAGE_TYPES.contains(&number("/type").unwrap_or_default());
-    let is_known = is_id(id) && is_id(channel) && is_id(sender);
-    if is_of_a_program || !is_written || !is_known || sender == me {
+    let is_user_type = USER_MESSAGE_TYPES.contains(&number("/type").unwrap_or_default());
+    let has_valid_ids = is_id(id) && is_id(channel) && is_id(sender);
+    if is_automatic || !is_user_type || !has_valid_ids || sender == own_id {
         return None;
     }
     let is_listed = |list: &[String], id: &str| list.is_empty() || list.iter().any(|one| one == id);
@@ -76,7 +76,7 @@ pub(crate) fn inbound_message(
     })
 }
 
-/// Whether a text is an id: a number that fits 64 bits, and so is safe in a path.
+/// Whether a text is an id: a number of at most 64 bits, which is also safe in a path.
 pub(crate) fn is_id(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }
@@ -104,9 +104,9 @@ fn inbound_attachment(
         message: message.to_owned(),
         url: text("url").to_owned(),
     };
-    // Half of the room is left for the ids and the escapes of JSON.
+    // The other half is for the ids and the escapes of JSON.
     if reference.url.len() > MAX_REFERENCE_BYTES / 2 {
-        // Without an address the message is read for a new one.
+        // Without an address, the message is read again to find one.
         reference.url.clear();
     }
     let limit = options.download_limit.map(dray_types::ByteSize::as_u64);

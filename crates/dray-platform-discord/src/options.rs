@@ -1,4 +1,4 @@
-//! Options of an operator for a Discord bot.
+//! The options of a Discord bot.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! One message with its attachments, and the count that confirms it.
+//! Sends one message with its attachments, and checks the response.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ pub(crate) const ATTACHMENT_ROUTE: Route = Route::Attachment;
 pub(crate) const VOICE_ROUTE: Route = Route::Voice;
 /// Longest nonce, in characters.
 const MAX_NONCE_CHARACTERS: usize = 25;
-/// Flag: links get no preview, which a preview robot would fetch.
+/// Flag: no previews of links, because a preview robot would fetch the link.
 pub(crate) const NO_EMBEDS: u64 = 4;
 /// Flag: a voice message.
 const IS_VOICE: u64 = 8192;
@@ -40,25 +40,25 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Checked here, so that nothing is uploaded for a refusal.
+    // Checked before the upload, because Discord would refuse the message after it.
     if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
             "the file has no bytes",
         ));
     }
-    // Two refusals are repaired here, each once, so the loop makes at most three requests.
+    // Each of two refusals is handled once, so the loop makes at most three requests.
     let mut with_reply = !send.delivery.target.reply_to.is_empty();
-    let mut may_open = true;
+    let mut may_unarchive = true;
     loop {
         match send_once(api, send, with_reply, progress).await {
             Err(error) if error.kind() == ErrorKind::NoThread && with_reply => with_reply = false,
-            // An archived thread is opened again where that is allowed, once.
-            Err(error) if error.platform_code() == "50083" && may_open => {
-                may_open = false;
-                open_channel(api, target_channel(send))
+            // An archived thread is taken out of the archive if the bot may do that.
+            Err(error) if error.platform_code() == "50083" && may_unarchive => {
+                may_unarchive = false;
+                unarchive_thread(api, target_channel(send))
                     .await
-                    // The refusal of the message explains more than that of the change.
+                    // The refusal of the message says more than the refusal of the change.
                     .map_err(|_| error)?;
             }
             other => return other,
@@ -70,7 +70,7 @@ fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFi
     plan::files_of(send.delivery, send.step)
 }
 
-/// The channel to send to: in Discord, a thread is a channel of its own.
+/// The channel to send to. In Discord, a thread is a channel of its own.
 fn target_channel(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
@@ -92,7 +92,7 @@ pub(crate) fn checked_id(id: &str) -> Result<&str, PlatformError> {
     }
 }
 
-async fn open_channel(api: &DiscordApi, channel: &str) -> Result<(), PlatformError> {
+async fn unarchive_thread(api: &DiscordApi, channel: &str) -> Result<(), PlatformError> {
     let url = api.url(&format!("/channels/{}", checked_id(channel)?));
     let request = api.client.patch(&url).json(&json!({ "archived": false }));
     let opened = api.call(request, &|_| {});
@@ -122,11 +122,11 @@ async fn send_once(
 
 async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
     let is_voice_message = send.step.route() == VOICE_ROUTE;
-    // Keys have 22 characters, so nothing is cut off them.
+    // Keys have 22 characters, so they are never cut.
     let nonce: String = send.key.chars().take(MAX_NONCE_CHARACTERS).collect();
     let mut message = json!({
         "content": send.step.text(),
-        // Text of an agent must call no one, not even a single user.
+        // The text of an agent must not notify anyone.
         "allowed_mentions": { "parse": [] },
         "nonce": nonce,
         "enforce_nonce": true,
@@ -141,7 +141,7 @@ async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, 
     };
     if with_reply {
         let reply =
-            // A message that was deleted meanwhile must not cost the delivery.
+            // The delivery must also succeed if the message was deleted meanwhile.
             json!({ "message_id": send.delivery.target.reply_to, "fail_if_not_exists": false });
         fields.insert("message_reference".to_owned(), reply);
     }
@@ -150,7 +150,7 @@ async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, 
         let mut attachment = json!({ "id": index, "filename": visible_name(send, file) });
         if let (true, Some(attachment)) = (is_voice_message, attachment.as_object_mut()) {
             attachment.insert("duration_secs".to_owned(), opus_seconds(file).await?.into());
-            // A voice message is refused without a waveform. Its shape is decoration, so it is flat.
+            // A voice message is refused without a waveform. It is only displayed, so a flat one is sent.
             let flat = STANDARD.encode([0_u8; 64]);
             attachment.insert("waveform".to_owned(), flat.into());
         }
@@ -162,7 +162,7 @@ async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, 
     Ok(message)
 }
 
-/// The name that is shown. Discord hides pictures whose names have this prefix.
+/// The name that is shown. Discord hides pictures whose name begins with `SPOILER_`.
 fn visible_name(send: SendRequest<'_>, file: &OutgoingFile) -> String {
     let clean = name::clean_name(&file.name);
     if send.delivery.flags.spoiler {
@@ -175,14 +175,14 @@ fn visible_name(send: SendRequest<'_>, file: &OutgoingFile) -> String {
 /// Length of an Opus file in seconds: the position at which its last page ends (RFC 7845, section 4).
 async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
     let mut body = file.source.open().await?;
-    let mut ahead: Vec<u8> = Vec::new();
+    let mut unread: Vec<u8> = Vec::new();
     let mut last = 0_u64;
     while let Some(chunk) = body.try_next().await? {
-        ahead.extend_from_slice(&chunk);
-        // The last 14 bytes stay: a page header may continue in the next chunk.
+        unread.extend_from_slice(&chunk);
+        // The last 14 bytes are kept, because a page header may continue in the next chunk.
         let mut consumed = 0;
-        for at in 0..ahead.len().saturating_sub(14) {
-            let header = ahead.get(at..at + 14).unwrap_or_default();
+        for start in 0..unread.len().saturating_sub(14) {
+            let header = unread.get(start..start + 14).unwrap_or_default();
             if let Some(granule) = header
                 .strip_prefix(b"OggS")
                 .and_then(|rest| rest.get(2..10))
@@ -193,9 +193,9 @@ async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
                     last = last.max(granule);
                 }
             }
-            consumed = at + 1;
+            consumed = start + 1;
         }
-        ahead.drain(..consumed);
+        unread.drain(..consumed);
     }
     #[expect(
         clippy::cast_precision_loss,
@@ -211,27 +211,34 @@ async fn multipart_form(
 ) -> Result<MultipartForm, PlatformError> {
     let mut form = MultipartForm::new().json("payload_json", message);
     for (index, (_, file)) in step_files(send).enumerate() {
-        // Opened for each attempt: a stream is read once.
+        // Opened for each attempt, because a stream can be read only once.
         let body = http::request_body(file.source.open().await?);
         let field = format!("files[{index}]");
-        let called = visible_name(send, file);
-        form = form.file(&field, &called, file.detected.media_type, file.size, body);
+        let file_name = visible_name(send, file);
+        form = form.file(
+            &field,
+            &file_name,
+            file.detected.media_type,
+            file.size,
+            body,
+        );
     }
     Ok(form)
 }
 
-/// Counts what the message shows: a success with fewer attachments than were sent does not count as delivered.
+/// Compares the attachments of the new message with those that were sent. A message with fewer of them counts as a
+/// failure.
 fn confirm_files(
     send: SendRequest<'_>,
     response: &Value,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // The status was a success, so the message is probably visible.
-    let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
+    let unexpected = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     let id = response
         .get("id")
         .and_then(Value::as_str)
         .filter(|id| !id.is_empty())
-        .ok_or_else(|| wrong("the response is not a message"))?;
+        .ok_or_else(|| unexpected("the response is not a message"))?;
     let confirmed = |file, size| ConfirmedFile {
         file,
         message_id: id.to_owned(),
@@ -249,17 +256,17 @@ fn confirm_files(
         .and_then(Value::as_array)
         .unwrap_or(&none);
     if attachments.len() != send.step.files().len() {
-        return Err(wrong(
-            "the message has another number of files than were sent",
+        return Err(unexpected(
+            "the message does not have all files that were sent",
         ));
     }
     step_files(send)
         .zip(attachments)
         .map(|((index, file), attachment)| {
             let size = attachment.get("size").and_then(Value::as_u64);
-            // Discord stores the bytes as they are, so another size means another file.
+            // Discord does not change files, so another size means another file.
             if size.is_some_and(|size| size != file.size) {
-                return Err(wrong(
+                return Err(unexpected(
                     "the message has a file of another size than was sent",
                 ));
             }

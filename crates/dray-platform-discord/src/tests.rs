@@ -1,4 +1,4 @@
-//! The bot against its fake server.
+//! The bot with its fake server.
 
 mod files;
 mod inbox;
@@ -24,7 +24,7 @@ use serde_json::json;
 use crate::fake_server::{FakeDiscord, InjectedFault};
 use crate::{DiscordOptions, DiscordPlatform};
 
-/// In Unix milliseconds: what the ids of the fake server count from, and one second.
+/// One second after the time in the ids of the fake server, in Unix milliseconds.
 const NOW_MS: u64 = 1_658_488_979_101 + 1000;
 
 fn options(fake: &FakeDiscord) -> DiscordOptions {
@@ -160,7 +160,7 @@ async fn deliver(
 }
 
 #[tokio::test]
-async fn r_8_the_same_key_is_the_same_message() {
+async fn r_8_the_same_key_returns_the_same_message() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let discord = bot(options(&fake));
@@ -191,7 +191,7 @@ async fn r_6_limits_follow_the_boosts_of_the_server() {
 }
 
 #[tokio::test]
-async fn an_archived_thread_is_opened_once() {
+async fn an_archived_thread_is_unarchived_once() {
     let fake = FakeDiscord::start().await.unwrap();
     let (channel, thread) = (fake.channel(0), fake.channel(0));
     fake.archive(&thread);
@@ -207,7 +207,7 @@ async fn an_archived_thread_is_opened_once() {
 }
 
 #[tokio::test]
-async fn a_reply_to_a_message_that_is_gone_goes_without_it() {
+async fn a_reply_to_a_deleted_message_is_sent_as_a_plain_message() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let discord = bot(options(&fake));
@@ -300,7 +300,7 @@ async fn a_voice_message_has_its_duration() {
 }
 
 #[tokio::test]
-async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
+async fn a_refused_voice_message_is_sent_as_a_file_after_the_text() {
     let fake = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&fake));
     let channel = fake.channel(0);
@@ -379,12 +379,12 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
         matches!(check.files, FilePermission::PerChat(why) if why.contains("in 1 of 2 servers"))
     );
     assert_eq!(check.limits.unwrap(), discord.options.limits(0));
-    let wrong = bot(DiscordOptions {
+    let wrong_token = bot(DiscordOptions {
         token: Secret::new("wrong"),
         ..options(&fake)
     });
     assert_eq!(
-        wrong.check_account().await.unwrap_err().kind(),
+        wrong_token.check_account().await.unwrap_err().kind(),
         ErrorKind::Auth
     );
     let is_reading = |request: &String| request.starts_with("GET ");

@@ -118,18 +118,18 @@ pub(crate) fn header_words(text: &str) -> String {
         return text.to_owned();
     }
     // A word is cut between characters: each encoded word is decoded by itself (RFC 2047, 5).
-    let mut pieces = vec![String::new()];
+    let mut words = vec![String::new()];
     for character in text.chars() {
-        match pieces.last_mut() {
+        match words.last_mut() {
             Some(last) if last.len() + character.len_utf8() <= MAX_ENCODED_WORD_BYTES => {
                 last.push(character);
             }
-            _ => pieces.push(character.to_string()),
+            _ => words.push(character.to_string()),
         }
     }
-    let encoded: Vec<String> = pieces
+    let encoded: Vec<String> = words
         .iter()
-        .map(|chunk| format!("=?utf-8?B?{}?=", STANDARD.encode(chunk)))
+        .map(|word| format!("=?utf-8?B?{}?=", STANDARD.encode(word)))
         .collect();
     encoded.join("\r\n ")
 }

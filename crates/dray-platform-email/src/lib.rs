@@ -72,7 +72,7 @@ pub struct EmailPlatform {
     /// Largest mail that the server announced, in bytes; 0 before the first connection, the largest number for no
     /// limit.
     announced_limit: AtomicU64,
-    pauses: inbox::RetryDelays,
+    retry_delays: inbox::RetryDelays,
 }
 
 impl EmailPlatform {
@@ -90,15 +90,17 @@ impl EmailPlatform {
             options,
             clock,
             announced_limit: AtomicU64::new(0),
-            pauses: inbox::RetryDelays::default(),
+            retry_delays: inbox::RetryDelays::default(),
         })
     }
 
     async fn open(&self) -> Result<SmtpConnection, PlatformError> {
         let connection = SmtpConnection::open(&self.options, &self.tls).await?;
         // Refreshed by every connection, because an operator of the server may change it.
-        self.announced_limit
-            .store(connection.largest().unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.announced_limit.store(
+            connection.max_mail_bytes().unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         Ok(connection)
     }
 }
@@ -137,7 +139,7 @@ impl Platform for EmailPlatform {
         let files = match send::check_sender(&mut connection, sender).await {
             Ok(()) => FilePermission::Allowed,
             Err(error) if error.kind() == ErrorKind::Transient => return Err(error),
-            // The login holds; it is the address that the server does not let it use.
+            // The login works, but the server does not let it use this address.
             Err(_) => {
                 FilePermission::Denied("the server refuses the address of the sender".to_owned())
             }
@@ -154,9 +156,9 @@ impl Platform for EmailPlatform {
         if self.announced_limit.load(Ordering::Relaxed) == 0 {
             match self.open().await {
                 Ok(connection) => connection.quit().await,
-                // The server may be back when the mail is sent, so this delivery does not fail here.
+                // The server may be reachable when the mail is sent, so this delivery does not fail here.
                 Err(error) => {
-                    tracing::debug!(%error, "the server's limit is unknown; the configured one holds");
+                    tracing::debug!(%error, "the server's limit is unknown; using the configured one");
                 }
             }
         }
@@ -219,7 +221,7 @@ impl InboundSource for EmailPlatform {
             inbox,
             own: &self.sender,
             tls: &self.tls,
-            pauses: self.pauses,
+            retry_delays: self.retry_delays,
         };
         receiver.run(deliver, &stop).await
     }

@@ -35,7 +35,7 @@ pub(crate) struct OutgoingMail<'a> {
     /// Address of the recipient.
     pub(crate) to: &'a str,
     /// The chunks of the mail in their order.
-    pub(crate) pieces: Vec<MailChunk<'a>>,
+    pub(crate) chunks: Vec<MailChunk<'a>>,
 }
 
 impl<'a> OutgoingMail<'a> {
@@ -53,8 +53,8 @@ impl<'a> OutgoingMail<'a> {
             header_date(now)?,
             sender.header,
         );
-        let answered = write_thread(send, sender, &mut head)?;
-        let subject = if answered {
+        let is_reply = write_thread(send, sender, &mut head)?;
+        let subject = if is_reply {
             format!("Re: {}", options.subject)
         } else {
             options.subject.clone()
@@ -67,7 +67,7 @@ impl<'a> OutgoingMail<'a> {
                 address::header_words(&subject)
             ),
         );
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         if send.step.files().is_empty() {
             head.push_str(&text_part(send.step.text()));
         } else {
@@ -88,21 +88,21 @@ impl<'a> OutgoingMail<'a> {
                     &mut head,
                     format_args!("--{boundary}\r\n{}", attachment_headers(file)),
                 );
-                pieces.push(MailChunk::Text(std::mem::take(&mut head)));
-                pieces.push(MailChunk::File(file));
+                chunks.push(MailChunk::Text(std::mem::take(&mut head)));
+                chunks.push(MailChunk::File(file));
                 // The line end before a boundary belongs to the boundary (RFC 2046, 5.1.1).
                 head.push_str("\r\n");
             }
             append_text(&mut head, format_args!("--{boundary}--\r\n"));
         }
-        pieces.push(MailChunk::Text(head));
-        Ok(Self { id, to, pieces })
+        chunks.push(MailChunk::Text(head));
+        Ok(Self { id, to, chunks })
     }
 
     /// Its exact length on the wire, in bytes, without the dot that ends it. It is announced before a byte is
     /// written.
     pub(crate) fn length(&self) -> u64 {
-        let lengths = self.pieces.iter().map(|chunk| match chunk {
+        let lengths = self.chunks.iter().map(|chunk| match chunk {
             MailChunk::Text(text) => text.len() as u64,
             MailChunk::File(file) => {
                 let characters = file.size.div_ceil(3) * 4;
@@ -189,12 +189,12 @@ fn text_part(text: &str) -> String {
 fn attachment_headers(file: &OutgoingFile) -> String {
     let disposition = name::attachment_disposition(&name::clean_name(&file.name));
     // If both forms are present, mail clients use the plain form and would show the replaced characters.
-    let called = match disposition.rsplit_once("; filename*=") {
+    let disposition_value = match disposition.rsplit_once("; filename*=") {
         Some((_, extended)) => format!("attachment;\r\n filename*={extended}"),
         None => disposition.replacen("; ", ";\r\n ", 1),
     };
     format!(
-        "Content-Type: {}\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: {called}\r\n\r\n",
+        "Content-Type: {}\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: {disposition_value}\r\n\r\n",
         file.detected.media_type
     )
 }
@@ -241,12 +241,12 @@ mod tests {
         assert!(whole.lines().all(|line| line.len() <= 76));
         for size in [1, 2, 56, 57, 58, 999, 1000] {
             let mut encoder = Base64LineEncoder::default();
-            let mut pieces: String = bytes
+            let mut chunks: String = bytes
                 .chunks(size)
                 .map(|chunk| encoder.push(chunk))
                 .collect();
-            pieces.push_str(&encoder.finish());
-            assert_eq!(pieces, whole, "{size}");
+            chunks.push_str(&encoder.finish());
+            assert_eq!(chunks, whole, "{size}");
         }
         let joined: String = whole.lines().collect();
         assert_eq!(STANDARD.decode(joined).unwrap(), bytes);

@@ -45,12 +45,12 @@ impl SmtpReply {
         if self.code == code {
             Ok(self)
         } else {
-            Err(self.refused(stage))
+            Err(self.refusal_error(stage))
         }
     }
 
     /// The error for a refusal. The server has not accepted the mail, so it is never ambiguous.
-    pub(crate) fn refused(&self, stage: SmtpStage) -> PlatformError {
+    pub(crate) fn refusal_error(&self, stage: SmtpStage) -> PlatformError {
         let enhanced = self.enhanced();
         let kind = match (self.code, enhanced) {
             // 4xx requests another attempt later; greylisting works like this.
@@ -159,7 +159,7 @@ mod tests {
                 code,
                 lines: vec![text.to_owned()],
             };
-            let error = reply.refused(stage);
+            let error = reply.refusal_error(stage);
             assert_eq!(
                 (error.kind(), error.platform_code()),
                 (kind, reported),

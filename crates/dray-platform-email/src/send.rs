@@ -11,8 +11,8 @@ use crate::options::EmailOptions;
 use crate::reply::SmtpStage;
 use crate::smtp::SmtpConnection;
 
-/// How long to read the reasons of a server that closes in the middle of a mail.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long to wait for the reason of a server that closes in the middle of a mail.
+const CLOSE_REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sends a mail. `Ok` means that the server took responsibility for it (RFC 5321, 4.2.5). Consumes the connection.
 pub(crate) async fn send_mail(
@@ -24,7 +24,7 @@ pub(crate) async fn send_mail(
 ) -> Result<(), PlatformError> {
     let length = mail.length();
     // The exact length of this mail; the limits of a plan only estimate it.
-    if let Some(largest) = connection.largest()
+    if let Some(largest) = connection.max_mail_bytes()
         && length > largest
     {
         connection.quit().await;
@@ -34,7 +34,7 @@ pub(crate) async fn send_mail(
         );
         return Err(error.with_numbers(length, largest));
     }
-    let size = if connection.knows_size() {
+    let size = if connection.supports_size() {
         format!(" SIZE={length}")
     } else {
         String::new()
@@ -69,12 +69,12 @@ pub(crate) async fn send_mail(
             connection.quit().await;
             Ok(())
         }
-        400..=599 => Err(reply.refused(SmtpStage::Mail)),
-        _ => Err(reply.refused(SmtpStage::Mail).ambiguous()),
+        400..=599 => Err(reply.refusal_error(SmtpStage::Mail)),
+        _ => Err(reply.refusal_error(SmtpStage::Mail).ambiguous()),
     }
 }
 
-/// Asks whether the server takes mails of a sender, and takes the question back.
+/// Checks that the server accepts mails of a sender, in a transaction that is reset.
 pub(crate) async fn check_sender(
     connection: &mut SmtpConnection,
     sender: &str,
@@ -90,10 +90,10 @@ async fn send_body(
     mail: &OutgoingMail<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<(), PlatformError> {
-    for chunk in &mail.pieces {
+    for chunk in &mail.chunks {
         let written = match chunk {
             MailChunk::Text(text) => connection.write(text.as_bytes()).await,
-            MailChunk::File(read) => send_file(connection, read, progress).await,
+            MailChunk::File(file) => send_file(connection, file, progress).await,
         };
         if let Err(error) = written {
             // A source that cannot be read is not a failure of the server.
@@ -101,8 +101,8 @@ async fn send_body(
                 return Err(error);
             }
             // A server that refuses a mail in the middle sends the reason and closes.
-            return match connection.reply(LAST_WORDS).await {
-                Ok(reply) if reply.code >= 400 => Err(reply.refused(SmtpStage::Mail)),
+            return match connection.reply(CLOSE_REASON_TIMEOUT).await {
+                Ok(reply) if reply.code >= 400 => Err(reply.refusal_error(SmtpStage::Mail)),
                 _ => Err(error),
             };
         }
@@ -116,24 +116,25 @@ async fn send_file(
     file: &OutgoingFile,
     progress: &dyn UploadProgress,
 ) -> Result<(), PlatformError> {
-    let source = |why: &str| PlatformError::new(ErrorKind::Source, why);
+    let source_error = |why: &str| PlatformError::new(ErrorKind::Source, why);
     let mut stream = file.source.open().await?;
     let mut encoder = Base64LineEncoder::default();
     let mut read = 0_u64;
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|cause| source("the file cannot be read").caused_by(cause))?;
+        let chunk =
+            chunk.map_err(|cause| source_error("the file cannot be read").caused_by(cause))?;
         let count = chunk.len() as u64;
         read += count;
         // The length of the mail was announced.
         if read > file.size {
-            return Err(source("the file is longer than declared"));
+            return Err(source_error("the file is longer than declared"));
         }
         connection.write(encoder.push(&chunk).as_bytes()).await?;
         // Bytes of the file, not of its encoding, as the receipt counts them.
         progress.sent(count);
     }
     if read != file.size {
-        return Err(source("the file is shorter than declared"));
+        return Err(source_error("the file is shorter than declared"));
     }
     connection.write(encoder.finish().as_bytes()).await
 }

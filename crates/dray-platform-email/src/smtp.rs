@@ -47,7 +47,7 @@ impl SmtpConnection {
             let host = options.host.trim_start_matches('[').trim_end_matches(']');
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the address is the operator's word"
+                reason = "the operator configured the address"
             )]
             let tcp = TcpStream::connect((host, options.port)).await;
             let tcp = tcp
@@ -153,7 +153,7 @@ impl SmtpConnection {
     }
 
     /// Largest mail that the server accepts, in bytes; `None` if it announces no limit.
-    pub(crate) fn largest(&self) -> Option<u64> {
+    pub(crate) fn max_mail_bytes(&self) -> Option<u64> {
         let announced = self
             .offers
             .iter()
@@ -163,7 +163,7 @@ impl SmtpConnection {
     }
 
     /// Whether the server supports `SIZE` (RFC 1870), which allows announcing the size of a mail.
-    pub(crate) fn knows_size(&self) -> bool {
+    pub(crate) fn supports_size(&self) -> bool {
         self.offers
             .iter()
             .any(|offer| offer == "SIZE" || offer.starts_with("SIZE "))
@@ -199,18 +199,19 @@ impl SmtpConnection {
             if line.is_empty() {
                 return Err(broken_connection("the connection was closed"));
             }
-            let strange = || PlatformError::new(ErrorKind::Unknown, "could not parse the reply");
+            let malformed_reply =
+                || PlatformError::new(ErrorKind::Unknown, "could not parse the reply");
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             let code = text.get(..3).and_then(|code| code.parse::<u16>().ok());
             let code = code
                 // A line that the limit cut has no end, and counts as unreadable.
                 .filter(|code| (200..600).contains(code) && line.ends_with(b"\n"))
-                .ok_or_else(strange)?;
+                .ok_or_else(malformed_reply)?;
             lines.push(text.get(4..).unwrap_or_default().to_owned());
             match text.as_bytes().get(3) {
                 None | Some(b' ') => return Ok(SmtpReply { code, lines }),
                 Some(b'-') if lines.len() < MAX_LINES => {}
-                Some(_) => return Err(strange()),
+                Some(_) => return Err(malformed_reply()),
             }
         }
     }
@@ -218,7 +219,7 @@ impl SmtpConnection {
     /// Sends `QUIT` and closes without waiting for the reply.
     pub(crate) async fn quit(mut self) {
         if let Err(error) = self.write(b"QUIT\r\n").await {
-            tracing::debug!(%error, "no goodbye");
+            tracing::debug!(%error, "could not send QUIT");
         }
     }
 }
@@ -246,10 +247,10 @@ pub(crate) async fn with_timeout<T>(
 }
 
 fn io_result<T>(
-    done: Result<io::Result<T>, tokio::time::error::Elapsed>,
+    result: Result<io::Result<T>, tokio::time::error::Elapsed>,
     what: &str,
 ) -> Result<(), PlatformError> {
-    match done {
+    match result {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(cause)) => Err(broken_connection(what).caused_by(cause)),
         Err(_) => Err(broken_connection("the connection timed out")),

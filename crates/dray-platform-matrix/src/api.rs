@@ -48,14 +48,14 @@ pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
     let (server, id) = uri.strip_prefix("mxc://")?.split_once('/')?;
     let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
     let is_id = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    let is_good = !server.is_empty()
+    let is_valid = !server.is_empty()
         && !id.is_empty()
         && uri.len() <= 500
         && server.bytes().all(is_server)
-        // `..` would climb out of the path of downloads.
+        // `..` would leave the path of downloads.
         && !server.starts_with('.')
         && id.bytes().all(is_id);
-    is_good.then_some((server, id))
+    is_valid.then_some((server, id))
 }
 
 impl MatrixApi {
@@ -91,7 +91,7 @@ impl MatrixApi {
     ) -> Result<HttpResponse, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let response = request.send(progress).await?;
-        // Only 200 is a result here; a redirect is not followed, because the token must not go with it.
+        // Only 200 is a result here. A redirect is not followed, because the token must not be sent to another server.
         if response.status() == 200 {
             return Ok(response);
         }
@@ -105,10 +105,10 @@ impl MatrixApi {
         query: &[(&str, &str)],
     ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url(path)).query(query);
-        self.ask(request).await
+        self.send_for_json(request).await
     }
 
-    async fn ask(&self, request: RequestBuilder) -> Result<Value, PlatformError> {
+    async fn send_for_json(&self, request: RequestBuilder) -> Result<Value, PlatformError> {
         let response = async {
             let response = self.open(request, &|_| {}).await?;
             Ok::<Value, PlatformError>(response.json().await?)
@@ -125,7 +125,7 @@ impl MatrixApi {
         wait: Duration,
     ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url("/client/v3/sync")).query(query);
-        self.ask(request.response_within(wait)).await
+        self.send_for_json(request.response_within(wait)).await
     }
 
     /// Puts an event into a room. Requests with the same `key` create only one event, because it is the transaction id.
@@ -160,7 +160,7 @@ impl MatrixApi {
             .stream(media_type, size, http::request_body(body));
         let response: Value = self.open(request, progress).await?.json().await?;
         let uri = response.get("content_uri").and_then(Value::as_str);
-        // Checked here, because the address goes into events and later into paths.
+        // Checked here, because the address is used in events and later in paths.
         match uri.filter(|uri| media_parts(uri).is_some()) {
             Some(uri) => Ok(uri.to_owned()),
             None => Err(PlatformError::new(
@@ -188,7 +188,7 @@ impl MatrixApi {
     }
 
     /// Largest file that the homeserver accepts, in bytes; `None` if it announces no limit.
-    pub(crate) async fn largest(&self) -> Result<Option<u64>, PlatformError> {
+    pub(crate) async fn max_upload_bytes(&self) -> Result<Option<u64>, PlatformError> {
         let config = match self.get("/client/v1/media/config", &[]).await {
             Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
                 self.get("/media/v3/config", &[]).await

@@ -9,7 +9,7 @@ use crate::api::media_parts;
 /// A message of another user than `me`. `None` for other events: notices of bots, corrections and others.
 pub(crate) fn inbound_message(
     account: &str,
-    me: &str,
+    own_user: &str,
     room: &str,
     event: &Value,
 ) -> Option<InboundMessage> {
@@ -21,7 +21,8 @@ pub(crate) fn inbound_message(
     };
     let sender = text("/sender");
     let id = text("/event_id");
-    if text("/type") != "m.room.message" || sender == me || sender.is_empty() || id.is_empty() {
+    if text("/type") != "m.room.message" || sender == own_user || sender.is_empty() || id.is_empty()
+    {
         return None;
     }
     let relation = text("/content/m.relates_to/rel_type");
@@ -30,7 +31,7 @@ pub(crate) fn inbound_message(
         return None;
     }
     let body = text("/content/body");
-    let called = text("/content/filename");
+    let file_name = text("/content/filename");
     let kind = match text("/content/msgtype") {
         "m.image" => "photo",
         "m.video" => "video",
@@ -41,18 +42,22 @@ pub(crate) fn inbound_message(
         "m.text" | "m.emote" => "",
         _ => return None,
     };
-    let words = match (kind, called) {
+    let caption = match (kind, file_name) {
         ("", _) => body,
         // Before version 1.10 of the specification the body was the name of the file.
         (_, "") => "",
-        (_, called) if called == body => "",
+        (_, file_name) if file_name == body => "",
         _ => body,
     };
     let thread = match relation {
         "m.thread" => text("/content/m.relates_to/event_id"),
         _ => "",
     };
-    let name = if called.is_empty() { body } else { called };
+    let name = if file_name.is_empty() {
+        body
+    } else {
+        file_name
+    };
     let attachments = if kind.is_empty() {
         Vec::new()
     } else {
@@ -68,7 +73,7 @@ pub(crate) fn inbound_message(
         },
         message_id: id.to_owned(),
         sender: sender.to_owned(),
-        text: words.to_owned(),
+        text: caption.to_owned(),
         attachments,
     })
 }

@@ -108,7 +108,7 @@ impl Platform for MatrixPlatform {
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let user = self.api.get("/client/v3/account/whoami", &[]).await?;
         let name = user.get("user_id").and_then(serde_json::Value::as_str);
-        let largest = self.api.largest().await?;
+        let largest = self.api.max_upload_bytes().await?;
         let files = if largest == Some(0) {
             FilePermission::Denied("the homeserver takes no uploads".to_owned())
         } else {
@@ -122,15 +122,15 @@ impl Platform for MatrixPlatform {
 
     /// The limits of the homeserver. Fails for rooms that do not exist or are encrypted.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        // The room first: a delivery to an encrypted room must fail before anything is uploaded.
+        // The room is checked first, because a delivery to an encrypted room must fail before anything is uploaded.
         let server_limit = match self.api.room(&target.chat).await {
-            Ok(_) => self.api.largest().await,
+            Ok(_) => self.api.max_upload_bytes().await,
             Err(error) => Err(error),
         };
         match server_limit {
             Ok(server_limit) => Ok(self.options.limits(server_limit)),
             Err(error) if matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited) => {
-                tracing::debug!(%error, "the homeserver's limit is unknown; the default holds");
+                tracing::debug!(%error, "the homeserver's limit is unknown; using the default");
                 Ok(self.options.limits(None))
             }
             Err(error) => Err(error),
@@ -145,7 +145,10 @@ impl Platform for MatrixPlatform {
             let SendStep::Files(step) = step else {
                 continue;
             };
-            let file = step.files.first().and_then(|at| delivery.files.get(*at));
+            let file = step
+                .files
+                .first()
+                .and_then(|index| delivery.files.get(*index));
             if let Some(file) = file {
                 step.route = file_route(delivery, file);
             }

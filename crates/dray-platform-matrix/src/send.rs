@@ -29,15 +29,15 @@ pub(crate) async fn prepare_upload(
     let Some((_, file)) = step_file(send) else {
         return Ok(String::new());
     };
-    // Before the upload, which would otherwise be made for a room that refuses the event.
+    // Checked before the upload, so that nothing is uploaded for a room that refuses the event.
     api.room(&send.delivery.target.chat).await?;
-    if let Some(known) = &file.file_id {
-        return known_still(api, known).await;
+    if let Some(uri) = &file.file_id {
+        return check_known_file(api, uri).await;
     }
     let body = file.source.open().await?;
-    let called = name::clean_name(&file.name);
+    let file_name = name::clean_name(&file.name);
     let report_progress = |bytes| progress.sent(bytes);
-    let what = (called.as_str(), file.detected.media_type);
+    let what = (file_name.as_str(), file.detected.media_type);
     match api.upload(what, file.size, body, &report_progress).await {
         // A homeserver that refuses an upload may close the connection before its response is read.
         Err(error) if error.kind() == ErrorKind::Transient => {
@@ -50,22 +50,28 @@ pub(crate) async fn prepare_upload(
 }
 
 /// Converts a broken upload into a size error, if the file exceeds the limit of the homeserver.
-async fn size_refusal(api: &MatrixApi, file: &OutgoingFile, broke: PlatformError) -> PlatformError {
-    match api.largest().await {
+async fn size_refusal(
+    api: &MatrixApi,
+    file: &OutgoingFile,
+    upload_error: PlatformError,
+) -> PlatformError {
+    match api.max_upload_bytes().await {
         Ok(Some(largest)) if file.size > largest => {
             let error = PlatformError::new(
                 ErrorKind::TooLarge,
                 "the upload broke; the file is larger than the limit",
             );
-            error.with_numbers(file.size, largest).caused_by(broke)
+            error
+                .with_numbers(file.size, largest)
+                .caused_by(upload_error)
         }
-        _ => broke,
+        _ => upload_error,
     }
 }
 
 /// Checks an address from an earlier delivery. Homeservers accept events with any address, so a stale one would show
 /// a message without its file.
-async fn known_still(api: &MatrixApi, uri: &str) -> Result<String, PlatformError> {
+async fn check_known_file(api: &MatrixApi, uri: &str) -> Result<String, PlatformError> {
     match api.download(uri).await {
         // Only the head of the response is read; dropping it closes the connection.
         Ok(_) => Ok(uri.to_owned()),
@@ -102,7 +108,7 @@ pub(crate) async fn send_event(
     }])
 }
 
-/// The size of an event is the size of its text, because files are only referenced.
+/// Converts a size error to a length error: files are only referenced, so only the text can make an event too large.
 fn too_long(error: PlatformError) -> PlatformError {
     if error.kind() == ErrorKind::TooLarge {
         let code = error.platform_code().to_owned();
@@ -124,7 +130,7 @@ fn event_content(send: SendRequest<'_>) -> Result<Value, PlatformError> {
     // MSC3952: an empty list of mentions, so that names in the text notify no one.
     event.insert("m.mentions".to_owned(), json!({}));
     if matches!(send.step, SendStep::Link(_)) {
-        // An empty list of previews: a robot would use up a one-time link.
+        // An empty list of previews, because a preview robot would use up a one-time link.
         event.insert("com.beeper.linkpreviews".to_owned(), json!([]));
     }
     let target = &send.delivery.target;
@@ -149,9 +155,9 @@ fn file_content(
         AUDIO_ROUTE | VOICE_ROUTE => "m.audio",
         _ => "m.file",
     };
-    let called = name::clean_name(&file.name);
+    let file_name = name::clean_name(&file.name);
     let body = match send.step.text() {
-        "" => &called,
+        "" => &file_name,
         text => text,
     };
     let mut info = json!({ "size": file.size, "mimetype": file.detected.media_type });
@@ -163,7 +169,7 @@ fn file_content(
         ("msgtype".to_owned(), kind.into()),
         // With a file name beside it, the body is the caption.
         ("body".to_owned(), body.into()),
-        ("filename".to_owned(), called.as_str().into()),
+        ("filename".to_owned(), file_name.as_str().into()),
         ("info".to_owned(), info),
         ("url".to_owned(), send.prepared.into()),
     ]);
@@ -176,14 +182,14 @@ fn file_content(
 /// The relation to a thread or to a message; `None` for neither.
 fn event_relation(thread: &str, reply_to: &str) -> Option<Value> {
     // In a thread without a reply, clients without support for threads show a reply to its root.
-    let answered = json!({ "event_id": if reply_to.is_empty() { thread } else { reply_to } });
+    let reply_target = json!({ "event_id": if reply_to.is_empty() { thread } else { reply_to } });
     if !thread.is_empty() {
         return Some(json!({
             "rel_type": "m.thread",
             "event_id": thread,
             "is_falling_back": reply_to.is_empty(),
-            "m.in_reply_to": answered,
+            "m.in_reply_to": reply_target,
         }));
     }
-    (!reply_to.is_empty()).then(|| json!({ "m.in_reply_to": answered }))
+    (!reply_to.is_empty()).then(|| json!({ "m.in_reply_to": reply_target }))
 }

@@ -1,4 +1,4 @@
-//! Messages by `sync` requests.
+//! Receives messages by `sync` requests.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::api::{MatrixApi, encode_path_segment};
 use crate::event;
 use crate::options::MatrixOptions;
 
-/// Pauses after failures: the first, and the longest of those that double.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Delays after failures: the first one, and the limit of the doubled ones.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;
 /// Most further responses for a room with more messages than fit one response.
 const MAX_PAGES: usize = 20;
 
-/// Requests messages, passes them on, and requests newer ones.
+/// Requests messages and stores them, in a loop.
 #[derive(Debug)]
 pub(crate) struct SyncLoop<'a> {
     pub(crate) account: &'a str,
     pub(crate) options: &'a MatrixOptions,
     pub(crate) api: &'a MatrixApi,
-    /// Older messages are not handed over. In Unix milliseconds.
+    /// Unix milliseconds; older messages are ignored.
     pub(crate) since: u64,
 }
 
@@ -34,36 +34,39 @@ impl SyncLoop<'_> {
         deliver: &dyn InboundSink,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
-        let mut me = String::new();
+        let mut own_user = String::new();
         let mut next = None;
-        let mut pause = FIRST_PAUSE;
+        let mut retry_delay = FIRST_RETRY_DELAY;
         while !stop.is_cancelled() {
             // Dropping the request loses nothing: without its token, the next one returns the same.
             let response = tokio::select! {
-                response = self.ask(&mut me, next.as_deref()) => response,
+                response = self.request_sync(&mut own_user, next.as_deref()) => response,
                 () = stop.cancelled() => break,
             };
             // Not inside the select: received messages are stored completely, even if the receiver should stop.
             let done = match response {
-                Ok(synced) => self.hand_over(&me, next.as_deref(), &synced, deliver).await,
+                Ok(synced) => {
+                    self.store_messages(&own_user, next.as_deref(), &synced, deliver)
+                        .await
+                }
                 Err(error) => Err(error),
             };
             let error = match done {
                 Ok(newer) => {
                     // Updated only here, so that the same events are returned again after an error.
                     next = Some(newer);
-                    pause = FIRST_PAUSE;
+                    retry_delay = FIRST_RETRY_DELAY;
                     continue;
                 }
                 Err(error) => error,
             };
-            // A wrong token does not become right by waiting.
+            // Waiting does not make an invalid token valid.
             if error.kind() == ErrorKind::Auth {
                 return Err(error);
             }
-            tracing::warn!(%error, "no messages");
-            let wait = error.retry_after().unwrap_or(pause);
-            pause = (pause * 2).min(MAX_DELAY);
+            tracing::warn!(%error, "could not fetch messages");
+            let wait = error.retry_after().unwrap_or(retry_delay);
+            retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => break,
@@ -72,12 +75,16 @@ impl SyncLoop<'_> {
         Ok(())
     }
 
-    async fn ask(&self, me: &mut String, since: Option<&str>) -> Result<Value, PlatformError> {
-        // Once: the token belongs to one user.
-        if me.is_empty() {
+    async fn request_sync(
+        &self,
+        own_user: &mut String,
+        since: Option<&str>,
+    ) -> Result<Value, PlatformError> {
+        // Requested once, because the token belongs to one user.
+        if own_user.is_empty() {
             let identity = self.api.get("/client/v3/account/whoami", &[]).await?;
             let user = identity.get("user_id").and_then(Value::as_str);
-            user.unwrap_or_default().clone_into(me);
+            user.unwrap_or_default().clone_into(own_user);
         }
         // Lists without types: only messages are wanted.
         let none = json!({ "types": [] });
@@ -105,9 +112,9 @@ impl SyncLoop<'_> {
 
     /// Stores the messages in their order, and returns the token of the next request. The first message that cannot be
     /// stored ends it; the complete response is then requested again, and known messages are dropped by their ids.
-    async fn hand_over(
+    async fn store_messages(
         &self,
-        me: &str,
+        own_user: &str,
         since: Option<&str>,
         synced: &Value,
         deliver: &dyn InboundSink,
@@ -120,17 +127,17 @@ impl SyncLoop<'_> {
             )
         })?;
         let rooms = synced.pointer("/rooms/join").and_then(Value::as_object);
-        for (room, news) in rooms.into_iter().flatten() {
-            let timeline = news.get("timeline").unwrap_or(&Value::Null);
-            let mut events = self.missed(room, since, timeline).await?;
+        for (room, room_data) in rooms.into_iter().flatten() {
+            let timeline = room_data.get("timeline").unwrap_or(&Value::Null);
+            let mut events = self.fetch_missed(room, since, timeline).await?;
             events.extend(event_list(timeline.get("events")));
             for event in &events {
                 // Limits the first response, which contains messages of any age.
-                let at = event.get("origin_server_ts").and_then(Value::as_u64);
-                if at.is_some_and(|at| at < self.since) {
+                let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
+                if sent_ms.is_some_and(|sent_ms| sent_ms < self.since) {
                     continue;
                 }
-                if let Some(message) = event::inbound_message(self.account, me, room, event) {
+                if let Some(message) = event::inbound_message(self.account, own_user, room, event) {
                     deliver.message(message).await?;
                 }
             }
@@ -139,7 +146,7 @@ impl SyncLoop<'_> {
     }
 
     /// The messages between the last response and a timeline that was cut, oldest first.
-    async fn missed(
+    async fn fetch_missed(
         &self,
         room: &str,
         since: Option<&str>,
@@ -155,7 +162,7 @@ impl SyncLoop<'_> {
         let filter = json!({ "types": ["m.room.message"] }).to_string();
         let limit = MAX_ROOM_MESSAGES.to_string();
         let mut from = from.to_owned();
-        let mut all = Vec::new();
+        let mut missed_events = Vec::new();
         for _ in 0..MAX_PAGES {
             let query = [
                 ("dir", "b"),
@@ -169,15 +176,15 @@ impl SyncLoop<'_> {
             // Without `end` the beginning of the room was reached.
             let end = page.get("end").and_then(Value::as_str).map(str::to_owned);
             let is_last = events.is_empty();
-            all.extend(events);
+            missed_events.extend(events);
             match end {
                 Some(end) if !is_last => from = end,
                 _ => break,
             }
         }
-        // Read backwards, handed over forwards.
-        all.reverse();
-        Ok(all)
+        // The pages were read backwards.
+        missed_events.reverse();
+        Ok(missed_events)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the API says about the app itself.
+//! The account check: the identity of the app, and the scopes of its token.
 
 use dray_platform::{FilePermission, PlatformError};
 use serde_json::Value;
@@ -35,10 +35,10 @@ fn permission_of(scopes: Option<&str>) -> FilePermission {
     let Some(scopes) = scopes else {
         return FilePermission::PerChat("the response names no scopes of the token".to_owned());
     };
-    let has = |needed: &&str| scopes.split(',').any(|scope| scope.trim() == *needed);
+    let has_scope = |scope_name: &&str| scopes.split(',').any(|scope| scope.trim() == *scope_name);
     let missing: Vec<&str> = NEEDED_SCOPES
         .into_iter()
-        .filter(|scope| !has(scope))
+        .filter(|scope| !has_scope(scope))
         .collect();
     if missing.is_empty() {
         FilePermission::PerChat(

@@ -1,4 +1,4 @@
-//! Calls of the Web API. Slack answers refusals with status 200 and `ok: false`.
+//! Calls of the Web API. Slack sends refusals with status 200 and `ok: false`.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,12 +24,12 @@ pub(crate) struct SlackApi {
 
 impl SlackApi {
     pub(crate) fn new(options: &SlackOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
-            return Err(wrong("the token is missing"));
+            return Err(invalid_option("the token is missing"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
         // The API's own host serves files too, as the fake server does.
         hosts.extend(url_authority(&base));
@@ -46,7 +46,7 @@ impl SlackApi {
         })
     }
 
-    /// Calls a method with a form, which every method takes.
+    /// Calls a method with a form, which every method accepts.
     pub(crate) async fn form(
         &self,
         method: &str,
@@ -63,12 +63,12 @@ impl SlackApi {
         let request = request.form(&[]).authorization("Bearer", &self.token);
         let response = request.send(&|_| {}).await?;
         let scopes = response.header("x-oauth-scopes").map(str::to_owned);
-        let identity = check_answer(response).await;
+        let identity = check_response(response).await;
         let identity = identity.map_err(|error| error.at(SendOutcome::NotSent))?;
         Ok((identity, scopes))
     }
 
-    /// Calls a method with JSON; only some methods take it.
+    /// Calls a method with JSON, which only some methods accept.
     pub(crate) async fn json(&self, method: &str, value: &Value) -> Result<Value, PlatformError> {
         let url = format!("{}/{method}", self.base);
         let request = self
@@ -82,10 +82,10 @@ impl SlackApi {
     async fn call(&self, request: dray_http::RequestBuilder) -> Result<Value, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let response = request.send(&|_| {}).await?;
-        check_answer(response).await
+        check_response(response).await
     }
 
-    /// Uploads bytes to an address that Slack gave. The token is not sent there. Returns the text of the
+    /// Uploads bytes to a URL that Slack returned. The token is not sent there. Returns the text of the
     /// response.
     pub(crate) async fn upload(
         &self,
@@ -95,7 +95,7 @@ impl SlackApi {
         body: ByteStream,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<String, PlatformError> {
-        // Checked although the response came from Slack: our files must not go to any other host.
+        // Checked although the URL came from Slack, because files must not be sent to any other host.
         self.check_host(url)?;
         let request = self
             .client
@@ -110,7 +110,7 @@ impl SlackApi {
         Err(of_status(status, wait).at(SendOutcome::NotSent))
     }
 
-    /// Opens a file that a user sent. The token goes to Slack's hosts alone; a redirect is not followed.
+    /// Opens a file that a user sent. The token is sent only to Slack's hosts, and redirects are not followed.
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let request = self.client.get(url).authorization("Bearer", &self.token);
@@ -123,12 +123,12 @@ impl SlackApi {
         if response
             .header("content-type")
             .is_some_and(|media_type| media_type.starts_with("text/html"))
-            // A user's HTML file comes as an attachment; the login page does not.
+            // A user's HTML file has a `Content-Disposition`; the login page has none.
             && response.header("content-disposition").is_none()
         {
             return Err(PlatformError::new(
                 ErrorKind::Auth,
-                "a login page came instead of the file",
+                "the response is a login page instead of the file",
             )
             .code("missing_scope"));
         }
@@ -136,21 +136,22 @@ impl SlackApi {
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::Forbidden, "the host is not one of Slack's");
-        let url = Url::parse(url).map_err(|_| wrong())?;
-        let authority = url_authority(&url).ok_or_else(wrong)?;
+        let host_not_allowed =
+            || PlatformError::new(ErrorKind::Forbidden, "the host is not one of Slack's");
+        let url = Url::parse(url).map_err(|_| host_not_allowed())?;
+        let authority = url_authority(&url).ok_or_else(host_not_allowed)?;
         let is_known = self.hosts.contains(&authority);
         // Without TLS only where the operator chose an API without it.
         let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
         if is_known && is_safe {
             Ok(())
         } else {
-            Err(wrong())
+            Err(host_not_allowed())
         }
     }
 }
 
-async fn check_answer(response: HttpResponse) -> Result<Value, PlatformError> {
+async fn check_response(response: HttpResponse) -> Result<Value, PlatformError> {
     let (status, wait) = (response.status(), response.retry_after());
     if status != 200 {
         return Err(of_status(status, wait));
@@ -163,7 +164,7 @@ async fn check_answer(response: HttpResponse) -> Result<Value, PlatformError> {
         .get("error")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    // Neither a success nor a refusal: the request may have been carried out.
+    // Neither a success nor a refusal: Slack may have executed the request.
     if code.is_empty() {
         let error = PlatformError::new(ErrorKind::Unknown, "the response has neither ok nor error");
         return Err(error.ambiguous());
@@ -221,7 +222,7 @@ fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
                 .with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY))
                 .code(code);
         }
-        // Slack may fail after it carried the request out (platform-delivery 7.4), so these are ambiguous.
+        // Slack may fail after it executed the request (platform-delivery 7.4), so these errors are ambiguous.
         "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" => {
             return PlatformError::new(ErrorKind::Transient, code)
                 .ambiguous()

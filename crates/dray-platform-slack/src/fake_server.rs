@@ -1,7 +1,7 @@
-//! A server that speaks the Web API's file and message calls, for tests and the demo.
+//! A fake of the Web API for files and messages, for tests and the demo.
 //!
-//! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
-//! proved with `slack_sdk` in `tests/python.rs`.
+//! It stores the visible messages. Of uploads it stores only the size and a digest. A test with `slack_sdk`
+//! (`tests/python.rs`) checks that it behaves like Slack.
 
 mod buttons;
 mod state;
@@ -36,42 +36,42 @@ pub const DIRECT_CHANNEL: &str = "D0FAKE";
 pub enum InjectedFault {
     /// The next completion or message is refused with 429 and this delay.
     RateLimit(Duration),
-    /// The next completion or message is answered with 500; nothing appears.
+    /// The next completion or message fails with 500, and nothing appears.
     Fail,
-    /// The next completion or message is carried out, and the connection closed.
+    /// The next completion or message succeeds, but the connection is closed instead of a response.
     LoseAnswer,
-    /// The next completion or message is not carried out, and the connection closed.
+    /// The connection of the next completion or message is closed, and nothing appears.
     LoseRequest,
     /// The connection of the next upload is closed after the first bytes.
     CloseDuringUpload,
     /// The next request for an upload address is refused as too large.
     TooLarge,
-    /// The next completion is answered with `ok`, and the files are never shared.
+    /// The next completion is answered with `ok`, but the files are never shared.
     NeverShare,
-    /// The next completion or message is carried out, and answered with something that is not of the wire.
+    /// The next completion or message succeeds, but the response is malformed.
     Gibberish,
     /// The next completion or message is refused with this code.
     Refuse(&'static str),
     /// The next upload is answered with a smaller count.
     Miscount,
-    /// The share becomes visible only after so many calls of `files.info`.
+    /// The next share only becomes visible after this many calls of `files.info`.
     ShareLate(u32),
-    /// So many requests for what is known of a file fail.
+    /// This many calls of `files.info` fail.
     FailInfo(u32),
 }
 
-/// A message as its channel shows it.
+/// A visible message of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
     /// Its time stamp, which is also its id in the channel.
     pub ts: String,
-    /// Text as a user reads it, with escapes undone.
+    /// Its text without escapes, as users see it.
     pub text: String,
     /// Time stamp of the root of its thread; empty for none.
     pub thread: String,
     /// Names and contents of its files.
     pub files: Vec<(String, ContentDigest)>,
-    /// What its blocks show as code.
+    /// The text that its blocks show as code.
     pub code: String,
     /// The buttons of its blocks.
     pub buttons: Vec<ShownButton>,
@@ -107,7 +107,7 @@ impl FakeSlack {
         Secret::new(BOT_TOKEN)
     }
 
-    /// Makes a channel, and returns its id.
+    /// Creates a channel and returns its id.
     pub fn channel(&self) -> String {
         let mut state = self.server.shared().lock();
         let id = format!("C{:08}", state.next());
@@ -120,13 +120,13 @@ impl FakeSlack {
         self.server.shared().lock().scopes = Some(scopes.to_owned());
     }
 
-    /// What a channel shows, oldest first.
+    /// The visible messages of a channel, oldest first.
     pub fn visible_messages(&self, channel: &str) -> Vec<StoredMessage> {
         let state = self.server.shared().lock();
         state.channels.get(channel).cloned().unwrap_or_default()
     }
 
-    /// Injects a fault. Several are used one after the other, each where it applies.
+    /// Adds a fault. Each request uses the first one that applies to it.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -136,12 +136,12 @@ impl FakeSlack {
         self.server.shared().received()
     }
 
-    /// Requests until now: method, and whether it carried a token.
+    /// The requests until now: method, and whether there was a token.
     pub fn requests(&self) -> Vec<(String, bool)> {
         self.server.shared().lock().requests.clone()
     }
 
-    /// Stores a file of a user, and returns the address to fetch it from.
+    /// Stores a file of a user and returns its URL.
     pub fn keep(&self, bytes: Vec<u8>) -> String {
         let shared = self.server.shared();
         let mut state = shared.lock();
@@ -215,17 +215,17 @@ async fn answer_request(
             USER_ID => ok_reply(json!({ "channel": { "id": DIRECT_CHANNEL } })),
             _ => error_reply("user_not_found"),
         }),
-        "files.getUploadURLExternal" => Ok(upload_place(&shared, &form)),
+        "files.getUploadURLExternal" => Ok(create_upload(&shared, &form)),
         "files.info" => Ok(file_info(&shared, form.field("file"))),
-        "files.completeUploadExternal" => do_visibly(&shared, &form, complete_upload),
-        "chat.postMessage" => do_visibly(&shared, &form, post_message),
-        "chat.postEphemeral" => do_visibly(&shared, &form, buttons::post_notice),
-        "chat.update" => do_visibly(&shared, &form, buttons::update_message),
+        "files.completeUploadExternal" => run_visible_method(&shared, &form, complete_upload),
+        "chat.postMessage" => run_visible_method(&shared, &form, post_message),
+        "chat.postEphemeral" => run_visible_method(&shared, &form, buttons::post_notice),
+        "chat.update" => run_visible_method(&shared, &form, buttons::update_message),
         _ => Ok(error_reply("unknown_method")),
     }
 }
 
-/// JSON arguments as form fields. Arrays stay JSON, as forms have them.
+/// Converts JSON arguments into form fields. Arrays are JSON in forms as well.
 fn json_fields(value: &Value) -> FormData {
     let mut form = FormData::default();
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -238,7 +238,7 @@ fn json_fields(value: &Value) -> FormData {
     form
 }
 
-fn upload_place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
+fn create_upload(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
     let mut state = shared.lock();
     let length: u64 = form.field("length").parse().unwrap_or_default();
     // The real server refuses files without bytes with this code.
@@ -269,12 +269,12 @@ async fn receive_upload(
     id: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    let closes = shared
+    let is_closed = shared
         .lock()
         .fault(|fault| *fault == InjectedFault::CloseDuringUpload)
         .is_some();
-    if closes {
-        // One frame, so that the client has begun with the body.
+    if is_closed {
+        // After one frame, the client has begun to send the body.
         let mut reader = request.into_reader();
         reader.more().await?;
         return Err(ConnectionClosed);
@@ -293,7 +293,7 @@ async fn receive_upload(
         request.into_reader().digest().await?
     };
     let mut state = shared.lock();
-    let less = u64::from(
+    let missing_bytes = u64::from(
         state
             .fault(|fault| *fault == InjectedFault::Miscount)
             .is_some(),
@@ -304,16 +304,16 @@ async fn receive_upload(
     if content.size != file.length {
         return Ok(bytes_reply(400, "text/plain", "length mismatch".into()));
     }
-    let reply_text = format!("OK - {}", content.size - less);
+    let reply_text = format!("OK - {}", content.size - missing_bytes);
     file.content = Some(content);
     Ok(bytes_reply(200, "text/plain", reply_text.into()))
 }
 
-/// Does something that users see, with the faults that may happen to it.
-fn do_visibly(
+/// Runs a method whose effect is visible, with the next fault that applies to such methods.
+fn run_visible_method(
     shared: &SharedState<FakeState>,
     form: &FormData,
-    act: fn(&mut FakeState, &FormData, Option<&InjectedFault>) -> Result<Value, &'static str>,
+    method: fn(&mut FakeState, &FormData, Option<&InjectedFault>) -> Result<Value, &'static str>,
 ) -> Result<Reply, ConnectionClosed> {
     let mut state = shared.lock();
     let fault = state.fault(|fault| {
@@ -336,8 +336,8 @@ fn do_visibly(
         Some(InjectedFault::Refuse(word)) => return Ok(error_reply(word)),
         _ => {}
     }
-    let done = act(&mut state, form, fault.as_ref());
-    match (fault, done) {
+    let result = method(&mut state, form, fault.as_ref());
+    match (fault, result) {
         (Some(InjectedFault::LoseAnswer), _) => Err(ConnectionClosed),
         (Some(InjectedFault::Gibberish), _) => Ok(json_reply(200, &json!([1, 2]))),
         (_, Ok(value)) => Ok(ok_reply(value)),
@@ -345,7 +345,7 @@ fn do_visibly(
     }
 }
 
-/// Undoes the escapes of markup, as Slack does when it shows a text.
+/// Removes the escapes, as Slack does when it shows a text.
 fn plain_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -384,7 +384,7 @@ fn show_message(
     files: Vec<(String, ContentDigest)>,
 ) -> Result<String, &'static str> {
     let ts = format!("1700000000.{:06}", state.next());
-    // The conversation has a channel from its first message on.
+    // The first message creates the channel of the conversation.
     if channel == DIRECT_CHANNEL {
         state.channels.entry(DIRECT_CHANNEL.to_owned()).or_default();
     }
@@ -428,19 +428,19 @@ fn complete_upload(
         files.push((title.to_owned(), content));
         ids.push(id.to_owned());
     }
-    // Completed, but never shared: the success of a completion proves nothing.
+    // A completion may succeed without a share.
     if fault == Some(&InjectedFault::NeverShare) {
         return Ok(json!({ "files": listed }));
     }
     let comment = plain_text(form.field("initial_comment"));
     let ts = show_message(state, channel, form.field("thread_ts"), comment, files)?;
-    let late = match fault {
-        Some(InjectedFault::ShareLate(looks)) => *looks,
+    let hidden_calls = match fault {
+        Some(InjectedFault::ShareLate(calls)) => *calls,
         _ => 0,
     };
     for id in ids {
         if let Some(file) = state.files.get_mut(&id) {
-            file.shared = Some((channel.to_owned(), ts.clone(), late));
+            file.shared = Some((channel.to_owned(), ts.clone(), hidden_calls));
         }
     }
     Ok(json!({ "files": listed }))
@@ -460,10 +460,10 @@ fn file_info(shared: &SharedState<FakeState>, id: &str) -> Reply {
         return error_reply("file_not_found");
     };
     let mut shares = json!({});
-    if let Some((channel, ts, late)) = &mut file.shared {
-        // Shares that the fault `ShareLate` holds back.
-        if *late > 0 {
-            *late -= 1;
+    if let Some((channel, ts, hidden_calls)) = &mut file.shared {
+        // Hidden by the fault `ShareLate`.
+        if *hidden_calls > 0 {
+            *hidden_calls -= 1;
         } else {
             shares = json!({ "public": { channel.as_str(): [{ "ts": ts }] } });
         }

@@ -1,4 +1,4 @@
-//! Events and presses of buttons that Slack sends to our webhook, verified by signature.
+//! Events and presses of buttons that Slack posts to the webhook of this service, verified by signature.
 
 use dray_platform::{
     ButtonPress, DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError,
@@ -16,14 +16,14 @@ use crate::options::SlackOptions;
 /// Largest difference between a time stamp and our clock, in seconds; older requests may be replays.
 const MAX_SIGNATURE_AGE_SECONDS: u64 = 300;
 
-/// Reads one request: a check of our address, or an event. `now` is the time in Unix seconds.
+/// Reads one request: a check of the webhook's address, or an event. `now` is the time in Unix seconds.
 pub(crate) fn read_webhook(
     account: &str,
     options: &SlackOptions,
     request: &WebhookRequest,
     now: u64,
 ) -> Result<WebhookReply, PlatformError> {
-    // Before the body is parsed; the check of the address is signed too.
+    // Verified before the body is parsed. The check of the address is signed too.
     verify_signature(options, request, now)?;
     // Interactions are forms with JSON in them; events are JSON.
     let payload = form_urlencoded::parse(&request.body).find(|(name, _)| name == "payload");
@@ -79,7 +79,7 @@ fn verify_signature(
             .find(|(header, _)| header == name)
             .map(|(_, value)| value.as_str())
     };
-    // HMAC accepts an empty key, which everyone knows.
+    // HMAC accepts an empty key, with which anyone could sign.
     if options.signing_secret.is_empty() {
         return Err(refused("no signing secret is configured"));
     }
@@ -110,11 +110,11 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     let is_message = matches!(text("type"), "message" | "app_mention")
         // Other subtypes are notices and corrections.
         && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
-    // Two bots that answer each other would never stop.
+    // Two bots that reply to each other would never stop.
     if !is_message || event.get("bot_id").is_some() || text("user").is_empty() {
         return None;
     }
-    // A mention arrives twice, as `message` and as `app_mention`, with one time stamp: it counts once.
+    // A mention arrives as `message` and as `app_mention` with the same time stamp, so it counts once.
     let files = event.get("files").and_then(Value::as_array);
     Some(InboundMessage {
         target: DeliveryTarget {
@@ -133,7 +133,7 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     })
 }
 
-/// The press in an interaction. `None` for other elements than buttons, and for those outside of messages.
+/// The press in an interaction. `None` for elements that are not buttons, and for buttons outside of messages.
 fn button_press(account: &str, event: &Value) -> Option<ButtonPress> {
     let text = |pointer: &str| {
         let text = event.pointer(pointer).and_then(Value::as_str);
@@ -166,7 +166,7 @@ fn button_press(account: &str, event: &Value) -> Option<ButtonPress> {
 fn unescape_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
-        // Last, or `&amp;lt;` would become `<`.
+        // Replaced last, because otherwise `&amp;lt;` would become `<`.
         .replace("&amp;", "&")
 }
 

@@ -1,11 +1,11 @@
-//! Slack, by the external upload calls (platform-delivery 7.4). A delivery is an upload, its completion, and a look
-//! for the share that proves it; messages of users arrive as signed events.
+//! Slack, by the external upload calls (platform-delivery 7.4). A delivery is an upload, its completion, and a request
+//! for the share that proves it. Messages of users arrive as signed events.
 //!
 //! - [`SlackPlatform`]: one app in one workspace, as [`Platform`] and [`InboundSource`].
-//! - [`SlackOptions`]: what an operator sets about it.
-//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
+//! - [`SlackOptions`]: its configuration.
+//! - `fake_server` (feature `fake-server`): a server with the same protocol, for tests and the demo.
 //!
-//! What it does not do: it keeps no state, and repeats no request whose message may already be visible. It uses
+//! What it does not do: it has no state, and never repeats a request whose message may already be visible. It uses
 //! neither Socket Mode nor the old `files.upload`.
 //!
 //! ```rust

@@ -1,4 +1,4 @@
-//! Sends a step: uploads its files, which is not visible, completes the uploads, and waits until the files are shared.
+//! Sends a step: uploads its files (not visible yet), completes the uploads, and waits until the files are shared.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const SHARE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The uploads of a step, stored before anything is visible. A later attempt completes the same files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PreparedUpload {
-    /// Channel in which the files will be shared; for a user, the one of the conversation.
+    /// The channel in which the files will be shared; for a user, the channel of the conversation.
     channel: String,
     /// Slack's ids of the files, in the order of the step.
     files: Vec<String>,
@@ -30,7 +30,7 @@ fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFi
     plan::files_of(send.delivery, send.step)
 }
 
-/// Uploads the files of a step and returns what the completion needs. They are not visible yet.
+/// Uploads the files of a step, and returns what the completion needs as JSON. The files are not visible yet.
 pub(crate) async fn prepare_uploads(
     api: &SlackApi,
     send: SendRequest<'_>,
@@ -62,7 +62,7 @@ pub(crate) async fn prepare_uploads(
     })
 }
 
-/// The channel of the target. For a user, the conversation is opened; opening it twice gives the same one.
+/// The channel of the target. For a user, opens the conversation; repeating that returns the same channel.
 async fn target_channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String, PlatformError> {
     let chat = send.delivery.target.chat.as_str();
     // Ids of users begin with U, or with W in Enterprise Grid.
@@ -107,7 +107,7 @@ async fn upload_file(
         .and_then(|count| count.parse::<u64>().ok());
     match received {
         Some(size) if size == file.size => Ok(id),
-        // Not shown to any user, so a new upload can be made.
+        // The file is not visible, so it can be uploaded again.
         Some(size) => Err(PlatformError::new(
             ErrorKind::Transient,
             format!("the server received {size} of {} bytes", file.size),
@@ -134,9 +134,9 @@ pub(crate) async fn send_step(
         .map(|((_, file), id)| json!({ "id": id, "title": name::clean_name(&file.name) }))
         .collect();
     let mut request = json!({ "files": listed, "channel_id": prepared.channel });
-    put_member(&mut request, "thread_ts", thread_timestamp(send));
+    set_field(&mut request, "thread_ts", thread_timestamp(send));
     if !send.step.text().is_empty() {
-        put_member(
+        set_field(
             &mut request,
             "initial_comment",
             // Escaped, because Slack posts the comment as a message.
@@ -164,14 +164,14 @@ pub(crate) async fn send_step(
     }
 }
 
-/// Finds out whether a step whose response was lost was carried out. A text message cannot be found again.
+/// Finds out whether a step whose response was lost is visible. This is not possible for a text message.
 pub(crate) async fn reconcile_step(
     api: &SlackApi,
     send: SendRequest<'_>,
     wait: Duration,
 ) -> Result<ReconcileResult, PlatformError> {
     if send.step.files().is_empty() {
-        // Messages have no key by which they could be found.
+        // Messages have no key to search for.
         return Ok(ReconcileResult::Unknown);
     }
     let prepared = read_prepared(send)?;
@@ -196,7 +196,7 @@ fn read_prepared(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError>
     }
 }
 
-/// The thread of the target, or else the message to reply to: in Slack a reply is a message in the thread of the other.
+/// The thread of the target, or the message to reply to, because replies in Slack are messages in a thread.
 fn thread_timestamp(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
@@ -206,7 +206,7 @@ fn thread_timestamp(send: SendRequest<'_>) -> &str {
     }
 }
 
-fn put_member(request: &mut Value, name: &str, value: &str) {
+fn set_field(request: &mut Value, name: &str, value: &str) {
     if let (false, Some(request)) = (value.is_empty(), request.as_object_mut()) {
         request.insert(name.to_owned(), value.into());
     }
@@ -220,13 +220,13 @@ async fn send_text(
     let mut request = json!({
         "channel": channel,
         "text": escape_text(send.step.text()),
-        // Without it Slack would format the text; with escapes it is shown as it is.
+        // Without this, Slack would format the text. With the escapes above, it is shown unchanged.
         "mrkdwn": false,
-        // Slack would fetch a link to show a preview, and so use up a one-time link.
+        // For a preview, Slack would fetch a link, which uses up a one-time link.
         "unfurl_links": false,
         "unfurl_media": false,
     });
-    put_member(&mut request, "thread_ts", thread_timestamp(send));
+    set_field(&mut request, "thread_ts", thread_timestamp(send));
     let response = api.json("chat.postMessage", &request).await?;
     let ts = response
         .get("ts")
@@ -246,11 +246,11 @@ async fn send_text(
     }])
 }
 
-/// What `files.info` said about the shares of a step.
+/// The shares of a step, from the responses of `files.info`.
 enum ShareSearch {
     /// Every file is shared in the channel.
     Shared(Vec<ConfirmedFile>),
-    /// The time limit has passed, and by the last response no file is shared.
+    /// The time has passed, and no file was shared in the last response.
     NotShared,
     /// Some files are shared and others are not, or the last request failed.
     Unknown,
@@ -265,7 +265,7 @@ async fn wait_for_shares(
 ) -> Result<ShareSearch, PlatformError> {
     let end = Instant::now() + wait;
     let mut confirmed = Vec::new();
-    // One time limit for all files: they are shared together.
+    // One time limit for all files, because they are shared together.
     for ((index, file), id) in step_files(send).zip(&prepared.files) {
         loop {
             let is_known_absent = match find_share(api, id, &prepared.channel).await {
@@ -287,10 +287,10 @@ async fn wait_for_shares(
                     });
                     break;
                 }
-                // One completion shares all files, so the share of an earlier file proves that Slack carried it out.
+                // One completion shares all files, so the share of an earlier file shows that the request succeeded.
                 Ok(None) => confirmed.is_empty(),
                 Err(error) => {
-                    // The next request may succeed; a failed one does not show that the file is not shared.
+                    // The next request may succeed. A failed one does not show whether the file is shared.
                     tracing::debug!(%error, "could not look up a share");
                     false
                 }
@@ -311,7 +311,7 @@ async fn wait_for_shares(
     Ok(ShareSearch::Shared(confirmed))
 }
 
-/// The message that shares a file in a channel, and the number of bytes that Slack has.
+/// The message that shares a file in a channel, and the size of the file in Slack.
 async fn find_share(
     api: &SlackApi,
     id: &str,

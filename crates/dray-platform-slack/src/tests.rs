@@ -1,4 +1,4 @@
-//! The app against its fake server.
+//! The app with its fake server.
 
 mod question;
 

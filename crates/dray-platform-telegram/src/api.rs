@@ -1,4 +1,4 @@
-//! Requests to the Bot API. The token is in their addresses, so no address is ever shown.
+//! Requests to the Bot API. Their URLs contain the token, so no URL is ever shown.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::refusal::{ApiError, ResponseEnvelope, refusal_error};
 /// Bytes of an upload for which the server gets one more second: responses to large uploads take longer.
 const BYTES_PER_SECOND: u64 = 1_000_000;
 
-/// Characters that are escaped in the path of a file. `/` is not: it divides the path.
+/// Characters that are escaped in the path of a file. `/` is not escaped, because it separates the parts of the path.
 const PATH_SET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -40,7 +40,7 @@ pub(crate) struct TelegramApi {
 
 impl TelegramApi {
     pub(crate) fn new(options: &TelegramOptions) -> Result<Self, PlatformError> {
-        let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         let token = options.token.expose();
         // The token becomes a part of the path: a slash or a question mark in it would address another resource.
         let is_token = token.contains(':')
@@ -48,17 +48,19 @@ impl TelegramApi {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b":_-".contains(&byte));
         if !is_token {
-            return Err(wrong("the token of the bot is missing or invalid"));
+            return Err(invalid_option("the token of the bot is missing or invalid"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
         // A user name, a query or a fragment would be lost or misplaced when the method is appended.
         let is_plain = matches!(base.scheme(), "http" | "https")
             && base.username().is_empty()
             && base.query().is_none()
             && base.fragment().is_none();
         if !is_plain {
-            return Err(wrong("base_url must be http or https, without more"));
+            return Err(invalid_option(
+                "base_url must be http or https, without more",
+            ));
         }
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
@@ -87,23 +89,22 @@ impl TelegramApi {
         let request = self.client.post(&url).response_within(wait).multipart(form);
         let response = request.send(progress).await.map_err(PlatformError::from)?;
         // Read before the body, which consumes the response.
-        let (status, waits) = (response.status(), response.retry_after());
+        let (status, retry_after) = (response.status(), response.retry_after());
         if response.is_success() {
             let envelope: ResponseEnvelope = response.json().await.map_err(PlatformError::from)?;
             // `ok` decides, not the status: a server or proxy may send a refusal with status 200.
             if envelope.ok {
                 return Ok(envelope.result);
             }
-            return Err(refusal_error(status, &envelope, waits));
+            return Err(refusal_error(status, &envelope, retry_after));
         }
-        // A proxy's page has no envelope; its status says enough. So does that of a response that breaks off.
+        // The page of a proxy and a response that breaks off have no envelope, so the status decides.
         let text = response.text().await.unwrap_or_default();
         let envelope: ResponseEnvelope = serde_json::from_str(&text).unwrap_or_default();
-        Err(refusal_error(status, &envelope, waits))
+        Err(refusal_error(status, &envelope, retry_after))
     }
 
-    /// Calls a method that shows nothing in any chat, so that a lost response leaves nothing open: its errors are
-    /// never ambiguous.
+    /// Calls a method without a visible effect in a chat. Its errors are never ambiguous.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -125,9 +126,9 @@ impl TelegramApi {
         response.map_err(|refused| refused.error.at(dray_platform::SendOutcome::NotSent))
     }
 
-    /// Opens a file at the path that `getFile` gave.
+    /// Opens a file at the path that `getFile` returned.
     pub(crate) async fn file(&self, path: &str) -> Result<dray_http::HttpResponse, PlatformError> {
-        // The server names this path. Upwards it would leave `/file/bot<token>/` and reach other methods.
+        // The server chose this path. With `..` it would leave `/file/bot<token>/` and reach other methods.
         let is_inside = !path.starts_with('/')
             && !path.is_empty()
             && path
@@ -147,13 +148,14 @@ impl TelegramApi {
         if response.is_success() {
             return Ok(response);
         }
-        let (status, waits) = (response.status(), response.retry_after());
+        let (status, retry_after) = (response.status(), response.retry_after());
         if status == 404 {
-            // The token was good for `getFile`; it is the file that is gone.
-            let gone = PlatformError::new(ErrorKind::StaleFileId, "the file no longer exists");
-            return Err(gone.code("404"));
+            // The token was accepted for `getFile`, so the file is missing.
+            let missing_file =
+                PlatformError::new(ErrorKind::StaleFileId, "the file no longer exists");
+            return Err(missing_file.code("404"));
         }
-        let error = refusal_error(status, &ResponseEnvelope::default(), waits).error;
+        let error = refusal_error(status, &ResponseEnvelope::default(), retry_after).error;
         Err(error.at(dray_platform::SendOutcome::NotSent))
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of what a user sent.
+//! Downloads of files that users sent.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) async fn fetch_file(
     api: &TelegramApi,
     attachment: &InboundAttachment,
 ) -> Result<ByteStream, PlatformError> {
-    let within = |size: u64| match options.download() {
+    let check_limit = |size: u64| match options.download() {
         Some(limit) if size > limit => {
             let error = PlatformError::new(
                 ErrorKind::TooLarge,
@@ -35,11 +35,11 @@ pub(crate) async fn fetch_file(
         }
         _ => Ok(()),
     };
-    // The claimed size, before any request: `getFile` fails for such files anyway.
-    within(attachment.size)?;
+    // The size in the update, before any request, because `getFile` fails for such files anyway.
+    check_limit(attachment.size)?;
     let form = MultipartForm::new().text("file_id", &attachment.reference);
     let location = api.ask("getFile", form).await.map_err(|error| {
-        // The refusal names no numbers, but the user should see them.
+        // The refusal has no sizes, but the user should see them.
         match (error.kind(), options.download()) {
             (ErrorKind::TooLarge, Some(limit)) => error.with_numbers(attachment.size, limit),
             _ => error,
@@ -48,18 +48,20 @@ pub(crate) async fn fetch_file(
     let file: FileLocation = serde_json::from_value(location).map_err(|cause| {
         PlatformError::new(ErrorKind::Unknown, "the response is not a file").caused_by(cause)
     })?;
-    // Again with the server's number: updates may claim none, which counts as 0.
-    within(file.file_size.unwrap_or_default())?;
+    // Again with the size from the server, because an update may have none, which counts as 0.
+    check_limit(file.file_size.unwrap_or_default())?;
     if options.local_mode && file.file_path.starts_with('/') {
-        return on_disk(options, &file).await;
+        return open_local_file(options, &file).await;
     }
     let response = api.file(&file.file_path).await?;
     let length = response.length();
     if let (Some(file_size), Some(length)) = (file.file_size, length)
-        // A proxy's error page with status 200 would otherwise become the file.
+        // Otherwise the error page of a proxy with status 200 would become the file.
         && file_size != length
     {
-        return Err(broken_stream("the file has another length than reported"));
+        return Err(broken_stream(
+            "the length of the file is not the announced size",
+        ));
     }
     Ok(exact_length_stream(
         file.file_size.or(length),
@@ -67,8 +69,8 @@ pub(crate) async fn fetch_file(
     ))
 }
 
-/// Opens a file that a server in local mode named by its absolute path. Only files beneath `local_files` are read.
-async fn on_disk(
+/// Opens a file by its absolute path from a server in local mode. Only files in `local_files` are read.
+async fn open_local_file(
     options: &TelegramOptions,
     file: &FileLocation,
 ) -> Result<ByteStream, PlatformError> {
@@ -83,21 +85,21 @@ async fn on_disk(
         )
         .caused_by(cause)
     };
-    // Both sides are resolved: `local_files` may itself be a symbolic link.
+    // Both paths are resolved, because `local_files` may be a symbolic link too.
     let root = tokio::fs::canonicalize(root).await.map_err(missing)?;
     let path = tokio::fs::canonicalize(Path::new(&file.file_path)).await;
     let path = path.map_err(missing)?;
     if !path.starts_with(&root) {
-        return Err(refuse("the path of the file leads out of local_files"));
+        return Err(refuse("the file is not in local_files"));
     }
     let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
-    // From the open file, not from its path, which could lead elsewhere by now.
+    // Of the open file, because the path may refer to another file by now.
     let metadata = opened.metadata().await.map_err(missing)?;
     if !metadata.is_file() {
-        return Err(refuse("the path does not lead to a regular file"));
+        return Err(refuse("the file is not a regular file"));
     }
-    let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
-    let body = pieces.map(|chunk| {
+    let chunks = ReaderStream::with_capacity(opened, 256 * 1024);
+    let body = chunks.map(|chunk| {
         chunk.map_err(|cause| {
             broken_stream("could not read the file of the local server").caused_by(cause)
         })
@@ -105,7 +107,7 @@ async fn on_disk(
     Ok(exact_length_stream(file.file_size, body.boxed()))
 }
 
-/// The same stream, which fails when it is shorter or longer than announced. Unchecked when no size is known.
+/// Makes the stream fail if it is shorter or longer than announced. Without a known size, it is not checked.
 fn exact_length_stream(size: Option<u64>, body: ByteStream) -> ByteStream {
     match size {
         Some(size) => http::exact_length_stream(size, body),

@@ -1,4 +1,4 @@
-//! Updates that Telegram sends to our webhook.
+//! Updates that Telegram posts to the webhook of this service.
 
 use dray_platform::{ErrorKind, PlatformError, WebhookReply, WebhookRequest};
 use dray_types::Sha256Digest;

@@ -1,11 +1,11 @@
-//! Telegram, by the Bot API (platform-delivery 7.2): out by `send…` methods, in by webhook or long polling.
+//! Telegram, by the Bot API (platform-delivery 7.2): outbound by `send…` methods, inbound by webhook or long polling.
 //!
 //! - [`TelegramPlatform`]: one bot, as [`Platform`] and [`InboundSource`].
-//! - [`TelegramOptions`]: what an operator sets about it.
-//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
+//! - [`TelegramOptions`]: its configuration.
+//! - `fake_server` (feature `fake-server`): a server with the same protocol, for tests and the demo.
 //!
-//! What it does not do: it keeps no state, never repeats a request whose message may already be visible, and hands
-//! Telegram no addresses of files to fetch.
+//! What it does not do: it has no state, never repeats a request whose message may already be visible, and gives
+//! Telegram no URLs of files to fetch.
 //!
 //! ```rust
 //! use dray_platform::Platform as _;
@@ -53,7 +53,7 @@ use api::TelegramApi;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "telegram";
 
-/// One bot at one Bot API server. Holds its token and a connection pool, and no state of chats.
+/// One bot at one Bot API server. Has a token and a connection pool, but no state of chats.
 #[derive(Debug)]
 pub struct TelegramPlatform {
     account: String,
@@ -97,7 +97,7 @@ impl Platform for TelegramPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
-        // `sendMessage` and its siblings take no idempotency key, and no method finds a message by its content.
+        // `sendMessage` and similar methods have no idempotency key, and no method finds a message by its content.
         DuplicateProtection::Unknown
     }
 
@@ -111,8 +111,7 @@ impl Platform for TelegramPlatform {
         }
     }
 
-    /// The API publishes no limits; these are the configured ones.
-    /// By `getMe`. Whether files may be sent is a right in each group (`can_send_documents` and its siblings).
+    /// By `getMe`. Each group decides whether files may be sent (`can_send_documents` and similar rights).
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let bot = self.api.ask("getMe", MultipartForm::new()).await?;
         let name = bot.get("username").and_then(Value::as_str);
@@ -123,6 +122,7 @@ impl Platform for TelegramPlatform {
         Ok(AccountCheck::accepted(name, files).with_limits(self.options.limits()))
     }
 
+    /// The API publishes no limits; these are the configured ones.
     async fn limits(&self, _target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         Ok(self.options.limits())
     }
@@ -174,7 +174,7 @@ impl InboundSource for TelegramPlatform {
         inbox::read_webhook(&self.account, &self.options, request)
     }
 
-    /// Fails only when the bot's token is refused; everything else passes or is waited for.
+    /// Fails only if the bot's token is refused; after other failures it waits and polls again.
     async fn poll(
         &self,
         deliver: &dyn InboundSink,

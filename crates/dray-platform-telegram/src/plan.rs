@@ -22,8 +22,8 @@ const MAX_PHOTO_SIDES: u64 = 10_000;
 const MAX_PHOTO_RATIO: u32 = 20;
 
 /// Plans the order: text first, then photos and videos in albums, then other files as given. Consecutive documents
-/// share an album, consecutive music files too; any other file is a message of its own. So is an empty file, because
-/// the server refuses an album with an empty file as a whole.
+/// share an album, and so do consecutive music files. Every other file is a separate message. An empty file is separate
+/// too, because the server refuses a whole album for one empty file.
 pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
     let routes: Vec<(usize, &OutgoingFile, Route)> = delivery
         .files
@@ -38,10 +38,10 @@ pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Ve
     let rest = routes.iter().filter(|(_, _, route)| !is_visual(*route));
     let mut steps = Vec::new();
     for (index, file, route) in visual.chain(rest) {
-        let joined = steps
+        let is_joined = steps
             .last_mut()
             .is_some_and(|last| join_album(last, delivery, limits, file, *index, *route));
-        if !joined {
+        if !is_joined {
             steps.push(file_step(*route, vec![*index]));
         }
     }
@@ -102,7 +102,7 @@ fn join_album(
 /// Adds the message: as the caption of the first step if it fits there, else as separate steps before the files.
 fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
-        // A text without files has no file whose caption it could be, so it is a message of its own.
+        // Without files, the text cannot be a caption, so it is a separate message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit: CaptionUnit::Utf16,
@@ -160,7 +160,8 @@ fn is_photo_shaped(file: &OutgoingFile) -> bool {
     })
 }
 
-/// Another route for photos, videos and voice messages that the server refuses as such: as music or as documents.
+/// Another route, as music or as documents, for photos, videos and voice messages that the server refuses on their
+/// route.
 pub(crate) fn fallback_step(
     delivery: &OutgoingDelivery,
     step: &SendStep,
@@ -178,7 +179,7 @@ pub(crate) fn fallback_step(
             )
         })
     };
-    let other = match step.route() {
+    let fallback_route = match step.route() {
         // Recipients can forbid voice messages (`VOICE_MESSAGES_FORBIDDEN`); `sendAudio` takes MP3 and M4A only.
         VOICE_ROUTE if step.files().iter().all(is_music) => AUDIO_ROUTE,
         PHOTO_ROUTE | VIDEO_ROUTE | ALBUM_ROUTE | ANIMATION_ROUTE | AUDIO_ROUTE | VOICE_ROUTE => {
@@ -186,5 +187,5 @@ pub(crate) fn fallback_step(
         }
         _ => return None,
     };
-    step.with_route(other)
+    step.with_route(fallback_route)
 }

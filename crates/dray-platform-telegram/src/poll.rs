@@ -1,4 +1,4 @@
-//! Updates by long polling (`getUpdates`).
+//! Receives updates by long polling (`getUpdates`).
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::api::TelegramApi;
 use crate::options::TelegramOptions;
 use crate::update;
 
-/// Pauses after failures: the first, and the longest of those that double.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Delays after failures: the first one, and the limit of the doubled ones.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Longest `timeout` for which the API keeps a request open.
 const MAX_WAIT: Duration = Duration::from_secs(50);
@@ -31,34 +31,34 @@ pub(crate) async fn poll_updates(
         api,
         offset: None,
     };
-    let mut pause = FIRST_PAUSE;
+    let mut retry_delay = FIRST_RETRY_DELAY;
     while !stop.is_cancelled() {
-        // Dropping the request loses nothing: its updates were not acknowledged, and come again.
+        // Dropping the request loses nothing, because its updates were not acknowledged and are sent again.
         let response = tokio::select! {
-            response = poller.ask() => response,
+            response = poller.request_updates() => response,
             () = stop.cancelled() => break,
         };
-        // Not inside the select: what was received is stored to its end, even when we are to stop.
+        // Not inside the select: received updates are stored completely, even if polling should stop.
         let done = match response {
-            Ok(updates) => poller.hand_over(updates, deliver).await,
+            Ok(updates) => poller.store_messages(updates, deliver).await,
             Err(error) => Err(error),
         };
         let Err(error) = done else {
-            pause = FIRST_PAUSE;
+            retry_delay = FIRST_RETRY_DELAY;
             continue;
         };
-        // A wrong token does not become right by waiting.
+        // Waiting does not make an invalid token valid.
         if error.kind() == ErrorKind::Auth {
             return Err(error);
         }
-        let wait = error.retry_after().unwrap_or(pause);
+        let wait = error.retry_after().unwrap_or(retry_delay);
         // A webhook is set, or another process polls with the same token. Either can end, so polling continues.
         if error.platform_code() == "409" {
             tracing::warn!(%error, "another client fetches the updates of this bot");
         } else {
-            tracing::warn!(%error, "no updates");
+            tracing::warn!(%error, "could not fetch updates");
         }
-        pause = (pause * 2).min(MAX_DELAY);
+        retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = stop.cancelled() => break,
@@ -77,9 +77,9 @@ struct UpdatePoller<'a> {
 }
 
 impl UpdatePoller<'_> {
-    async fn ask(&self) -> Result<Vec<Value>, PlatformError> {
+    async fn request_updates(&self) -> Result<Vec<Value>, PlatformError> {
         let wait = self.options.poll_wait.as_duration().min(MAX_WAIT);
-        // Other kinds, such as edits and reactions, would only be read and dropped.
+        // Other kinds, such as edits and reactions, would be ignored.
         let kinds = json!(["message", "channel_post", "callback_query"]);
         let mut form = MultipartForm::new()
             .text("timeout", wait.as_secs().to_string())
@@ -96,14 +96,14 @@ impl UpdatePoller<'_> {
         }
     }
 
-    /// Stores the messages in their order. The first that cannot be stored ends it, and is sent again.
-    async fn hand_over(
+    /// Stores the messages in their order. Stops at the first message that cannot be stored, which is then sent again.
+    async fn store_messages(
         &mut self,
         updates: Vec<Value>,
         deliver: &dyn InboundSink,
     ) -> Result<(), PlatformError> {
         for update in updates {
-            // Without a number it cannot be acknowledged alone; the next one covers it.
+            // Without a number, the update cannot be acknowledged alone; the number of the next update covers it.
             let Some(number) = update::update_id(&update) else {
                 continue;
             };
@@ -113,10 +113,10 @@ impl UpdatePoller<'_> {
                 continue;
             }
             match update::inbound_message(self.account, &update, self.options.download()) {
-                // An error ends the loop before the offset moves, so this message comes again.
+                // An error ends the loop before the offset changes, so this message is sent again.
                 Ok(Some(message)) => deliver.message(message).await?,
                 Ok(None) => {}
-                // The next request would bring the same update forever, so it is skipped.
+                // Skipped, because every request would return the same update again.
                 Err(error) => {
                     tracing::warn!(%error, number, "skipped an update of an unknown shape");
                 }

@@ -1,4 +1,4 @@
-//! Refusals of the API: what each description means, and what helps (the table of platform-delivery 7.2).
+//! The meaning of refusals of the API, by their descriptions (the table of platform-delivery 7.2).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct ResponseEnvelope {
     pub(crate) parameters: ResponseParameters,
 }
 
-/// What the server adds to a refusal for programs, besides its text.
+/// Fields of a refusal for programs, besides the text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ResponseParameters {
@@ -26,11 +26,11 @@ pub(crate) struct ResponseParameters {
     pub(crate) migrate_to_chat_id: Option<i64>,
 }
 
-/// A failed request, with what only the sender of the step can act on.
+/// A failed request.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) error: PlatformError,
-    /// The chat has this id now; nothing was sent.
+    /// New id of the chat; `None` unless it moved and no message was sent.
     pub(crate) moved: Option<i64>,
 }
 
@@ -74,7 +74,7 @@ const DESCRIPTION_MEANINGS: &[(&str, ErrorKind)] = &[
     ("wrong remote file id", ErrorKind::StaleFileId),
     ("type of file mismatch", ErrorKind::StaleFileId),
     ("can't use file of type", ErrorKind::StaleFileId),
-    // Only a file id can have been taken for an address: we send none.
+    // The server took a file id for a URL, because this client sends no URLs.
     ("failed to get http url content", ErrorKind::StaleFileId),
     ("wrong type of the web page content", ErrorKind::StaleFileId),
     ("too many requests", ErrorKind::RateLimited),
@@ -88,7 +88,8 @@ fn kind_of_description(description: &str) -> Option<ErrorKind> {
         .map(|(_, kind)| *kind)
 }
 
-/// What a refusal means. `waits` is the header `Retry-After`; the body is preferred, and the description comes last.
+/// The error for a refusal. The delay comes from the body, else from the header `Retry-After` (`waits`), else from the
+/// description.
 pub(crate) fn refusal_error(
     status: u16,
     envelope: &ResponseEnvelope,
@@ -99,16 +100,16 @@ pub(crate) fn refusal_error(
     let album = broken_album(description);
     let kind = match code {
         429 => ErrorKind::RateLimited,
-        // The Bot API answers 404 to a token of a wrong shape; methods that do not exist are never called here.
+        // The Bot API responds with 404 to a malformed token. Unknown methods are never called here.
         401 | 404 => ErrorKind::Auth,
         413 => ErrorKind::TooLarge,
         403 => ErrorKind::Forbidden,
         500.. => ErrorKind::Transient,
-        // Only here the text decides: for an album that broke, the text of the item that failed.
+        // Only for this code the text decides. For a partly sent album, it is the text of the failed item.
         400 => kind_of_description(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
         _ => ErrorKind::Unknown,
     };
-    // Cleaned and cut: the text comes from the network and goes to logs.
+    // Cleaned and cut, because the text comes from the network and is logged.
     let mut error =
         PlatformError::new(kind, shown_text(description, SHOWN_MAX)).code(code.to_string());
     if kind == ErrorKind::RateLimited {
@@ -122,30 +123,31 @@ pub(crate) fn refusal_error(
             error = error.with_retry_after(wait);
         }
     }
-    // Also for a rate limit in the middle of an album: the items before it are visible.
+    // Applies to a rate limit in the middle of an album too: the items before it are visible.
     if album.is_some() {
         error = error.at(SendOutcome::Partial);
     } else if kind == ErrorKind::Transient {
-        // 5xx: the server may fail after it carried the request out.
+        // 5xx: the server may have failed after it sent the message.
         error = error.ambiguous();
     }
     let moved = envelope.parameters.migrate_to_chat_id;
     ApiError {
-        // Following the chat sends the step again, which is right only when nothing of it is visible.
+        // The new id leads to another attempt, which is safe only if nothing of the step is visible.
         moved: moved.filter(|_| error.send_outcome() == SendOutcome::NotSent),
         error,
     }
 }
 
-/// The inner text of the failure of one item: items before it may be visible. `None` for any other description.
+/// The inner text of a failure of one item of an album, after which earlier items may be visible. `None` for any other
+/// description.
 fn broken_album(description: &str) -> Option<&str> {
-    // Without its first letter, which the server writes in either case.
+    // Compared without the first letter, which the server writes in upper or lower case.
     let (_, after) = description.split_once("ailed to send message #")?;
     let (_, inner) = after.split_once("with the error message \"")?;
     Some(inner.trim_end_matches('"'))
 }
 
-/// The seconds in a text such as `retry after 8`: inside an album this is the only place that names them.
+/// The delay in a text such as `retry after 8`. For an album, only the text contains it.
 fn retry_after(description: &str) -> Option<Duration> {
     let (_, after) = description.split_once("retry after ")?;
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();

@@ -1,4 +1,4 @@
-//! Confirmations: what the API returns for a message that it showed.
+//! Reads confirmations: the messages that the API returns for a successful request.
 
 use dray_platform::{
     ConfirmedFile, ErrorKind, OutgoingDelivery, PlatformError, Route, SendOutcome, SendStep,
@@ -10,7 +10,7 @@ use crate::plan::{
     ANIMATION_ROUTE, AUDIO_ROUTE, DOCUMENT_ROUTE, PHOTO_ROUTE, VIDEO_ROUTE, VOICE_ROUTE,
 };
 
-/// A message of the bot, reduced to what confirms it.
+/// The fields of a message of the bot that confirm it.
 #[derive(Debug, Deserialize)]
 struct ConfirmedMessage {
     message_id: i64,
@@ -34,14 +34,14 @@ struct MessageContent {
 }
 
 impl ConfirmedMessage {
-    /// The file of the message and the kind it has, whichever was requested: the server may know better.
+    /// The file of the message and its actual kind, which may differ from the requested one.
     fn file(&self) -> Option<(Route, &MessageContent)> {
         let photo = self
-            // One photo comes in several sizes; the largest is the one that was sent.
+            // A photo has several sizes; the largest is the one that was sent.
             .photo
             .iter()
             .max_by_key(|size| size.width * size.height);
-        // Animations stand under `document` as well, for old readers.
+        // Animations are in `document` too, for old clients.
         [
             (PHOTO_ROUTE, photo),
             (ANIMATION_ROUTE, self.animation.as_ref()),
@@ -83,7 +83,7 @@ pub(crate) fn confirm_files(
         serde_json::from_value(result).map(|message| vec![message])
     }
     .map_err(unreadable_error)?;
-    // Fewer items than files, although the status is a success: some are visible and it is not known which.
+    // Another number of items than of files, although the request succeeded: it is unknown which files are visible.
     if messages.len() != step.files().len() {
         let context = format!(
             "{} of {} items were confirmed",
@@ -100,7 +100,7 @@ pub(crate) fn confirm_files(
             ));
         };
         let sent = delivery.files.get(*index).map(|file| file.size);
-        // Photos are compressed again and animations become MP4, so their length says nothing.
+        // Photos are compressed again and animations become MP4, so their lengths differ.
         let is_exact = !matches!(kind, PHOTO_ROUTE | ANIMATION_ROUTE);
         if is_exact && file.file_size.is_some() && file.file_size != sent {
             let context = format!("{:?} of {sent:?} bytes were confirmed", file.file_size);
@@ -118,12 +118,12 @@ pub(crate) fn confirm_files(
     Ok(confirmed)
 }
 
-/// Something is visible, but not what was requested: sending again would show it twice.
+/// The error for a message that differs from the request. Sending again could show it twice.
 fn partial_error(context: String) -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, context).at(SendOutcome::Partial)
 }
 
-/// The status was a success, so the message is probably visible, but its response cannot be read.
+/// The error for a success whose response cannot be read: the message is probably visible.
 fn unreadable_error(cause: serde_json::Error) -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, "the response is not a message")
         .caused_by(cause)

@@ -27,7 +27,7 @@ const ACTION_DELAY: Duration = Duration::from_secs(3);
 /// Size from which an upload counts as large, in bytes.
 const LARGE_UPLOAD_BYTES: u64 = 1_000_000;
 
-/// Where a message goes: a [`DeliveryTarget`] whose numbers were parsed.
+/// A [`DeliveryTarget`] whose thread and reply were parsed as numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct ChatAddress {
     chat: String,
@@ -52,7 +52,7 @@ impl ChatAddress {
         })
     }
 
-    /// The fields that every method accepts, also `sendChatAction`.
+    /// The fields that every method accepts, including `sendChatAction`.
     fn form(&self) -> MultipartForm {
         let mut form = MultipartForm::new().text("chat_id", &self.chat);
         if let Some(thread) = self.thread {
@@ -66,7 +66,7 @@ impl ChatAddress {
         match self.reply_to {
             None => form,
             Some(id) => {
-                // The delivery must succeed also when the message to reply to was deleted.
+                // The delivery must succeed even if the message to reply to was deleted.
                 let reply = json!({ "message_id": id, "allow_sending_without_reply": true });
                 form.text("reply_parameters", reply.to_string())
             }
@@ -79,7 +79,7 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    // Checked here: the API refuses empty files only after the upload.
+    // Checked here, because the API refuses empty files only after the upload.
     if step_files(send).any(|file| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
@@ -111,7 +111,7 @@ async fn send_once(
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, ApiError> {
     if is_text(send) {
-        // Telegram would fetch a link to show a preview, and so use up a one-time link.
+        // For a preview, Telegram would fetch the link and so use up a one-time link.
         let preview = json!({ "is_disabled": true });
         let form = address
             .message()
@@ -142,9 +142,9 @@ async fn send_once(
 }
 
 fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
-    let wrong = || PlatformError::new(ErrorKind::UnsupportedKind, "no such route");
+    let no_method = || PlatformError::new(ErrorKind::UnsupportedKind, "no such route");
     Ok(match (step_route(send), send.step.files().len()) {
-        (_, 0) => return Err(wrong()),
+        (_, 0) => return Err(no_method()),
         // There are no albums of animations or voice messages, so these have no method.
         (PHOTO_ROUTE | VIDEO_ROUTE | AUDIO_ROUTE | DOCUMENT_ROUTE | ALBUM_ROUTE, 2..) => {
             "sendMediaGroup"
@@ -155,7 +155,7 @@ fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
         (AUDIO_ROUTE, _) => "sendAudio",
         (VOICE_ROUTE, 1) => "sendVoice",
         (DOCUMENT_ROUTE, _) => "sendDocument",
-        _ => return Err(wrong()),
+        _ => return Err(no_method()),
     })
 }
 
@@ -222,27 +222,27 @@ async fn album_form(
         };
         let source = file
             .file_id
-            // The id of a file that the server has, or the name of a part of this form.
+            // The id of a file on the server, or the name of a part of this form.
             .clone()
             .unwrap_or_else(|| format!("attach://file{position}"));
         let mut item = json!({ "type": kind.as_str(), "media": source });
-        let mut put = |name: &str, value: Value| {
+        let mut set_field = |name: &str, value: Value| {
             if let Some(item) = item.as_object_mut() {
                 item.insert(name.to_owned(), value);
             }
         };
         // Clients show the caption of an album if only its first item has one.
         if position == 0 && !send.step.text().is_empty() {
-            put("caption", send.step.text().into());
+            set_field("caption", send.step.text().into());
         }
         if kind == DOCUMENT_ROUTE {
-            put("disable_content_type_detection", true.into());
+            set_field("disable_content_type_detection", true.into());
         }
         if kind == VIDEO_ROUTE {
-            put("supports_streaming", true.into());
+            set_field("supports_streaming", true.into());
         }
         if send.delivery.flags.spoiler && matches!(kind, PHOTO_ROUTE | VIDEO_ROUTE) {
-            put("has_spoiler", true.into());
+            set_field("has_spoiler", true.into());
         }
         media.push(item);
     }

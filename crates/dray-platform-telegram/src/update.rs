@@ -1,4 +1,4 @@
-//! Updates: what users wrote, and buttons that they pressed.
+//! Reads messages of users and presses of buttons from updates.
 
 use dray_platform::{ButtonPress, DeliveryTarget, InboundAttachment, InboundMessage};
 use dray_presentation::size;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::PLATFORM_NAME;
 
-/// An update, with the two kinds that hold messages. All other fields are ignored.
+/// An update, with the two fields that contain messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
 struct BotUpdate {
     message: Option<UpdateMessage>,
@@ -125,7 +125,7 @@ struct UpdatePerson {
     last_name: String,
 }
 
-/// The message of a pressed button. One that is too old has a chat and an id alone (`InaccessibleMessage`).
+/// The message of a pressed button. A message that is too old has only a chat and an id (`InaccessibleMessage`).
 #[derive(Debug, Deserialize)]
 struct CallbackMessage {
     message_id: i64,
@@ -137,8 +137,8 @@ struct CallbackMessage {
     text: String,
 }
 
-/// The press in an update. `None` for updates of other kinds, and for buttons without a message of a bot or without data:
-/// those of inline results and games.
+/// The press in an update. `None` for updates of other kinds, and for buttons without a message of a bot or without
+/// data: those of inline results and games.
 pub(crate) fn button_press(account: &str, update: &Value) -> Option<ButtonPress> {
     let query = CallbackQuery::deserialize(update.get("callback_query")?).ok()?;
     let (person, message) = (query.from, query.message);
@@ -159,7 +159,7 @@ pub(crate) fn button_press(account: &str, update: &Value) -> Option<ButtonPress>
 }
 
 fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAttachment> {
-    // One photo in several sizes; the largest is the original.
+    // A photo has several sizes; the largest is the original.
     let photo = message
         .photo
         .iter()
@@ -197,7 +197,7 @@ fn inbound_attachment(
     message_id: i64,
     download: Option<u64>,
 ) -> InboundAttachment {
-    // Photos, voice messages and stickers come without a name or a type.
+    // Photos, voice messages and stickers have no name and no type.
     let (extension, media_type) = match kind {
         "photo" => ("jpg", "image/jpeg"),
         "voice" => ("ogg", "audio/ogg"),
@@ -209,7 +209,7 @@ fn inbound_attachment(
         _ => ("bin", ""),
     };
     // The media type and the name are claims of the sender's client; an empty one is replaced.
-    let or = |reported: &str, usual: String| {
+    let or_default_text = |reported: &str, usual: String| {
         if reported.is_empty() {
             usual
         } else {
@@ -222,9 +222,9 @@ fn inbound_attachment(
         .unwrap_or_default();
     InboundAttachment {
         id: file.file_id.clone(),
-        name: or(&file.file_name, format!("{kind}_{message_id}.{extension}")),
+        name: or_default_text(&file.file_name, format!("{kind}_{message_id}.{extension}")),
         size: file.file_size,
-        media_type: or(&file.mime_type, media_type.to_owned()),
+        media_type: or_default_text(&file.mime_type, media_type.to_owned()),
         reference: file.file_id.clone(),
         kind: kind.to_owned(),
         unavailable,

@@ -64,7 +64,7 @@ impl WebhookApi {
             || PlatformError::new(ErrorKind::Forbidden, "the host is not in file_hosts");
         let url = Url::parse(url).map_err(|_| host_not_allowed())?;
         let host = url.host_str().ok_or_else(host_not_allowed)?;
-        // A port that is the usual one of the scheme is not in the address, nor in the options.
+        // A parsed URL leaves out the default port of its scheme, and so do the options.
         let authority = match url.port() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),

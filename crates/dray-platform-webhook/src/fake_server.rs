@@ -19,14 +19,14 @@ use crate::sign;
 /// The secret with which events must be signed.
 pub const SHARED_SECRET: &str = "fake-secret-of-a-webhook";
 
-/// A fault to inject, once, with the next event.
+/// A fault to inject into the next event, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// The event is refused with this status; it is not accepted.
     Refuse(u16),
     /// The event is refused with 429 and this delay; it is not accepted.
     RateLimit(Duration),
-    /// The event is accepted, and the connection is closed.
+    /// The event is accepted, but the connection is closed instead of a response.
     LoseAnswer,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
@@ -40,7 +40,7 @@ pub enum InjectedFault {
     OtherBytes,
 }
 
-/// An event as the receiver got it.
+/// An event that the receiver accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedEvent {
     /// Its id at the receiver, which becomes the message id of the sender.
@@ -92,7 +92,7 @@ impl FakeReceiver {
         }
     }
 
-    /// Injects a fault into the next event. Several are used one after the other.
+    /// Adds a fault for an event. Each event uses one, in order.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -109,7 +109,7 @@ impl FakeReceiver {
         self.server.shared().received()
     }
 
-    /// Stores a file of a program, and returns the address to fetch it from.
+    /// Stores a file for inbound events and returns its URL.
     pub fn keep(&self, bytes: Vec<u8>) -> String {
         let shared = self.server.shared();
         let mut state = shared.lock();
@@ -145,7 +145,7 @@ async fn answer_request(
         (!state.faults.is_empty()).then(|| state.faults.remove(0))
     };
     if fault == Some(InjectedFault::CloseDuringBody) {
-        // One frame, so that the client has begun with the body.
+        // After one frame, the client has begun to send the body.
         request.into_reader().more().await?;
         return Err(ConnectionClosed);
     }
@@ -166,7 +166,7 @@ async fn answer_request(
             FormData::default(),
         )
     };
-    // The signature covers the event alone; its digests cover the files.
+    // The signature covers only the event; the digests in it cover the files.
     let expected = sign::sign_body(&Secret::new(SHARED_SECRET), &stamp, event.as_bytes());
     if stamp.is_empty() || expected.ok() != Some(signature) {
         return Ok(error_reply(401, "signature"));
@@ -206,7 +206,7 @@ fn take_event(
             json!({ "name": part.name, "size": size, "sha256": digest, "mime": part.media_type })
         })
         .collect();
-    // Every part but the event is a file.
+    // All parts except the event must be files.
     if form.files.iter().any(|part| part.field != "file") {
         return Ok(error_reply(400, "parts"));
     }
@@ -214,7 +214,7 @@ fn take_event(
         return Ok(error_reply(422, "the files are not those of the event"));
     }
     let mut state = shared.lock();
-    // Before anything is stored: a repetition gets the id of the first event.
+    // Checked before anything is stored, because a repeated event gets the id of the first one.
     let known = |known_event: &&ReceivedEvent| known_event.path == path && known_event.key == key;
     if let Some(known_event) = state.events.iter().find(known) {
         return Ok(json_reply(409, &json!({ "id": known_event.id })));

@@ -115,7 +115,7 @@ impl Platform for WebhookPlatform {
         }
     }
 
-    /// No request: a receiver takes every signed one as an event.
+    /// Makes no request, because a receiver would take every signed request as an event.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         Ok(AccountCheck::unverified(
             "a receiver would take a request as an event; the first delivery shows whether it is right",
@@ -129,11 +129,12 @@ impl Platform for WebhookPlatform {
     /// As other platforms, but programs read the text: it is sent as it was written, mentions included.
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         // The shared plan neutralises mentions, so it gets no text.
-        let silent = OutgoingDelivery {
+        let without_text = OutgoingDelivery {
             message: String::new(),
             ..delivery.clone()
         };
-        let mut steps = plan::plan_attachments(&silent, limits, FILE_ROUTE, CaptionUnit::Chars);
+        let mut steps =
+            plan::plan_attachments(&without_text, limits, FILE_ROUTE, CaptionUnit::Chars);
         let fitting = caption::CaptionLimits {
             caption: if steps.is_empty() { 0 } else { limits.caption },
             message: limits.text,

@@ -43,8 +43,14 @@ pub(crate) async fn send_event(
         let mut form = MultipartForm::new().json("event", &event);
         for (_, file) in step_files(send) {
             let body = http::request_body(file.source.open().await?);
-            let called = name::clean_name(&file.name);
-            form = form.file("file", &called, file.detected.media_type, file.size, body);
+            let file_name = name::clean_name(&file.name);
+            form = form.file(
+                "file",
+                &file_name,
+                file.detected.media_type,
+                file.size,
+                body,
+            );
         }
         request.multipart(form)
     };

@@ -12,7 +12,7 @@ fn keyed_mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, 
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())
         .map_err(|_| PlatformError::new(ErrorKind::Auth, "the secret cannot be used"))?;
     mac.update(stamp.as_bytes());
-    // The dot divides: digits cannot move from the time stamp into the body.
+    // The dot separates both, so that digits cannot move from the time stamp into the body.
     mac.update(b".");
     mac.update(body);
     Ok(mac)

@@ -1,4 +1,5 @@
-//! A bridge process on loopback that has a phone's session. It reads files from a directory that only it shares.
+//! A bridge process on loopback with the session of a phone. It reads files from a directory that is shared only with
+//! it.
 
 mod account;
 mod message;
@@ -74,7 +75,7 @@ pub struct BridgePlatform {
     account: String,
     options: BridgeOptions,
     client: HttpClient,
-    /// Messages that the bridge gave and that are not stored yet, oldest first.
+    /// Messages that were fetched from the bridge and are not stored yet, oldest first.
     ///
     /// `GET /messages` empties the bridge's queue, so a message that could not be stored exists only here. It is kept
     /// between polls: the next poll begins with the remaining messages.
@@ -97,7 +98,7 @@ impl BridgePlatform {
         }
         let url = Url::parse(&options.base_url)
             .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
-        // The token and the paths of files travel in the clear, so they must not leave this machine.
+        // The token and the paths of files are not encrypted, so they must not leave this machine.
         let is_local = match url.host() {
             Some(url::Host::Ipv4(address)) => address.is_loopback(),
             Some(url::Host::Ipv6(address)) => address.is_loopback(),
@@ -179,13 +180,13 @@ impl BridgePlatform {
         file: &OutgoingFile,
         progress: &dyn UploadProgress,
     ) -> Result<PlacedFile, PlatformError> {
-        let failed = |cause: std::io::Error| {
+        let write_error = |cause: std::io::Error| {
             PlatformError::new(ErrorKind::Source, "could not write to the shared directory")
                 .caused_by(cause)
         };
         // Two files may have the same name, so each has a separate directory.
         let folder = tempfile_name(&self.options.folder);
-        tokio::fs::create_dir(&folder).await.map_err(failed)?;
+        tokio::fs::create_dir(&folder).await.map_err(write_error)?;
         // Made before anything is written, so that every error below removes the directory.
         let placed = PlacedFile {
             folder: folder.clone(),
@@ -194,17 +195,17 @@ impl BridgePlatform {
         let mut options = tokio::fs::OpenOptions::new();
         // Readable for the group, too, because the bridge may run as another user of it.
         options.write(true).create_new(true).mode(0o640);
-        let mut target = options.open(&placed.path).await.map_err(failed)?;
+        let mut target = options.open(&placed.path).await.map_err(write_error)?;
         // Errors of the source pass unchanged: they show whether another attempt can succeed.
         let mut body = file.source.open().await?;
         let mut written = 0;
         while let Some(chunk) = body.try_next().await? {
-            target.write_all(&chunk).await.map_err(failed)?;
+            target.write_all(&chunk).await.map_err(write_error)?;
             progress.sent(chunk.len() as u64);
             written += chunk.len() as u64;
         }
         // Tokio's files write in the background; the bridge must not read a part.
-        target.flush().await.map_err(failed)?;
+        target.flush().await.map_err(write_error)?;
         if written != file.size {
             return Err(PlatformError::new(
                 ErrorKind::Source,
@@ -214,7 +215,7 @@ impl BridgePlatform {
         Ok(placed)
     }
 
-    /// A local path in the form for the bridge.
+    /// A local path as the bridge sees it.
     fn path_in_bridge(&self, path: &Path) -> PathBuf {
         match (
             &self.options.bridge_folder,
@@ -225,8 +226,8 @@ impl BridgePlatform {
         }
     }
 
-    /// A path of the bridge as we see it. Paths outside of its directory are returned unchanged, and refused by the
-    /// caller.
+    /// A path of the bridge as this process sees it. A path outside the shared directory is returned unchanged, and the
+    /// caller refuses it.
     fn path_here(&self, path: &Path) -> PathBuf {
         match &self.options.bridge_folder {
             Some(folder) => match path.strip_prefix(folder) {
@@ -301,7 +302,7 @@ impl Platform for BridgePlatform {
         DuplicateProtection::Unknown
     }
 
-    /// A rate like that of a careful person, because the account belongs to a phone.
+    /// A low rate, because the account belongs to a person's phone.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
@@ -431,14 +432,14 @@ impl InboundSource for BridgePlatform {
             ));
         }
         let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
-        let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
+        let chunks = ReaderStream::with_capacity(opened, 256 * 1024);
         let read = |chunk: Result<_, std::io::Error>| {
             chunk.map_err(|cause| {
                 PlatformError::new(ErrorKind::Transient, "could not read the bridge's file")
                     .caused_by(cause)
             })
         };
-        Ok(pieces.map(read).boxed())
+        Ok(chunks.map(read).boxed())
     }
 }
 

@@ -187,7 +187,7 @@ impl Platform for CloudPlatform {
                 "the file has no bytes",
             ));
         }
-        // Ids of media live for 30 days; a refusal of an older one is repaired by `stale_media_error`.
+        // Media ids are valid for 30 days; `stale_media_error` handles the refusal of an older id.
         if let Some(id) = &file.file_id {
             return Ok(id.clone());
         }
@@ -242,7 +242,7 @@ impl Platform for CloudPlatform {
             file_id: send.prepared.to_owned(),
             size: None,
             route: send.step.route(),
-            // Acceptance: a status may still report a failure.
+            // Accepted but not delivered yet: a later status may report a failure.
             provisional: true,
         }])
     }
@@ -257,7 +257,7 @@ impl Platform for CloudPlatform {
     }
 }
 
-/// Maps a refusal of media from an earlier delivery to [`ErrorKind::StaleFileId`]: ids live for 30 days.
+/// Maps a refusal of media from an earlier delivery to [`ErrorKind::StaleFileId`], because ids are valid for 30 days.
 fn stale_media_error(send: SendRequest<'_>, error: PlatformError) -> PlatformError {
     let is_reused = step_file(send).is_some_and(|(_, file)| file.file_id.is_some());
     // These codes also have other meanings, so they count only for an id that was reused.

@@ -1,5 +1,5 @@
-//! Fake servers of both wires, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge ([`FakeBridge`]).
-//! They store visible messages; the bodies of uploads are counted and hashed while they arrive.
+//! Fake servers of both protocols, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge
+//! ([`FakeBridge`]). They store visible messages; the bodies of uploads are counted and hashed while they arrive.
 
 mod bridge;
 mod cloud;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use dray_http::fake_server::ContentDigest;
 use serde_json::Value;
 
-/// A fault to inject, once. Each server ignores those that its wire does not have.
+/// A fault to inject, once. Each server ignores faults that its protocol does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InjectedFault {
-    /// The next message is refused for rate, with this delay.
+    /// The next message is refused because of a rate limit, with this delay.
     RateLimit(Duration),
     /// The response to the next message is a page with this status; the message does not appear.
     Fail(u16),
-    /// The next message appears, and the connection is closed.
+    /// The next message appears, but the connection is closed instead of a response.
     LoseAnswer,
     /// The connection of the next upload is closed after its first bytes.
     CloseDuringBody,
@@ -29,22 +29,22 @@ pub enum InjectedFault {
     Refuse(i64),
     /// The next message appears, but the response contains no message.
     ForgetMessage,
-    /// The next message appears, and the response is not of the wire.
+    /// The next message appears, and the response is not valid in the protocol.
     Gibberish,
 }
 
-/// A message as its chat shows it.
+/// A message as users see it in its chat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
     /// Its id, unique in its server.
     pub id: String,
     /// Text, or caption of the file; may be empty.
     pub text: String,
-    /// Kind in the API's words: `text`, `image`, `document` …
+    /// Its type in the API: `text`, `image`, `document` …
     pub kind: String,
     /// The message to which it replies; empty without one.
     pub reply_to: String,
-    /// Name (where the kind shows one) and content of its file.
+    /// The name (if it is visible) and the content of its file.
     pub file: Option<(Option<String>, ContentDigest)>,
     /// The JSON with which it was created.
     pub payload: Value,

@@ -41,11 +41,11 @@ pub(crate) fn plan_steps(
         .map(|(index, route)| file_step(route, index))
         .collect();
     // Audio has no caption, so the text becomes a message before it.
-    let speaks = steps
+    let has_caption = steps
         .first()
         .is_some_and(|step| step.route() != AUDIO_ROUTE);
     let fitting = caption::CaptionLimits {
-        caption: if speaks { limits.caption } else { 0 },
+        caption: if has_caption { limits.caption } else { 0 },
         message: limits.text,
         unit: CaptionUnit::Chars,
     };

@@ -3,7 +3,7 @@
 //! - [`CloudPlatform`]: one business phone number, as `Platform` and `InboundSource`.
 //! - [`BridgePlatform`]: a bridge process on loopback, as `Platform` and `InboundSource`.
 //! - [`CloudOptions`], [`BridgeOptions`]: their configuration.
-//! - `fake_server` (feature `fake-server`): servers that speak the same wires, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): servers with the same protocols, for tests and the demo.
 //!
 //! What it does not do: it has no state, and retries no request whose message may already be visible. It neither starts
 //! the bridge process nor converts files.

@@ -1,4 +1,4 @@
-//! Both ways against their fake servers.
+//! Both accounts with their fake servers.
 
 mod bridge;
 mod cloud;

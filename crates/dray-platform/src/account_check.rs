@@ -11,7 +11,7 @@ pub struct AccountCheck {
     pub credentials: CredentialCheck,
     /// Whether the account may send files.
     pub files: FilePermission,
-    /// Limits that hold where no chat has its own; `None` when they depend on the chat.
+    /// Limits for chats without their own; `None` if they depend on the chat.
     pub limits: Option<ChatLimits>,
 }
 

@@ -40,8 +40,8 @@ use crate::platform::Platform;
 /// A platform and the fake server that it talks to.
 #[async_trait]
 pub trait PlatformFixture: Debug + Send + Sync {
-    /// The platform under test. The server's limit for plain documents is best above 24 MiB, or cases with large
-    /// files do less.
+    /// The platform under test. With a server limit for plain documents below 24 MiB, the cases with large files check
+    /// less.
     fn platform(&self) -> Arc<dyn Platform>;
 
     /// An empty chat; a new one for every call.
@@ -82,7 +82,7 @@ pub enum PlatformFault {
     RateLimit(Duration),
     /// The next visible request is read completely, and the response is a server failure. No message becomes visible.
     FailAfterBody,
-    /// The next visible request is carried out, and the connection closed without a response.
+    /// The next visible request succeeds, but the connection is closed without a response.
     LoseAnswer,
     /// The connection of the next upload is closed after the first bytes of the body.
     CloseDuringBody,

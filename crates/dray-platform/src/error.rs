@@ -123,7 +123,7 @@ pub enum SendOutcome {
 #[derive(Debug)]
 pub struct PlatformError {
     kind: ErrorKind,
-    moment: SendOutcome,
+    outcome: SendOutcome,
     // Boxed texts keep the error small: nearly every function returns it, and a `Result` is as large as its larger
     // variant.
     code: Box<str>,
@@ -140,7 +140,7 @@ impl PlatformError {
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
-            moment: SendOutcome::NotSent,
+            outcome: SendOutcome::NotSent,
             code: Box::default(),
             context: context.into().into_boxed_str(),
             numbers: None,
@@ -153,14 +153,14 @@ impl PlatformError {
     /// Marks the error as ambiguous: the message may exist although the request failed.
     #[must_use]
     pub const fn ambiguous(mut self) -> Self {
-        self.moment = SendOutcome::Ambiguous;
+        self.outcome = SendOutcome::Ambiguous;
         self
     }
 
     /// Sets whether a message may be visible although the request failed.
     #[must_use]
-    pub const fn at(mut self, moment: SendOutcome) -> Self {
-        self.moment = moment;
+    pub const fn at(mut self, outcome: SendOutcome) -> Self {
+        self.outcome = outcome;
         self
     }
 
@@ -206,7 +206,7 @@ impl PlatformError {
 
     /// Whether a message may be visible in the chat.
     pub const fn send_outcome(&self) -> SendOutcome {
-        self.moment
+        self.outcome
     }
 
     /// The platform's own code; empty without one.

@@ -14,8 +14,8 @@ pub fn request_body(stream: ByteStream) -> dray_http::ByteStream {
 }
 
 /// The body of a response as a stream. A broken connection becomes [`ErrorKind::Transient`].
-pub fn response_stream(answer: dray_http::HttpResponse) -> ByteStream {
-    answer
+pub fn response_stream(response: dray_http::HttpResponse) -> ByteStream {
+    response
         .into_stream()
         .map(|chunk| {
             chunk.map_err(|cause| {

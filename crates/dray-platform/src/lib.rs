@@ -7,7 +7,8 @@
 //! - [`delivery`], [`limits`], [`error`]: the types that these share.
 //! - `conformance` (feature `conformance`): the test suite that every platform passes.
 //!
-//! What it does not do: it uses no message bus, store or sandbox, and never retries: the delivery service does.
+//! What it does not do: it uses no message bus, store or sandbox, and it never retries, because the delivery service
+//! does.
 //!
 //! ```rust
 //! use dray_platform::DeliveryTarget;

@@ -20,7 +20,7 @@ use crate::error::PlatformError;
 use crate::limits::ChatLimits;
 use crate::question::{ButtonPress, QuestionChannel};
 
-/// The platform's protection against duplicates after a lost response (the table of messaging-reliability 12).
+/// How sending again after a lost response avoids a duplicate (the table of messaging-reliability 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateProtection {
     /// The same [`SendRequest::key`] returns the same message for this long after the first attempt.
@@ -81,7 +81,7 @@ pub trait UploadProgress: Debug + std::marker::Send + Sync {
 pub enum ReconcileResult {
     /// The message exists, with these files.
     Sent(Vec<ConfirmedFile>),
-    /// It does not exist and will not appear: sending again is right.
+    /// It does not exist and will not appear later, so it can be sent again.
     NotSent,
     /// The platform has no information.
     Unknown,
@@ -142,7 +142,8 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`PlatformError::send_outcome`] shows whether a message may be visible. If the future is dropped, this is unknown.
+    /// [`PlatformError::send_outcome`] shows whether a message may be visible. If the future is dropped, this is
+    /// unknown.
     async fn send(
         &self,
         send: SendRequest<'_>,
@@ -264,8 +265,8 @@ pub trait InboundSink: Debug + std::marker::Send + Sync {
     /// Stores the message durably. Only after `Ok` may the source acknowledge it to the platform.
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError>;
 
-    /// Takes a press of a button to its end: the person gets a reply. A press is not durable, since platforms accept
-    /// replies for seconds only; a person whose press could not be taken learns it and presses again. The default
+    /// Handles a press of a button, including the reply to the person. Presses are not stored, because platforms accept
+    /// replies for a few seconds only; after a failure the person gets a message and can press again. The default
     /// ignores presses.
     async fn press(&self, _press: ButtonPress) {}
 }

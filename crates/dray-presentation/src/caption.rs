@@ -28,7 +28,7 @@ pub struct CaptionLimits {
 /// Where the text of a message with files is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaptionPlacement {
-    /// The text is empty, or white space alone.
+    /// The text is empty or only white space.
     None,
     /// The text fits as the caption of the first file.
     Fits(String),
@@ -59,7 +59,7 @@ impl CaptionUnit {
 /// Decides where the text is sent. Surrounding white space does not count.
 pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
     let text = text.trim();
-    // A caption of white space would be refused by platforms that trim it themselves.
+    // Platforms that trim captions would refuse one of white space.
     if text.is_empty() {
         return CaptionPlacement::None;
     }
@@ -72,7 +72,7 @@ pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
 /// Splits a text into parts of at most `limit` (at least 4) units: between paragraphs if possible, otherwise between
 /// lines, words or grapheme clusters, in this order. Only white space at the cuts is dropped.
 pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
-    // A lower limit could not take one character of four bytes, and the loop below would never end.
+    // With a lower limit, a character of four bytes would not fit, and the loop below would never end.
     let limit = limit.max(4);
     let mut parts = Vec::new();
     let mut rest = text.trim();
@@ -81,7 +81,7 @@ pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
             .split_at_checked(next_cut(rest, limit, unit))
             .unwrap_or((rest, ""));
         parts.push(part.trim_end().to_owned());
-        // Lines keep their indentation; a cut inside a line leaves no space at the start of the next part.
+        // Lines keep their indentation. After a cut inside a line, the spaces before the next part are removed.
         let inside_line = !part.ends_with('\n') && !after.starts_with('\n');
         rest = if inside_line {
             after.trim_start()
@@ -89,7 +89,7 @@ pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
             after.trim_start_matches(['\n', '\r'])
         };
     }
-    // Only white space was between two cuts; an empty message is refused by every platform.
+    // Empty parts come from white space between two cuts. Every platform refuses an empty message.
     parts.retain(|part| !part.is_empty());
     parts
 }
@@ -99,23 +99,23 @@ fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     let (mut used, mut indicators) = (0, 0);
     let (mut paragraph, mut line, mut word, mut cluster, mut character_start) = (0, 0, 0, 0, 0);
     let mut before: Option<char> = None;
-    for (at, character) in text.char_indices() {
+    for (offset, character) in text.char_indices() {
         if let Some(last) = before {
-            character_start = at;
+            character_start = offset;
             if chars::can_split(last, character, indicators) {
-                cluster = at;
+                cluster = offset;
             }
             match (last, character) {
-                ('\n', '\n') => paragraph = at,
-                ('\n', _) => line = at,
-                (_, next) if next.is_whitespace() && !last.is_whitespace() => word = at,
+                ('\n', '\n') => paragraph = offset,
+                ('\n', _) => line = offset,
+                (_, next) if next.is_whitespace() && !last.is_whitespace() => word = offset,
                 _ => {}
             }
         }
         used += unit.length_of(character);
         if used > limit {
-            // A grapheme cluster longer than the limit is cut between characters, and the first character is always
-            // taken, even with a smaller limit, because each call has to make progress.
+            // A grapheme cluster longer than the limit is cut between characters. At least one character is taken, so
+            // that each call makes progress.
             let best = [
                 paragraph,
                 line,
@@ -124,7 +124,10 @@ fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
                 character_start,
                 character.len_utf8(),
             ];
-            return best.into_iter().find(|at| *at > 0).unwrap_or(text.len());
+            return best
+                .into_iter()
+                .find(|offset| *offset > 0)
+                .unwrap_or(text.len());
         }
         indicators = if chars::is_regional_indicator(character) {
             indicators + 1
@@ -136,7 +139,7 @@ fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     text.len()
 }
 
-/// Words that notify everyone in a room, with `@`.
+/// Words that notify everyone in a room after an `@`.
 const ROOM_WORDS: [&str; 5] = ["everyone", "channel", "here", "room", "all"];
 
 /// Words that notify everyone in `<!…>`.
@@ -148,9 +151,11 @@ const BANG_WORDS: [&str; 5] = ["everyone", "channel", "here", "group", "subteam"
 pub fn neutralise_mentions(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 8);
     let mut before: Option<char> = None;
-    for (at, character) in text.char_indices() {
+    for (offset, character) in text.char_indices() {
         safe.push(character);
-        let rest = text.get(at + character.len_utf8()..).unwrap_or_default();
+        let rest = text
+            .get(offset + character.len_utf8()..)
+            .unwrap_or_default();
         let mentions = match character {
             '@' => mentions_room(before, rest),
             '<' => rest
@@ -158,7 +163,7 @@ pub fn neutralise_mentions(text: &str) -> String {
                 .is_some_and(|rest| BANG_WORDS.iter().any(|word| begins_with_word(rest, word))),
             _ => false,
         };
-        // The inserted space ends the match, so a second pass over its own output inserts nothing.
+        // The inserted space breaks the mention, so a second call inserts nothing.
         if mentions {
             safe.push('\u{200B}');
         }

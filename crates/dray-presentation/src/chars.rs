@@ -1,4 +1,5 @@
-//! Characters that are dangerous in a name: those that break lines, are invisible, or reverse the direction of text.
+//! Characters that are dangerous in a name: line breaks, invisible characters, and those that reverse the direction of
+//! text.
 
 use icu_properties::CodePointMapData;
 use icu_properties::props::{GeneralCategory, GraphemeClusterBreak};
@@ -15,7 +16,7 @@ pub(crate) fn is_control_or_format(character: char) -> bool {
     matches!(category, GeneralCategory::Control | GeneralCategory::Format)
 }
 
-/// LINE SEPARATOR and PARAGRAPH SEPARATOR: a new line to some readers.
+/// LINE SEPARATOR and PARAGRAPH SEPARATOR, which some programs show as a new line.
 pub(crate) fn is_separator(character: char) -> bool {
     matches!(character, '\u{2028}' | '\u{2029}')
 }
@@ -49,12 +50,12 @@ pub(crate) fn can_split(before: char, after: char, indicators: usize) -> bool {
     }
 }
 
-/// Whether a character is half of a flag.
+/// Whether a character is one half of a flag emoji.
 pub(crate) fn is_regional_indicator(character: char) -> bool {
     ('\u{1F1E6}'..='\u{1F1FF}').contains(&character)
 }
 
-/// The longest start of `text` of at most `limit` bytes.
+/// The longest prefix of `text` with at most `limit` bytes.
 pub(crate) fn bounded_prefix(text: &str, limit: usize) -> &str {
     text.get(..text.floor_char_boundary(limit)).unwrap_or(text)
 }

@@ -1,13 +1,13 @@
 //! Rules for the presentation of files: names, sizes, sentences about them, and how an agent refers to files in its
 //! answers. `dray_media_type::kind` detects the type of a file.
 //!
-//! - [`name`] makes names safe to keep, to show, and to put into prompts, headers and object keys.
+//! - [`name`] makes names safe for files, displays, prompts, headers and object keys.
 //! - [`media::extract_media`] and [`media::HoldBack`] remove `MEDIA:` tags from an answer, complete or streamed.
 //! - [`mod@line`] writes and parses the lines that list uploads for an agent.
-//! - [`caption::fit_caption`] and [`notice::failure_notice`] make the texts that people get, with [`size`] in them.
+//! - [`caption::fit_caption`] and [`notice::failure_notice`] make the texts for people; [`size`] formats sizes.
 //!
-//! Every function takes values and returns values. No function opens a file, reads a clock or waits: the caller passes
-//! a closure that knows which paths exist. A clean name is not a safe path; the sandbox and the store check paths.
+//! The functions do no I/O: to find out which paths exist, they call a closure of the caller. A clean name is not a
+//! safe path; the sandbox and the store check paths.
 //!
 //! ```
 //! use dray_presentation::{name, size};

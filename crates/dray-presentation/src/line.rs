@@ -17,7 +17,7 @@ const MAX_REASON_CHARACTERS: usize = 300;
 /// `path` is the path in the agent's sandbox. It is written unchanged, except for characters that would end the line or
 /// the bracket. A path with a name from [`name::upload_name`] in a directory of this system has none.
 pub fn uploaded_line(raw_name: &str, bytes: u64, path: &str) -> String {
-    // `]` would end the line early and let the rest of a path speak as the person (prompt injection).
+    // `]` would end the line early, so that the rest of a path would look like text of the user (prompt injection).
     let path: String = path.chars().map(bracket_safe).collect();
     format!(
         "[User uploaded: {} ({}) at {path}]",
@@ -26,7 +26,7 @@ pub fn uploaded_line(raw_name: &str, bytes: u64, path: &str) -> String {
     )
 }
 
-/// `[User uploaded: report.csv (42 KB) — not available: <reason>]`. The size is left out when it is unknown.
+/// `[User uploaded: report.csv (42 KB) — not available: <reason>]`. An unknown size is written as `unknown size`.
 pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String {
     let reason: String = reason
         .trim()
@@ -47,7 +47,7 @@ pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String
 }
 
 /// The lines in their order, then an empty line and the user's text (platform-delivery 11.6).
-pub fn lines_before_words(lines: &[String], text: &str) -> String {
+pub fn prepend_lines(lines: &[String], text: &str) -> String {
     let head = lines.join("\n");
     match (head.is_empty(), text.is_empty()) {
         (true, _) => text.to_owned(),
@@ -56,7 +56,7 @@ pub fn lines_before_words(lines: &[String], text: &str) -> String {
     }
 }
 
-/// Characters that are not allowed inside the brackets become `?`.
+/// Replaces a character that is not allowed inside the brackets by `?`.
 fn bracket_safe(character: char) -> char {
     if character == ']' || chars::is_unsafe(character) {
         '?'

@@ -1,14 +1,14 @@
-//! Notices for people about files that did not arrive (platform-delivery 9): names and a class of reason, once.
+//! Notices for people about files that were not delivered (platform-delivery 9): their names and the kind of reason.
 
 use crate::{name, size};
 
-/// Names listed before the rest is counted.
+/// Most names in a list; the others are counted.
 const MAX_LISTED_NAMES: usize = 10;
 
 /// Characters of the longest name in a notice.
 const MAX_NAME_CHARACTERS: usize = 80;
 
-/// Why a file did not arrive, in the words people get.
+/// Why a file was not delivered, as people read it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
     /// The file is larger than the chat accepts; both in bytes.
@@ -18,13 +18,13 @@ pub enum FailureReason {
         /// Limit of the chat.
         limit: u64,
     },
-    /// A rule forbids it. Which one is for the operator's log.
+    /// A rule forbids it; the log says which one.
     NotAllowed,
     /// The file is empty, and the platform does not accept empty files.
     Empty,
     /// The file does not exist.
     NotFound,
-    /// No account is configured that could send to this platform.
+    /// No account is configured for this platform.
     NoAccount,
     /// The chat does not exist, or the account cannot reach it.
     ChatMissing,
@@ -34,11 +34,11 @@ pub enum FailureReason {
     WindowClosed,
     /// A temporary failure of the platform, the store or the network; the same request may work later.
     TryLater,
-    /// It was sent and the response was lost: it may have arrived.
+    /// It was sent, but the response was lost, so it may have arrived.
     Ambiguous,
 }
 
-/// One file that did not arrive.
+/// One file that was not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileFailure {
     /// Its name or path; only the last part is shown.
@@ -96,7 +96,7 @@ pub fn failure_notice(failures: &[FileFailure]) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join("\n"))
 }
 
-/// Names by the reason they share, both in the order of their first appearance.
+/// Names by reason, both in the order of their first appearance.
 #[derive(Default)]
 struct ReasonGroups(Vec<(String, Vec<String>)>);
 
@@ -110,7 +110,7 @@ impl ReasonGroups {
     }
 }
 
-/// The sentence for files that certainly did not arrive.
+/// The sentence for files that were certainly not delivered.
 fn undelivered_sentence(groups: &[(String, Vec<String>)]) -> String {
     let mut all: Vec<String> = Vec::new();
     for name in groups.iter().flat_map(|(_, names)| names) {

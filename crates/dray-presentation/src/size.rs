@@ -1,6 +1,6 @@
 //! Sizes as people read them (platform-delivery 11.5).
 
-/// Units above bytes. `GB` is the largest: larger sizes use it, too.
+/// Units above bytes. Larger sizes use `GB` as well.
 const SIZE_UNITS: [&str; 3] = ["KB", "MB", "GB"];
 
 /// `16 B`, `2.0 KB`, `42 KB`, `1.5 GB`: divided by 1024 until below 1024, one decimal below 10, an integer above,
@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_within_half_a_step_of_the_truth(bytes: u64) {
+        fn shown_sizes_are_rounded_by_at_most_half_a_step(bytes: u64) {
             let text = human_size(bytes);
             let (number, unit) = text.split_once(' ').unwrap();
             let power = ["B", "KB", "MB", "GB"].iter().position(|name| *name == unit).unwrap();

@@ -66,7 +66,7 @@ pub(crate) async fn prepare_target(
         client: options
             .client
             .clone()
-            .patient(MAX_CALL_SILENCE, MAX_CALL_SILENCE),
+            .with_body_timeouts(MAX_CALL_SILENCE, MAX_CALL_SILENCE),
         headers,
         token: AccessToken::default(),
         limit: options.answer_limit,

@@ -7,17 +7,18 @@ use super::row::{EventRow, RowOutcome};
 /// Minutes that are kept and shown.
 pub(crate) const MINUTES_SHOWN: u64 = 60;
 const MINUTE_MS: u64 = 60_000;
-/// Upper bounds of latency in milliseconds, each twice the one before; a longer one counts into the last.
+/// Number of latency buckets. Bucket n counts durations below 2^n ms; longer ones than the last bound count into the
+/// last bucket.
 const LATENCY_BUCKETS: usize = 22;
 
 /// What happened in one minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MinuteCounts {
-    /// Number of the minute, counted from the begin of 1970.
+    /// Minutes since the start of 1970 (Unix time divided by 60 s).
     pub(crate) minute: u64,
     /// Events, reports of progress left out.
     pub(crate) events: u64,
-    /// Those of them that were refused or failed.
+    /// Events that were refused or failed.
     pub(crate) failures: u64,
     /// Durations by power of two of milliseconds.
     pub(crate) latencies: [u32; LATENCY_BUCKETS],
@@ -40,16 +41,16 @@ impl MinuteCounts {
         }
     }
 
-    /// An upper bound of the duration, in milliseconds, that this part of the operations did not exceed; `None` where no
-    /// event had a duration.
+    /// An upper bound, in milliseconds, of the duration that `percent` of the operations did not exceed; `None` where
+    /// no event had a duration.
     pub(crate) fn latency_bound_ms(&self, percent: u64) -> Option<u64> {
         let total: u64 = self.latencies.iter().map(|count| u64::from(*count)).sum();
-        let wanted = (total * percent).div_ceil(100).max(1);
-        let mut so_far = 0;
+        let rank = (total * percent).div_ceil(100).max(1);
+        let mut cumulative = 0;
         for (bits, count) in self.latencies.iter().enumerate() {
-            so_far += u64::from(*count);
-            if so_far >= wanted {
-                // A bucket of n bits holds durations below 2^n.
+            cumulative += u64::from(*count);
+            if cumulative >= rank {
+                // The bucket of n bits is for durations below 2^n.
                 return Some((1_u64 << bits) - 1);
             }
         }
@@ -62,13 +63,14 @@ impl MinuteCounts {
 pub(crate) struct MinuteSeries(VecDeque<MinuteCounts>);
 
 impl MinuteSeries {
-    /// Counts a row into the minute of its time. Rows of the two streams come out of order by little; one that is older
-    /// than the hour before the newest is not counted.
+    /// Counts a row into the minute of its time. Rows of the two streams arrive slightly out of order. A row that is
+    /// more than an hour older than the newest one is not counted.
     pub(crate) fn count(&mut self, row: &EventRow) {
         if row.outcome == RowOutcome::Working {
             return;
         }
-        // The time of the stream and not of this machine: after a start the hour is read back from the stream.
+        // The time of the stream, not of this machine: after a start, the events of the last hour are read from the
+        // stream again.
         let minute = row.time_ms / MINUTE_MS;
         let newest = self.0.back().map_or(minute, |last| last.minute.max(minute));
         let oldest = (newest + 1).saturating_sub(MINUTES_SHOWN);
@@ -76,7 +78,7 @@ impl MinuteSeries {
         if minute < oldest {
             return;
         }
-        // At most 60 entries, so an insertion in the middle costs nothing that matters.
+        // There are at most 60 entries, so an insertion in the middle is cheap.
         let position = self.0.partition_point(|counts| counts.minute < minute);
         if self
             .0

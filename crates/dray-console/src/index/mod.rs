@@ -1,8 +1,7 @@
-//! The newest events of the tenant, in memory and bounded: what the live page, the timelines and the charts are made
-//! of.
+//! The newest events of the tenant, in memory and bounded. The live page, the timelines and the charts read them.
 //!
-//! It is rebuilt from the streams after every start. Rows that left it are counted, so that a page can say that there
-//! were more.
+//! The index is rebuilt from the streams after every start. It counts the rows that it removed, so that a page can show
+//! how many are missing.
 
 mod filter;
 mod minutes;
@@ -35,7 +34,7 @@ pub(crate) struct EventIndex {
 struct IndexContent {
     /// The rows that are kept, oldest first.
     rows: VecDeque<Arc<EventRow>>,
-    /// Ids are given out in order and never again, so a gap between two of them is a count of rows.
+    /// Ids are assigned in order and never reused, so the difference of two ids is a number of rows.
     next_id: u64,
     minutes: MinuteSeries,
 }
@@ -45,9 +44,9 @@ struct IndexContent {
 pub(crate) struct IndexSlice {
     /// The selected rows, oldest first unless the method says otherwise.
     pub(crate) rows: Vec<Arc<EventRow>>,
-    /// Rows that came before these and left the index before they were read, of any filter.
+    /// Rows before these that left the index before they were read, including rows that the filter would reject.
     pub(crate) left_out: u64,
-    /// Id up to which everything was looked at.
+    /// Id of the last row that was examined, also where the filter rejected it.
     pub(crate) read_to: u64,
 }
 
@@ -56,7 +55,7 @@ impl EventIndex {
         Self {
             content: Mutex::default(),
             newest: watch::Sender::new(0),
-            // An index of nothing would count every event as left out.
+            // With a limit of zero, no event would ever be shown.
             max_rows: max_rows.max(1),
         }
     }
@@ -73,7 +72,7 @@ impl EventIndex {
         }
         let id = row.id;
         content.rows.push_back(Arc::new(row));
-        // After the lock is released: readers that this wakes take it.
+        // Notified after the lock is released, because the readers that this wakes take the lock.
         drop(content);
         self.newest.send_replace(id);
     }
@@ -90,13 +89,13 @@ impl EventIndex {
             read_to: after.max(oldest.saturating_sub(1)),
             rows: Vec::new(),
         };
-        // Ids have no gaps inside the index, so the place of the first wanted row follows from its id.
+        // Ids have no gaps inside the index, so the position of the first unread row follows from its id.
         let skip = usize::try_from(slice.read_to + 1 - oldest).unwrap_or(usize::MAX);
         for row in content.rows.iter().skip(skip) {
             if slice.rows.len() == limit {
                 break;
             }
-            // Also for rows that the filter passes over, or the next read would look at them again.
+            // Also set for rows that the filter rejects; otherwise the next read would examine them again.
             slice.read_to = row.id;
             if filter.admits(row) {
                 slice.rows.push(Arc::clone(row));
@@ -120,7 +119,7 @@ impl EventIndex {
     pub(crate) fn of_operation(&self, operation: &str) -> IndexSlice {
         let content = self.lock();
         let own = |row: &&Arc<EventRow>| row.operation == operation;
-        // A fetch of a delivery has an operation of its own; their trace is what they share.
+        // A fetch for a delivery has its own operation; both share only the trace.
         let traces: Vec<&str> = content
             .rows
             .iter()
@@ -143,8 +142,8 @@ impl EventIndex {
         }
     }
 
-    /// Rows that prove something with this text, such as a digest, newest first.
-    pub(crate) fn proving(&self, text: &str, limit: usize) -> IndexSlice {
+    /// Rows with a proof that equals this text, such as a digest, newest first.
+    pub(crate) fn with_proof(&self, text: &str, limit: usize) -> IndexSlice {
         let content = self.lock();
         let is_proof = |row: &&Arc<EventRow>| row.proofs.iter().any(|(_, value)| value == text);
         let rows = content.rows.iter().rev().filter(is_proof);
@@ -166,7 +165,7 @@ impl EventIndex {
     }
 
     fn lock(&self) -> MutexGuard<'_, IndexContent> {
-        // Nothing in here panics between two changes that belong together.
+        // No method panics between two changes that belong together, so a poisoned content is still consistent.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_is_bounded_and_counts_what_left_it() {
+    fn the_index_is_limited_and_counts_removed_rows() {
         let index = EventIndex::new(3);
         for at in 1..=5 {
             index.add(row("o", at));
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_admits_little_still_moves_on() {
+    fn a_read_advances_over_rows_that_the_filter_rejects() {
         let index = EventIndex::new(100);
         for at in 1..=50 {
             index.add(row(if at == 50 { "wanted" } else { "o" }, at));

@@ -1,4 +1,4 @@
-//! Events of the bus as rows: what each kind says about its operation, and what proves it.
+//! Converts events of the bus to rows: the outcome of the operation and its evidence, for each kind of event.
 
 use dray_bus::ObservedEvent;
 use dray_bus::headers::{
@@ -18,7 +18,8 @@ use crate::text::shown;
 /// Files of one event that are named.
 const MAX_NAMED_FILES: usize = 3;
 
-/// A row for an event. One that does not decode, or that is of a newer kind, is shown by its kind alone.
+/// Converts an event to a row. The row of an event that cannot be decoded, or whose kind this version does not know,
+/// shows only the kind.
 pub(super) fn read_row(event: &ObservedEvent, source: EventSource) -> EventRow {
     let header = |name| event.headers.get(name).unwrap_or_default();
     let trace = TraceContext::new(header(TRACEPARENT_HEADER), header(TRACESTATE_HEADER));
@@ -60,7 +61,7 @@ fn service_of(area: &str) -> &'static str {
     }
 }
 
-/// The message of an event, where the event is of this type.
+/// Decodes the message of an event; `None` if it has another type or is malformed.
 fn decode<M: Message + Name + Default>(event: &ObservedEvent, schema: &str) -> Option<M> {
     (schema == schema_name::<M>())
         .then(|| event.decode::<M>().ok())
@@ -166,7 +167,7 @@ fn ticket_audit(row: &mut EventRow, audit: &v1::TicketAudit) {
 
 fn set_session(row: &mut EventRow, session: &str) {
     if row.session.is_empty() {
-        // The header has it for most events, and is the same.
+        // Most events carry the same session in a header, which was read first.
         row.session = shown(session);
     }
 }
@@ -295,7 +296,7 @@ fn delivery_audit(row: &mut EventRow, audit: &v1::DeliveryAudit) {
     // A code of a newer service is an unknown outcome and never a success.
     let state = FileState::try_from(audit.state_code).unwrap_or(FileState::Unknown);
     row.outcome = match state {
-        // On the way in the state is a word of its own.
+        // A file from a user has no state code, only the word `stored`.
         FileState::Unspecified if audit.state == "stored" => RowOutcome::Done,
         FileState::Unspecified | FileState::Failed | FileState::Rejected => RowOutcome::Failed,
         FileState::Queued | FileState::Sending => RowOutcome::Working,

@@ -25,13 +25,20 @@ pub(crate) async fn follow_events(
     reporter: HealthReporter,
     stop: CancellationToken,
 ) {
-    // The tenant is in the subject, so the server hands out nothing of another one.
+    // The tenant is in the subject, so the server sends no event of another tenant.
     let subject = format!("dray.{}.*.v1.*.{}", source.as_str(), tenant.token());
-    // From the beginning: the streams are the only memory of a console that was restarted.
-    let mut next = 1;
+    // Starts at the first sequence, because a restarted console has no other source for its index.
+    let mut next_sequence = 1;
     let mut delay = FIRST_RETRY_DELAY;
     loop {
-        let reading = follow_once(&bus, &subject, source, &index, &reporter, &mut next);
+        let reading = follow_once(
+            &bus,
+            &subject,
+            source,
+            &index,
+            &reporter,
+            &mut next_sequence,
+        );
         let Some(reason) = stop.run_until_cancelled(reading).await else {
             return;
         };
@@ -52,9 +59,9 @@ async fn follow_once(
     source: EventSource,
     index: &EventIndex,
     reporter: &HealthReporter,
-    next: &mut u64,
+    next_sequence: &mut u64,
 ) -> String {
-    let filter = EventFilter::new(subject).from_sequence(*next);
+    let filter = EventFilter::new(subject).from_sequence(*next_sequence);
     let mut stream = match bus.events(filter).await {
         Ok(stream) => stream,
         Err(error) => return ErrorChain(&error).to_string(),
@@ -63,7 +70,7 @@ async fn follow_once(
     loop {
         match stream.next().await {
             Ok(event) => {
-                *next = event.sequence + 1;
+                *next_sequence = event.sequence + 1;
                 index.add(read_row(&event, source));
             }
             Err(error) => return ErrorChain(&error).to_string(),

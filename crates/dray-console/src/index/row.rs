@@ -19,7 +19,7 @@ impl EventSource {
     }
 }
 
-/// How the operation of an event is after it.
+/// The state of an operation after an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RowOutcome {
     /// It continues, and another event ends it.
@@ -28,7 +28,7 @@ pub(crate) enum RowOutcome {
     Done,
     /// A policy refused it.
     Refused,
-    /// It failed, and had no effect that anyone confirmed.
+    /// It failed, and no effect was confirmed.
     Failed,
     /// It may have had its effect, or the event does not say.
     #[default]
@@ -85,7 +85,7 @@ pub(crate) struct EventRow {
     pub(crate) duration_ms: Option<u64>,
     /// One sentence on what happened, without contents.
     pub(crate) summary: String,
-    /// What proves it, by name: digests, message ids, addresses.
+    /// Evidence by name: digests, message ids, addresses.
     pub(crate) proofs: Vec<(&'static str, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! Restarts of dead letters: one, many, or only what they would do.
+//! Restarts one or several dead letters, or shows what a restart would do.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::form::FormFields;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 
-/// Time that restarted work gets, from now on: its own deadline has passed.
+/// Time that work gets from its restart, because its first deadline has passed.
 const RESTART_TIME: Duration = Duration::from_mins(10);
 
 /// The outcome of one letter.
@@ -57,7 +57,7 @@ pub(crate) async fn redrive_selected(
         .filter_map(|sequence| sequence.parse().ok())
         .take(MAX_LETTERS)
         .collect();
-    // Anything but the one word is a plan: a form that lost its button must not start work.
+    // Every value except `start` is a plan, so that a form without the value of its button starts no work.
     let is_plan = fields.get("mode") != "start";
     let mut outcomes = Vec::new();
     // One after the other, so that the audit events are in the order of the restarts; one failure stops no other.
@@ -90,7 +90,7 @@ async fn restart_letter(
     sequence: u64,
     is_plan: bool,
 ) -> RestartOutcome {
-    // Also the check that the letter is of this tenant.
+    // This also checks that the letter is of this tenant.
     let summary = match state.read_letter(sequence).await {
         Ok(details) => details.summary,
         Err(fault) => return RestartOutcome::Failed(fault),
@@ -105,7 +105,7 @@ async fn restart_letter(
         action: ConsoleAction::Redrive,
         target: format!("dead letter {sequence}"),
         time: RESTART_TIME,
-        // The restart is on the timeline of the work.
+        // The restart appears on the timeline of the work.
         operation: OperationId::new(summary.operation).ok(),
     };
     let action = match state.begin_action(session, action).await {

@@ -6,7 +6,7 @@ use crate::index::{MINUTES_SHOWN, MinuteCounts};
 use crate::state::ConsoleState;
 use crate::text::duration_text;
 
-/// Units of the drawing: a bar is 5 wide with a gap of 1.
+/// Width of a bar (5) and the gap after it (1), in units of the SVG's `viewBox`.
 const BAR_STEP: u64 = 6;
 const CHART_HEIGHT: u64 = 48;
 const CHART_WIDTH: u64 = BAR_STEP * MINUTES_SHOWN;

@@ -1,4 +1,4 @@
-//! Logins that were begun and not completed yet.
+//! Login attempts that the provider has not answered yet, in memory.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,12 +12,12 @@ use subtle::ConstantTimeEq as _;
 use super::own_path::OwnPath;
 use crate::session::random_text;
 
-/// How long a person may take at the provider.
+/// How long a person may take to log in at the provider.
 pub(super) const ATTEMPT_LIFETIME: Duration = Duration::from_mins(10);
-/// Attempts that are open together; the oldest gives way to a new one. Anyone who reaches the console can begin them.
+/// Most open attempts; a new attempt replaces the oldest. Anyone who reaches the console can begin them.
 const MAX_ATTEMPTS: usize = 1024;
 
-/// What one attempt has to find again in the response and in the token.
+/// The values that the response of the provider and its token must match.
 #[derive(Clone, Debug)]
 pub(super) struct LoginAttempt {
     /// Ties the response to the browser (RFC 6749 section 10.12).
@@ -82,7 +82,7 @@ impl AttemptStore {
         attempts.insert(key, AttemptEntry { attempt, begun_ms });
     }
 
-    /// Takes the attempt of this browser if the response has its `state`; it does not work a second time.
+    /// Removes and returns the attempt of this browser if the response has its `state`, so that a response counts once.
     pub(super) fn take(&self, secret: &str, state: &str, now_ms: u64) -> Option<LoginAttempt> {
         let key = Sha256Digest::of(secret.as_bytes());
         let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ impl AttemptStore {
             .as_bytes()
             .ct_eq(state.as_bytes())
             .into();
-        // A response with another state leaves the attempt, or a link of another site would end the login of a person.
+        // A response with another state keeps the attempt; otherwise a link on another site could end a person's login.
         if !is_same {
             return None;
         }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn open_attempts_are_bounded_and_the_oldest_gives_way() {
+    fn open_attempts_are_limited_and_the_oldest_is_removed() {
         let store = AttemptStore::default();
         let (secret, state) = begin(&store, START_MS);
         for at in 1..1024 {

@@ -4,7 +4,7 @@ use dray_http::{FailureKind, HttpError};
 use dray_jwt::TokenError;
 use http::StatusCode;
 
-/// A failed login. The texts hold no code, token, secret or address.
+/// A failed login. The texts contain no code, token, secret or address.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     /// The browser has no open attempt with this `state`.
@@ -12,7 +12,7 @@ pub(crate) enum OidcError {
         "This login was not begun in this browser, was used before, or took longer than 10 minutes."
     )]
     NoAttempt,
-    /// The response of the provider is not one for this attempt.
+    /// The response of the provider is malformed, or belongs to another attempt or issuer.
     #[error("The response of the identity provider was refused: {0}.")]
     Response(&'static str),
     /// The provider did not log the person in: the code of RFC 6749 section 4.1.2.1.
@@ -24,7 +24,7 @@ pub(crate) enum OidcError {
     /// A request to the provider took too long.
     #[error("The identity provider took too long to respond.")]
     TimedOut,
-    /// A moment ago the provider failed; it is not asked again yet.
+    /// The provider failed a few seconds ago, so no request was sent.
     #[error("The identity provider failed a moment ago. Try again in some seconds.")]
     FailedBefore,
     /// The provider is not the configured one, or does not follow the protocol.
@@ -33,13 +33,13 @@ pub(crate) enum OidcError {
     /// The provider responded with this status.
     #[error("The identity provider failed with status {0}.")]
     Status(u16),
-    /// The provider does not take the code (`invalid_grant`).
+    /// The provider refused the code (`invalid_grant`).
     #[error("The identity provider does not accept the code of this login any longer.")]
     CodeRefused,
-    /// The provider does not take the client id with its secret (`invalid_client`, `unauthorized_client`).
+    /// The provider refused the client id or its secret (`invalid_client`, `unauthorized_client`).
     #[error("The identity provider refused this console as a client.")]
     ClientRefused,
-    /// The ID token does not count.
+    /// The ID token was refused, for this reason.
     #[error("The token of the identity provider was refused: {0}.")]
     Token(&'static str),
     /// The keys of the provider are not available.
@@ -50,7 +50,7 @@ pub(crate) enum OidcError {
 }
 
 impl OidcError {
-    /// The refusal with this code, which is a text of the peer.
+    /// The refusal with the `error` code of the provider's response.
     pub(super) fn refused_by_provider(code: &str) -> Self {
         // The text is in a URL that anyone can write, so only the characters of a code are shown.
         let is_code = code.len() <= 64
@@ -77,7 +77,7 @@ impl From<HttpError> for OidcError {
     fn from(error: HttpError) -> Self {
         match error.failure {
             FailureKind::TooLong(_) => Self::Provider("its response is too long"),
-            // A provider that stops in the middle of its response is slow, not away.
+            // A provider that pauses in the middle of its response is reachable, but too slow.
             FailureKind::Idle(_) => Self::TimedOut,
             _ => Self::Unreachable(error),
         }

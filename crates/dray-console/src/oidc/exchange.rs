@@ -18,7 +18,7 @@ struct TokenResponse {
     id_token: String,
 }
 
-/// RFC 6749 section 5.2.
+/// The error response of the token endpoint (RFC 6749 section 5.2).
 #[derive(Deserialize)]
 struct TokenFailure {
     error: String,

@@ -11,11 +11,11 @@ use crate::session::ConsolePerson;
 use crate::settings::ConsoleRole;
 use crate::text;
 
-/// Longest time since a token was issued: it is requested during the login.
+/// Longest time since a token was issued. A valid token is issued during the login.
 const MAX_TOKEN_AGE: Duration = Duration::from_mins(10);
 /// Longest `sub`, in bytes (OpenID Connect Core section 2).
 const MAX_SUBJECT_BYTES: usize = 255;
-/// Claims with a name for people, the best one first.
+/// Claims with a name for people, in order of preference.
 const NAME_CLAIMS: [&str; 3] = ["name", "preferred_username", "email"];
 
 /// A person whose token is valid.
@@ -27,8 +27,8 @@ pub(super) struct LoginIdentity {
 }
 
 impl LoginIdentity {
-    /// Reads the claims of a token whose signature, issuer, audience and expiry are valid, and checks what OpenID Connect
-    /// Core section 3.1.3.7 adds.
+    /// Reads the claims of a token whose signature, issuer, audience and expiry are valid, and checks what OpenID
+    /// Connect Core section 3.1.3.7 adds.
     pub(super) fn from_claims(
         claims: &TokenClaims,
         settings: &OidcSettings,
@@ -60,14 +60,14 @@ impl LoginIdentity {
 fn check_party(claims: &TokenClaims, client_id: &str) -> Result<(), OidcError> {
     let other = OidcError::Token("the token was issued to another client");
     match claims.text_claim("azp")? {
-        // `azp` is checked also for one audience: some providers issue tokens of one client for another.
+        // `azp` is also checked for a single audience: some providers issue tokens for one client to another.
         Some(party) if party == client_id => Ok(()),
         None if claims.audiences.len() == 1 => Ok(()),
         _ => Err(other),
     }
 }
 
-/// Step 10: a token of the future or of an earlier login.
+/// Step 10: refuses a token from the future or from an earlier login.
 fn check_age(claims: &TokenClaims, now_ms: u64) -> Result<(), OidcError> {
     let issued_ms = claims
         .date_claim_ms("iat")?
@@ -86,9 +86,9 @@ fn check_age(claims: &TokenClaims, now_ms: u64) -> Result<(), OidcError> {
 /// The highest role of all values of the claim.
 fn granted_role(claims: &TokenClaims, settings: &OidcSettings) -> Option<ConsoleRole> {
     let values = claim_values(claims, &settings.role_claim);
-    let has_one = |wanted: &[String]| {
+    let has_one = |role_values: &[String]| {
         let mut values = values.iter();
-        values.any(|value| wanted.iter().any(|one| one == value))
+        values.any(|value| role_values.iter().any(|one| one == value))
     };
     // The higher role first: a person with values of both may act.
     if has_one(&settings.act_values) {

@@ -45,7 +45,7 @@ pub(crate) struct OidcLogin {
     redirect_uri: String,
 }
 
-/// Where to send a browser that begins to log in.
+/// A redirect to the provider with the cookie of the attempt.
 struct BegunLogin {
     url: String,
     /// `Set-Cookie` with the secret of the attempt.
@@ -93,7 +93,7 @@ impl OidcLogin {
 
     /// Begins an attempt, whose secret only the browser gets.
     async fn begin_attempt(&self, next: OwnPath) -> Result<BegunLogin, OidcError> {
-        // First, so that an unreachable provider leaves no attempt behind.
+        // Fetched first, so that an unreachable provider leaves no attempt behind.
         let metadata = self.provider.metadata().await?;
         let (secret, attempt) = LoginAttempt::new(next);
         let mut url = metadata.authorization_endpoint.clone();
@@ -119,7 +119,7 @@ impl OidcLogin {
         headers: &HeaderMap,
         response: &FormFields,
     ) -> Result<CompletedLogin, OidcError> {
-        // RFC 6749 section 3.1: parameters are not repeated. Two parties could read different ones.
+        // RFC 6749 section 3.1: parameters are not repeated, because two parties could read different values.
         for name in ["state", "code", "iss", "error"] {
             if response.all(name).count() > 1 {
                 return Err(OidcError::Response("a parameter is repeated"));
@@ -151,7 +151,7 @@ impl OidcLogin {
         })
     }
 
-    /// RFC 9207 section 2.4: a response of another provider must not be taken to this one (mix-up).
+    /// RFC 9207 section 2.4: a code of another provider must not be sent to this one (mix-up attack).
     fn check_issuer(&self, response: &FormFields, is_announced: bool) -> Result<(), OidcError> {
         match response.all("iss").next() {
             Some(issuer) if issuer == self.settings.issuer => Ok(()),

@@ -4,7 +4,7 @@ use url::Url;
 
 /// Longest path with its query, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Any origin: a path that leaves it is not one of this console.
+/// Stands for the console's origin while a path is parsed; its value does not matter.
 const PLACEHOLDER_ORIGIN: &str = "http://console.invalid";
 
 /// A path with its query, whose origin is that of the console.
@@ -18,18 +18,18 @@ impl OwnPath {
     }
 
     fn checked(text: &str) -> Option<Self> {
-        // Browsers take `//host` and `/\host` for other hosts; the parser below is theirs (WHATWG URL).
+        // Browsers read `//host` and `/\host` as other hosts; the parser below follows the same standard (WHATWG URL).
         if text.len() > MAX_PATH_BYTES || !text.starts_with('/') {
             return None;
         }
         let base = Url::parse(PLACEHOLDER_ORIGIN).ok()?;
         let url = base.join(text).ok()?;
-        // A page of the login would begin another one.
+        // A page of the login would begin another login.
         if url.origin() != base.origin() || url.path().starts_with("/login") {
             return None;
         }
         let path = url.path();
-        // A path such as `/.//host` keeps its origin here, and would change it as the text of a new URL.
+        // A path such as `/.//host` keeps the origin here, but its normalised text `//host` names another host.
         if path.starts_with("//") {
             return None;
         }
@@ -39,7 +39,7 @@ impl OwnPath {
         }))
     }
 
-    /// The path, whose characters can stand in a header.
+    /// The path; all its characters are valid in a header.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -14,7 +14,7 @@ use url::Url;
 use super::error::OidcError;
 use super::settings::OidcSettings;
 
-/// Where the document is, below the issuer (OpenID Connect Discovery 1.0 section 4).
+/// Path of the discovery document below the issuer (OpenID Connect Discovery 1.0 section 4).
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 /// Largest discovery document, in bytes.
 const MAX_DISCOVERY_BYTES: usize = 64 * 1024;
@@ -25,7 +25,7 @@ const METADATA_MAX_AGE: Duration = Duration::from_hours(1);
 /// Shortest time from a failed fetch of the document to the next one: anyone who reaches the console can begin logins.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What the console uses of the discovery document.
+/// The fields of the discovery document that the console uses.
 #[derive(Debug)]
 pub(super) struct ProviderMetadata {
     pub(super) authorization_endpoint: Url,
@@ -33,7 +33,8 @@ pub(super) struct ProviderMetadata {
     pub(super) jwks_uri: Url,
     /// Whether responses name their issuer (RFC 9207 section 3).
     pub(super) announces_issuer: bool,
-    /// Whether the client secret goes into the body (`client_secret_post`), because the provider takes no other way.
+    /// Whether the client secret goes into the body (`client_secret_post`), because the provider does not accept
+    /// `client_secret_basic`.
     pub(super) posts_secret: bool,
 }
 
@@ -53,11 +54,11 @@ struct DiscoveryDocument {
 }
 
 impl ProviderMetadata {
-    /// Reads a document, which has to be of this issuer.
+    /// Parses a document, which must name this issuer.
     fn parse(text: &[u8], issuer: &str) -> Result<Self, OidcError> {
         let document: DiscoveryDocument = serde_json::from_slice(text)
             .map_err(|_| OidcError::Provider("its discovery document is not valid"))?;
-        // OpenID Connect Discovery section 4.3: exactly, or a provider could pose as another one.
+        // OpenID Connect Discovery section 4.3: compared exactly, so that no provider can pose as another one.
         if document.issuer != issuer {
             return Err(OidcError::Provider(
                 "its discovery document names another issuer",
@@ -114,7 +115,7 @@ impl ProviderClient {
             response: settings.request_timeout,
         };
         Ok(Self {
-            // It follows no redirects, so that a secret or a code goes to the endpoint of the document alone.
+            // The client follows no redirects, so that a secret or a code is sent only to the endpoint of the document.
             http: HttpClient::new(timeouts, settings.ca_file.as_deref())?,
             issuer: settings.issuer.clone(),
             request_timeout: settings.request_timeout,
@@ -136,7 +137,7 @@ impl ProviderClient {
         }
         if cached
             .failed_ms
-            .is_some_and(|at| is_younger(at, RETRY_DELAY))
+            .is_some_and(|failed_ms| is_younger(failed_ms, RETRY_DELAY))
         {
             return Err(OidcError::FailedBefore);
         }
@@ -193,13 +194,13 @@ impl ProviderClient {
             let status = response.status();
             Ok::<_, HttpError>((status, response.bytes(limit).await?.to_vec()))
         };
-        // The client limits pauses alone: a peer that sends a byte a second would hold the login for hours.
+        // The client limits only pauses: a peer that sends a byte a second could delay the login for hours.
         let exchanged = tokio::time::timeout(self.request_timeout, exchange).await;
         Ok(exchanged.map_err(|_| OidcError::TimedOut)??)
     }
 }
 
-/// The key set of the provider, at the address of its document.
+/// Loads the key set from the `jwks_uri` of the discovery document.
 #[derive(Debug)]
 pub(super) struct ProviderKeys(pub(super) Arc<ProviderClient>);
 
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_goes_into_the_body_only_where_the_provider_takes_no_other_way() {
+    fn the_secret_is_sent_in_the_body_only_if_the_provider_supports_nothing_else() {
         let posts = |methods: Value| {
             let metadata = parse(&json!({ "token_endpoint_auth_methods_supported": methods }));
             metadata.unwrap().posts_secret

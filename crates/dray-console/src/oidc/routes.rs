@@ -1,4 +1,4 @@
-//! The pages of a login through the provider: the way there, and the way back.
+//! The pages of a login through the provider: the redirect to it, and the return from it.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -20,7 +20,7 @@ use crate::text::url_part;
 pub(crate) const BEGIN_PATH: &str = "/login/provider";
 /// Path to which the provider sends the browser back: the redirect URI.
 pub(crate) const RETURN_PATH: &str = "/login/return";
-/// Failure of a login whose claim has none of the configured values, in audit events.
+/// The failure, in audit events, of a login whose claim has none of the configured values.
 const NO_ROLE: &str = "denied/no_role";
 
 /// The link that begins a login, and afterwards opens the page `next`.
@@ -42,7 +42,7 @@ pub(crate) async fn begin_login(
         return no_provider();
     };
     let next = OwnPath::parse(FormFields::of_query(&uri).get("next"));
-    // A program that only looks at the link begins no attempt.
+    // A program that only checks the link with `HEAD` begins no attempt.
     if method == Method::HEAD {
         return plain_text(StatusCode::OK, "A login begins here.");
     }
@@ -50,9 +50,9 @@ pub(crate) async fn begin_login(
         return see_other(&url);
     }
     match oidc.begin_attempt(next.clone()).await {
-        Ok(begun) => {
-            let mut response = see_other(&begun.url);
-            set_header(&mut response, header::SET_COOKIE, &begun.cookie);
+        Ok(redirect) => {
+            let mut response = see_other(&redirect.url);
+            set_header(&mut response, header::SET_COOKIE, &redirect.cookie);
             response
         }
         Err(error) => failure_page(oidc, &next, &error),
@@ -113,20 +113,23 @@ async fn begin_session(
         set_header(&mut response, header::SET_COOKIE, &oidc.cookie.clear());
         return response;
     };
-    // A console for looking is one for everyone.
+    // The console's own limit also applies to people whom the provider allows to act.
     let role = role.min(state.settings.highest_role);
     let now_ms = state.now_ms();
-    let begun = state.sessions.begin(role, Some(identity.person), now_ms);
-    state.record_login(ConsoleAction::Login, &begun.1).await;
-    let mut response = login::logged_in(state, &begun, next.as_str());
-    // Appended: the attempt ends, and its cookie with it.
+    let new_session = state.sessions.begin(role, Some(identity.person), now_ms);
+    state
+        .record_login(ConsoleAction::Login, &new_session.1)
+        .await;
+    let mut response = login::logged_in_page(state, &new_session, next.as_str());
+    // Appended, because the response already sets the cookie of the session. The attempt ends, so its cookie is
+    // removed.
     if let Ok(cleared) = oidc.cookie.clear().parse() {
         response.headers_mut().append(header::SET_COOKIE, cleared);
     }
     response
 }
 
-/// The page after a login that failed. Its cookie stays where the attempt is open still.
+/// The page after a login that failed. The cookie of the attempt stays if another attempt may still be open.
 fn failure_page(oidc: &OidcLogin, next: &OwnPath, error: &OidcError) -> Response {
     tracing::warn!(
         error = %ErrorChain(error),

@@ -21,7 +21,7 @@ pub struct OidcSettings {
     pub scopes: Vec<String>,
     /// The claim of the ID token with the groups or roles of a person: a name, or names with dots for a nested one.
     pub role_claim: String,
-    /// Values of the claim that let a person look.
+    /// Values of the claim that give the role `look`.
     pub look_values: Vec<String>,
     /// Values of the claim that let a person act, too.
     pub act_values: Vec<String>,
@@ -55,12 +55,12 @@ pub struct OidcProblem {
 }
 
 impl OidcSettings {
-    /// Everything that is wrong.
+    /// All problems of the settings; empty if they can be used.
     pub fn problems(&self) -> Vec<OidcProblem> {
         let mut problems = Vec::new();
         let mut add = |setting, reason: String| problems.push(OidcProblem { setting, reason });
         match check_secure_url(&self.issuer) {
-            // OpenID Connect Discovery 1.0 section 4.1: the document is found by adding to the path.
+            // OpenID Connect Discovery 1.0 section 4.1: the URL of the document is the issuer with a longer path.
             Ok(url) if url.query().is_some() => {
                 add("issuer", "must be a URL without a query".to_owned());
             }

@@ -14,7 +14,7 @@ use crate::calls::PAGE_TIMEOUT;
 use crate::settings::AgentEndpoint;
 use crate::text::shown;
 
-/// Longest silence within an answer, and longest time until it begins.
+/// Longest pause within an answer, and longest time until it begins.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 /// Largest list of agents, and largest reply to an upload, in bytes.
 const MAX_REPLY_BYTES: usize = 1 << 20;
@@ -44,22 +44,23 @@ impl AgentClient {
     /// The client cannot be made.
     pub(crate) fn new(endpoint: &AgentEndpoint) -> Result<Self, dray_dial::Error> {
         let base = format!("{}/v1", endpoint.url.trim_end_matches('/'));
-        let page = HttpTimeouts {
+        let page_timeouts = HttpTimeouts {
             connect: PAGE_TIMEOUT,
             idle: PAGE_TIMEOUT,
             response: PAGE_TIMEOUT,
         };
-        let answer = HttpTimeouts {
+        let answer_timeouts = HttpTimeouts {
             idle: ANSWER_TIMEOUT,
             response: ANSWER_TIMEOUT,
-            ..page
+            ..page_timeouts
         };
-        // The key goes to this base alone; the client follows no redirects.
+        // The client follows no redirects, so the key is sent only to this base URL.
         let key = endpoint.key.clone();
         // A turn has effects, so it is not repeated.
-        let chat = ChatClient::open(&base, key.clone(), answer, None, Duration::ZERO)?.once();
+        let chat =
+            ChatClient::open(&base, key.clone(), answer_timeouts, None, Duration::ZERO)?.once();
         Ok(Self {
-            http: HttpClient::new(page, None)?,
+            http: HttpClient::new(page_timeouts, None)?,
             base,
             key,
             chat,
@@ -78,14 +79,14 @@ impl AgentClient {
 
     /// Names of the agents that the console's key may use.
     pub(super) async fn agents(&self) -> Result<Vec<String>, Fault> {
-        let request = self.keyed(self.http.get(&format!("{}/models", self.base)));
+        let request = self.with_key(self.http.get(&format!("{}/models", self.base)));
         let reply = json_reply(request.send(&|_| ()).await).await?;
         let listed = reply.get("data").and_then(Value::as_array);
         let names = listed.into_iter().flatten().filter_map(|agent| {
             let name = agent.get("id")?.as_str()?;
             Some(name.to_owned())
         });
-        // A peer with a million names would fill the page.
+        // Limited, because the page must stay usable even if the orchestrator lists a million names.
         Ok(names.take(MAX_AGENTS).collect())
     }
 
@@ -100,18 +101,18 @@ impl AgentClient {
             // The orchestrator detects the type from the bytes.
             .file("file", &file.name, "application/octet-stream", size, body);
         let request = self.http.post(&format!("{}/files", self.base));
-        let request = self.keyed(request.multipart(form));
+        let request = self.with_key(request.multipart(form));
         let reply = json_reply(request.send(&|_| ()).await).await?;
         let id = reply.get("id").and_then(Value::as_str);
-        id.map(str::to_owned).ok_or_else(unreadable)
+        id.map(str::to_owned).ok_or_else(unreadable_fault)
     }
 
     /// Sends a request for a streamed answer. Dropping the answer ends the work of the agent.
-    pub(super) async fn ask(&self, body: Value) -> Result<ChatStream, ChatError> {
+    pub(super) async fn stream_answer(&self, body: Value) -> Result<ChatStream, ChatError> {
         self.chat.stream(&Caller::default(), "", body).await
     }
 
-    fn keyed(&self, request: RequestBuilder) -> RequestBuilder {
+    fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.key {
             Some(key) => request.authorization("Bearer", key),
             None => request,
@@ -133,7 +134,7 @@ async fn json_reply(sent: Result<HttpResponse, HttpError>) -> Result<Value, Faul
         });
         return Err(status_fault(status, message.unwrap_or_default()));
     }
-    reply.ok_or_else(unreadable)
+    reply.ok_or_else(unreadable_fault)
 }
 
 fn unreachable_fault(error: &HttpError) -> Fault {
@@ -151,7 +152,7 @@ fn unreachable_fault(error: &HttpError) -> Fault {
         .advice("Check that it runs, and at which address it listens for chats (`orchestrator.listen`).")
 }
 
-fn unreadable() -> Fault {
+fn unreadable_fault() -> Fault {
     Fault::new(
         FaultCode::Internal,
         "The reply of the orchestrator is not one of its API.",
@@ -159,7 +160,7 @@ fn unreadable() -> Fault {
     .detail("orchestrator_reply")
 }
 
-/// The fault of a refusal of the orchestrator, with its sentence.
+/// The fault for a status of the orchestrator, with its message if it sent one.
 fn status_fault(status: u16, message: &str) -> Fault {
     let code = match status {
         401 | 403 => FaultCode::Denied,
@@ -204,6 +205,6 @@ pub(super) fn answer_fault(error: &ChatError) -> Fault {
             shown(sentence.unwrap_or("The answer broke off.")),
         )
         .detail("answer_broken"),
-        ChatKind::Malformed => unreadable(),
+        ChatKind::Malformed => unreadable_fault(),
     }
 }

@@ -1,4 +1,4 @@
-//! Conversations of the playground, in memory: what was said, and the answer that comes in.
+//! Conversations of the playground, in memory: their messages, and the answer that is arriving.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Conversations of one login.
+/// Most conversations of one login.
 const MAX_LOGIN_CONVERSATIONS: usize = 4;
-/// Conversations of the console.
+/// Most conversations of the console.
 const MAX_CONVERSATIONS: usize = 16;
-/// Largest conversation that takes another message, in bytes of messages and stages.
+/// Bytes of messages and stages from which on a conversation accepts no further message.
 const MAX_CONVERSATION_BYTES: usize = 12 << 20;
-/// Messages of a person in one conversation.
+/// Most messages of a person in one conversation.
 const MAX_TURNS: usize = 50;
 /// Largest answer in bytes of text, attachments and state together: the agent is not trusted.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
@@ -31,14 +31,14 @@ const MAX_STAGE_BYTES: usize = 256 * 1024;
 pub(crate) struct ConversationStore(Mutex<HashMap<String, Arc<Conversation>>>);
 
 impl ConversationStore {
-    /// The conversation of this id, for the login that began it alone.
+    /// The conversation with this id; `None` for a login that did not begin it.
     pub(super) fn find(&self, id: &str, login: &str) -> Option<Arc<Conversation>> {
         let conversations = self.lock();
         let conversation = conversations.get(id)?;
         (conversation.login == login).then(|| Arc::clone(conversation))
     }
 
-    /// Those of a login, oldest first.
+    /// The conversations of a login, oldest first.
     pub(super) fn of_login(&self, login: &str) -> Vec<Arc<Conversation>> {
         let conversations = self.lock();
         let own = conversations.values().filter(|own| own.login == login);
@@ -47,10 +47,10 @@ impl ConversationStore {
         own
     }
 
-    /// Begins a conversation with an agent. Those of logins that ended leave first.
+    /// Begins a conversation with an agent, after it removed the conversations of logins that ended.
     ///
     /// # Errors
-    /// The login, or the console, has as many as it may.
+    /// The login or the console has reached its limit of conversations.
     pub(super) fn begin(
         &self,
         login: &str,
@@ -60,11 +60,11 @@ impl ConversationStore {
     ) -> Result<Arc<Conversation>, Fault> {
         let mut conversations = self.lock();
         conversations.retain(|_, conversation| {
-            let stays = is_open(&conversation.login);
-            if !stays {
+            let is_kept = is_open(&conversation.login);
+            if !is_kept {
                 conversation.cancel();
             }
-            stays
+            is_kept
         });
         let own = conversations.values().filter(|own| own.login == login);
         if own.count() >= MAX_LOGIN_CONVERSATIONS || conversations.len() >= MAX_CONVERSATIONS {
@@ -74,7 +74,7 @@ impl ConversationStore {
                     .advice("End one of them."),
             );
         }
-        // 128 random bits: the id is in the address of the page.
+        // 128 random bits, so that no other conversation can be guessed from the URL of a page.
         let id = hex_digits(&rand::random::<[u8; 16]>());
         let conversation = Arc::new(Conversation {
             id: id.clone(),
@@ -99,11 +99,11 @@ impl ConversationStore {
     /// Forgets all conversations of a login.
     pub(crate) fn end_login(&self, login: &str) {
         self.lock().retain(|_, conversation| {
-            let stays = conversation.login != login;
-            if !stays {
+            let is_kept = conversation.login != login;
+            if !is_kept {
                 conversation.cancel();
             }
-            stays
+            is_kept
         });
     }
 
@@ -156,7 +156,7 @@ pub(super) struct ChatTurn {
     pub(super) attached_at: u64,
 }
 
-/// How a turn stands.
+/// Whether and how a turn ended.
 #[derive(Clone, Debug)]
 pub(super) enum TurnEnding {
     /// The answer is not complete.
@@ -183,7 +183,7 @@ pub(super) struct AnswerStage {
     pub(super) files: Vec<String>,
     /// `None` while it runs.
     pub(super) status: Option<StageEnd>,
-    /// Whether more came than is kept.
+    /// Whether text was dropped at the limit [`MAX_STAGE_BYTES`].
     pub(super) is_cut: bool,
     /// Revision of its newest change.
     pub(super) changed_at: u64,
@@ -193,7 +193,7 @@ impl Conversation {
     /// Begins a turn. Its answer ends when the token is cancelled.
     ///
     /// # Errors
-    /// An answer is still coming, or the conversation is as long as it may be.
+    /// The previous answer is not complete, or the conversation has reached its limit of length.
     pub(super) fn begin_turn(
         &self,
         text: String,
@@ -217,7 +217,7 @@ impl Conversation {
             .advice("Begin another one."));
         }
         content.running = Some(cancel);
-        // Requests of earlier turns are made again from this number.
+        // The request page rebuilds the request of a turn with the messages before this number.
         let after = content.messages.len();
         content.turns.push(ChatTurn {
             text,
@@ -234,22 +234,22 @@ impl Conversation {
         Ok(content.turns.len() - 1)
     }
 
-    /// Takes back a turn that was not sent.
+    /// Removes the newest turn, which was not sent.
     pub(super) fn drop_turn(&self) {
         let mut content = self.lock();
         content.running = None;
-        // The newest one: no other turn begins while this one runs.
+        // The newest turn is the one to remove, because no other turn begins while it runs.
         content.turns.pop();
     }
 
     /// Sets the message of the newest turn, and returns the body of its request.
     pub(super) fn set_question(&self, question: Message) -> Value {
         let mut content = self.lock();
-        let at = content.turns.len().saturating_sub(1);
+        let newest = content.turns.len().saturating_sub(1);
         if let Some(turn) = content.turns.last_mut() {
             turn.question = Some(question);
         }
-        content.request(&self.agent, at).unwrap_or_default()
+        content.request(&self.agent, newest).unwrap_or_default()
     }
 
     /// The body of the request of a turn; `None` before it is known.
@@ -257,10 +257,10 @@ impl Conversation {
         self.lock().request(&self.agent, turn)
     }
 
-    /// Adds the outcome of the newest turn's answer.
+    /// Adds a chunk of the newest turn's answer.
     ///
     /// # Errors
-    /// The answer is larger than one may be.
+    /// The answer is larger than [`MAX_ANSWER_BYTES`].
     pub(super) fn add(&self, answer: &mut ChatAnswer, delta: ChunkDelta) -> Result<(), Fault> {
         let mut content = self.lock();
         let revision = *self.revision.borrow() + 1;
@@ -275,7 +275,7 @@ impl Conversation {
             }
         }
         answer.add(delta);
-        // After the lock is released: readers that this wakes take it.
+        // Notified after the lock is released, because the readers that this wakes take the lock.
         drop(content);
         self.revision.send_replace(revision);
         if answer.size() > MAX_ANSWER_BYTES {
@@ -288,8 +288,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Ends the newest turn. A complete answer becomes part of the conversation; another one is shown, and the next
-    /// request does not repeat its question.
+    /// Ends the newest turn. A complete answer becomes part of the conversation. An incomplete one is only shown: the
+    /// next request repeats neither it nor its question.
     pub(super) fn end_turn(&self, ending: TurnEnding, answer: ChatAnswer) {
         let mut content = self.lock();
         let size = answer.size();
@@ -307,7 +307,7 @@ impl Conversation {
             content.messages.push(question);
             content.messages.push(answer.into_message());
         }
-        // Also of an answer that failed: it stays on the page.
+        // A failed answer counts too, because it stays on the page.
         content.bytes += size + stage_bytes;
         content.running = None;
         drop(content);
@@ -315,14 +315,14 @@ impl Conversation {
         self.revision.send_replace(revision);
     }
 
-    /// Ends the answer that is coming.
+    /// Cancels the running answer, if there is one.
     pub(super) fn cancel(&self) {
         if let Some(running) = &self.lock().running {
             running.cancel();
         }
     }
 
-    /// Reads what was said.
+    /// Reads turns and messages while they are locked.
     pub(super) fn read<T>(&self, read: impl FnOnce(&ConversationContent) -> T) -> T {
         read(&self.lock())
     }
@@ -333,7 +333,7 @@ impl Conversation {
     }
 
     fn lock(&self) -> MutexGuard<'_, ConversationContent> {
-        // Nothing in here panics between two changes that belong together.
+        // No method panics between two changes that belong together, so a poisoned content is still consistent.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -372,12 +372,16 @@ impl ChatTurn {
         let Some(stage) = self.stages.get_mut(position) else {
             return;
         };
-        let left = &mut self.stage_bytes;
-        stage.is_cut |= !append(&mut stage.name, delta.name.as_deref(), left);
-        stage.is_cut |= !append(&mut stage.content, delta.content.as_deref(), left);
+        let used_bytes = &mut self.stage_bytes;
+        stage.is_cut |= !append(&mut stage.name, delta.name.as_deref(), used_bytes);
+        stage.is_cut |= !append(&mut stage.content, delta.content.as_deref(), used_bytes);
         for file in &delta.attachments {
             let mut name = String::new();
-            stage.is_cut |= !append(&mut name, file.title.as_deref().or(Some("file")), left);
+            stage.is_cut |= !append(
+                &mut name,
+                file.title.as_deref().or(Some("file")),
+                used_bytes,
+            );
             stage.files.push(name);
         }
         stage.status = delta.status.or(stage.status);
@@ -385,14 +389,14 @@ impl ChatTurn {
     }
 }
 
-/// Appends text as far as there is room; returns whether all of it fitted.
-fn append(text: &mut String, more: Option<&str>, used: &mut usize) -> bool {
+/// Appends as much text as [`MAX_STAGE_BYTES`] allows, counts it in `used_bytes`, and returns whether all of it fitted.
+fn append(text: &mut String, more: Option<&str>, used_bytes: &mut usize) -> bool {
     let more = more.unwrap_or_default();
-    let room = MAX_STAGE_BYTES.saturating_sub(*used);
-    let fitting = more.floor_char_boundary(room);
-    text.push_str(more.get(..fitting).unwrap_or_default());
-    *used += fitting;
-    fitting == more.len()
+    let free_bytes = MAX_STAGE_BYTES.saturating_sub(*used_bytes);
+    let fitting_bytes = more.floor_char_boundary(free_bytes);
+    text.push_str(more.get(..fitting_bytes).unwrap_or_default());
+    *used_bytes += fitting_bytes;
+    fitting_bytes == more.len()
 }
 
 fn question_bytes(question: &Message) -> usize {

@@ -1,6 +1,6 @@
 //! A request as a command that a person can copy into a shell.
 
-/// Largest body that stands in the command, in bytes. A larger one is a file beside it.
+/// Largest body that the command contains, in bytes. A larger one is downloaded as a file.
 const MAX_INLINE_BYTES: usize = 32 * 1024;
 /// Name of the file of a larger body.
 pub(super) const BODY_NAME: &str = "request.json";
@@ -21,7 +21,7 @@ impl CurlCommand {
             format!("--data-raw {}", shell_quoted(body))
         };
         let key = if has_key {
-            // In double quotes: the shell puts the key in.
+            // In double quotes, so that the shell expands the variable.
             " \\\n  -H \"authorization: Bearer $DRAY_API_KEY\""
         } else {
             ""

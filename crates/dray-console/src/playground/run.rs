@@ -1,4 +1,4 @@
-//! One turn: the files go up, the request is sent, and the answer comes in, until it ends or a person ends it.
+//! One turn: uploads the files, sends the request, and receives the answer until it ends or is cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,26 +46,26 @@ impl TurnRun {
             files,
         } = self;
         let mut answer = ChatAnswer::default();
-        let asking = ask(&agents, &conversation, &mut answer, text, files);
+        let answering = request_answer(&agents, &conversation, &mut answer, text, files);
         let ended = tokio::select! {
-            ended = asking => Some(ended),
+            ended = answering => Some(ended),
             () = cancel.cancelled() => None,
             () = login_ends(&state, &session) => None,
-            () = tokio::time::sleep(TURN_TIMEOUT) => Some(Err(too_long())),
+            () = tokio::time::sleep(TURN_TIMEOUT) => Some(Err(timeout_fault())),
         };
         let (ending, outcome) = match ended {
-            None => (TurnEnding::Cancelled, Err(cancelled())),
+            None => (TurnEnding::Cancelled, Err(cancelled_fault())),
             Some(Err(fault)) => (TurnEnding::Failed(Box::new(fault.clone())), Err(fault)),
-            Some(Ok(())) => (done(&answer), Ok(())),
+            Some(Ok(())) => (done_ending(&answer), Ok(())),
         };
-        // Recorded first: who sees the end of an answer finds it in the audit stream.
+        // Recorded first, so that the audit stream has the outcome when the page shows the end.
         let _ = action.finish(outcome).await;
         conversation.end_turn(ending, answer);
     }
 }
 
-/// Sends the message and takes the answer in. Dropping the future closes the connection, which ends the agent's work.
-async fn ask(
+/// Sends the message and receives the answer. Dropping the future closes the connection, which ends the agent's work.
+async fn request_answer(
     agents: &AgentClient,
     conversation: &Conversation,
     answer: &mut ChatAnswer,
@@ -73,12 +73,12 @@ async fn ask(
     files: Vec<ChosenFile>,
 ) -> Result<(), Fault> {
     let mut ids = Vec::new();
-    // One after the other: an answer that is cancelled leaves at most one upload half done.
+    // One after the other, so that a cancelled turn leaves at most one incomplete upload.
     for file in files {
         ids.push(agents.upload(file).await?);
     }
     let request = conversation.set_question(question(&text, &ids));
-    let opened = agents.ask(request).await;
+    let opened = agents.stream_answer(request).await;
     let mut stream = opened.map_err(|error| answer_fault(&error))?;
     while let Some(delta) = stream.next().await.map_err(|error| answer_fault(&error))? {
         conversation.add(answer, delta)?;
@@ -86,8 +86,8 @@ async fn ask(
     Ok(())
 }
 
-/// The message with its files. Its empty extension says that stages, files and state may come in the extension of the
-/// answer.
+/// The message with its files. Its empty `custom_content` announces that this client reads stages, files and state in
+/// the `custom_content` of the answer.
 fn question(text: &str, file_ids: &[String]) -> Message {
     let mut message = Message::new(Role::User, text);
     if !file_ids.is_empty() {
@@ -116,7 +116,7 @@ async fn login_ends(state: &ConsoleState, session: &ConsoleSession) {
     }
 }
 
-fn done(answer: &ChatAnswer) -> TurnEnding {
+fn done_ending(answer: &ChatAnswer) -> TurnEnding {
     let ending = answer.ending();
     let tokens = ending.usage.as_ref();
     TurnEnding::Done {
@@ -125,12 +125,12 @@ fn done(answer: &ChatAnswer) -> TurnEnding {
     }
 }
 
-fn cancelled() -> Fault {
+fn cancelled_fault() -> Fault {
     // The audit event of a turn that a person ended has this code.
     Fault::new(FaultCode::Timeout, "The turn was cancelled.").detail("cancelled")
 }
 
-fn too_long() -> Fault {
+fn timeout_fault() -> Fault {
     Fault::new(
         FaultCode::Timeout,
         "The answer took longer than 30 minutes.",

@@ -1,4 +1,4 @@
-//! The answer as it comes in: server-sent events with text, stages, files and the end.
+//! The answer while it arrives, as server-sent events with text, stages, files and the end.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 
-/// Rest between two messages: a person sees no difference, and many small chunks are few changes of the page.
+/// Pause between two messages: a person does not notice it, and many small chunks cause few changes of the page.
 const BATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of comments that keep proxies from closing a quiet stream.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -49,7 +49,7 @@ impl std::fmt::Display for ReadPosition {
     }
 }
 
-/// `GET /playground/{id}/events?turn=NUMBER&after=POSITION`: what of the answer is behind `after`, or behind
+/// `GET /playground/{id}/events?turn=NUMBER&after=POSITION`: the part of the answer after `after`, or after
 /// `Last-Event-ID` where the browser reconnects. Ends with the answer.
 pub(crate) async fn answer_events(
     State(state): State<ConsoleState>,
@@ -73,7 +73,7 @@ pub(crate) async fn answer_events(
         );
     };
     let fields = FormFields::of_query(&uri);
-    // A browser that reconnects repeats the URL of the first time, and says here how far it is.
+    // A browser that reconnects repeats the first URL, and this header has the last position that it received.
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let position = last_id.unwrap_or_else(|| fields.get("after"));
     let reader = AnswerReader {
@@ -127,15 +127,15 @@ impl AnswerReader {
                 StreamProgress::Ended => return None,
                 StreamProgress::First => self.progress = StreamProgress::Following,
                 StreamProgress::Following => {
-                    let rest = tokio::time::sleep(BATCH_INTERVAL);
-                    stop.run_until_cancelled(rest).await?;
+                    let batch_pause = tokio::time::sleep(BATCH_INTERVAL);
+                    stop.run_until_cancelled(batch_pause).await?;
                 }
             }
             let now_ms = self.state.now_ms();
             if !self.state.sessions.is_open(&self.session.login, now_ms) {
                 return None;
             }
-            // Marked as seen before the answer is read, so that what comes in between wakes the next wait.
+            // Marked as seen before the answer is read, so that a change in between wakes the next wait.
             self.revision.borrow_and_update();
             // `?` ends the stream: the turn does not exist.
             let events = self.read()?;
@@ -147,7 +147,7 @@ impl AnswerReader {
         }
     }
 
-    /// What is new; `None` for a turn that does not exist.
+    /// Events for everything after the position; `None` for a turn that does not exist.
     fn read(&mut self) -> Option<Vec<Event>> {
         let conversation = Arc::clone(&self.conversation);
         conversation.read(|content| {
@@ -164,35 +164,38 @@ impl AnswerReader {
 
     fn new_parts(&mut self, turn: &ChatTurn) -> Vec<Event> {
         let mut events = Vec::new();
-        let seen = self.position.revision;
-        let changed = turn.stages.iter().filter(|stage| stage.changed_at > seen);
+        let last_revision = self.position.revision;
+        let changed = turn
+            .stages
+            .iter()
+            .filter(|stage| stage.changed_at > last_revision);
         for stage in changed {
             self.position.revision = self.position.revision.max(stage.changed_at);
             let stage = view::stage_item(self.turn, stage);
             events.push(("stage", stage.into_string()));
         }
-        if turn.attached_at > seen {
+        if turn.attached_at > last_revision {
             self.position.revision = self.position.revision.max(turn.attached_at);
             let files = view::answer_files(&self.conversation.id, self.turn, turn);
             events.push(("files", html! { (files) }.into_string()));
         }
-        // A position that is none of this answer reads nothing.
+        // A position outside this answer, or inside a character, yields no text.
         if let Some(more) = turn
             .answer
             .get(self.position.text_bytes..)
             .filter(|more| !more.is_empty())
         {
             self.position.text_bytes = turn.answer.len();
-            // As JSON, because an event ends lines that the text has.
+            // As JSON, because a line break in the text would end the line of the event.
             events.push(("text", serde_json::Value::from(more).to_string()));
         }
-        // Every event of a batch has the position after all of it: a browser that got a part of a batch and reconnects
-        // must not miss the rest, so only the last one has an id.
+        // Only the last event of a batch has an id, because the position is that after the whole batch: a browser that
+        // received a part of it and reconnects must not miss the rest.
         let last = events.len().saturating_sub(1);
         let events = events.into_iter().enumerate();
         events
-            .map(|(at, (name, data))| {
-                if at == last {
+            .map(|(index, (name, data))| {
+                if index == last {
                     self.event(name, &data)
                 } else {
                     plain_event(name, &data)

@@ -43,7 +43,7 @@ pub(super) fn message_form(
     }
 }
 
-/// Everything that was said, and what may be done next.
+/// All turns, and the forms for the next message and for the end of the conversation.
 pub(super) fn conversation_body(
     session: &ConsoleSession,
     conversation: &Conversation,
@@ -53,9 +53,9 @@ pub(super) fn conversation_body(
     html! {
         p { "Agent " code { (shown(&conversation.agent)) } ". "
             "The conversation is in the memory of the console until you end it or log out." }
-        @for (at, turn) in content.turns.iter().enumerate() {
-            (turn_article(conversation, at, turn))
-            @if at == newest { (turn_end(session, conversation, at, turn)) }
+        @for (turn_index, turn) in content.turns.iter().enumerate() {
+            (turn_article(conversation, turn_index, turn))
+            @if turn_index == newest { (turn_end(session, conversation, turn_index, turn)) }
         }
         form.inline method="post" action=(format!("{}/end", conversation_path(&conversation.id))) {
             (token_field(session)) button { "End the conversation" }
@@ -63,7 +63,7 @@ pub(super) fn conversation_body(
     }
 }
 
-fn turn_article(conversation: &Conversation, at: usize, turn: &ChatTurn) -> Markup {
+fn turn_article(conversation: &Conversation, turn_index: usize, turn: &ChatTurn) -> Markup {
     let is_running = matches!(turn.ending, TurnEnding::Running);
     let revision = turn.stages.iter().map(|stage| stage.changed_at);
     let position = ReadPosition {
@@ -72,24 +72,24 @@ fn turn_article(conversation: &Conversation, at: usize, turn: &ChatTurn) -> Mark
     };
     let source = is_running.then(|| {
         format!(
-            "{}/events?turn={at}&after={position}",
+            "{}/events?turn={turn_index}&after={position}",
             conversation_path(&conversation.id)
         )
     });
     html! {
-        article.turn aria-label={ "Message " (at + 1) } {
-            h2 { "Message " (at + 1) }
+        article.turn aria-label={ "Message " (turn_index + 1) } {
+            h2 { "Message " (turn_index + 1) }
             div.said { (turn.text) }
             @for (name, bytes) in &turn.files {
                 p.muted { "File " (shown(name)) ", " (human_size(u64::try_from(*bytes).unwrap_or(u64::MAX))) }
             }
-            (curl_details(conversation, at))
+            (curl_details(conversation, turn_index))
             div data-answer[is_running] data-source=[source] {
                 ol.stages data-stages aria-label="Stages" {
-                    @for stage in &turn.stages { (stage_item(at, stage)) }
+                    @for stage in &turn.stages { (stage_item(turn_index, stage)) }
                 }
                 div.said data-text { (turn.answer) }
-                div data-files { (answer_files(&conversation.id, at, turn)) }
+                div data-files { (answer_files(&conversation.id, turn_index, turn)) }
                 @if is_running {
                     p.muted role="status" data-progress { "The answer comes in. Reload the page to see more of it." }
                 }
@@ -99,12 +99,16 @@ fn turn_article(conversation: &Conversation, at: usize, turn: &ChatTurn) -> Mark
 }
 
 /// The request of a turn, once its files are with the orchestrator.
-fn curl_details(conversation: &Conversation, at: usize) -> Markup {
-    let path = format!("{}/requests/{at}", conversation_path(&conversation.id));
+fn curl_details(conversation: &Conversation, turn_index: usize) -> Markup {
+    let path = format!(
+        "{}/requests/{turn_index}",
+        conversation_path(&conversation.id)
+    );
     html! {
         details.curl data-fragment=(path) {
             summary { "The request as curl" }
-            // Filled when it is opened: a long conversation would be on the page once for each of its messages.
+            // Loaded when it is opened: each request repeats the conversation, so the page would grow with the square
+            // of its length.
             div data-fragment-place { p { a href=(path) { "Show the request" } } }
         }
     }
@@ -146,31 +150,32 @@ pub(super) fn stage_item(turn: usize, stage: &AnswerStage) -> Markup {
 }
 
 /// Files of an answer: content as downloads, and addresses as links.
-pub(super) fn answer_files(id: &str, at: usize, turn: &ChatTurn) -> Markup {
+pub(super) fn answer_files(id: &str, turn_index: usize, turn: &ChatTurn) -> Markup {
     html! {
         @if !turn.attachments.is_empty() {
             ul.plain aria-label="Files of the answer" {
                 @for (number, file) in turn.attachments.iter().enumerate() {
-                    li { (answer_file(id, at, number, file)) }
+                    li { (answer_file(id, turn_index, number, file)) }
                 }
             }
         }
     }
 }
 
-fn answer_file(id: &str, at: usize, number: usize, file: &Attachment) -> Markup {
+fn answer_file(id: &str, turn_index: usize, number: usize, file: &Attachment) -> Markup {
     let title = file.title.as_deref().filter(|title| !title.is_empty());
     let title = shown(title.unwrap_or("file"));
     let kind = file.kind.as_deref().map(shown).unwrap_or_default();
     let url = file.url.as_deref().unwrap_or_default();
-    // Only addresses of the web: what an agent answers must not become a script of this page.
+    // Only http and https: a `javascript:` URL of an agent must not run in this page.
     let parsed = url::Url::parse(url).ok();
     let web = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
     html! {
         @if inline_bytes(file).is_some() {
-            a href=(format!("{}/files/{at}/{number}", conversation_path(id))) { (title) }
+            a href=(format!("{}/files/{turn_index}/{number}", conversation_path(id))) { (title) }
         } @else if let Some(url) = web {
-            // The host is shown, because the agent chose it. No referrer: the address of this page is not for it.
+            // The host is shown, because the agent chose it. It gets no referrer, because it must not learn the URL of
+            // this page.
             a href=(url.as_str()) target="_blank" rel="noopener noreferrer" { (title) }
             " at " code { (shown(url.host_str().unwrap_or_default())) }
         } @else { (title) " (no address that a browser opens)" }
@@ -178,16 +183,16 @@ fn answer_file(id: &str, at: usize, number: usize, file: &Attachment) -> Markup 
     }
 }
 
-/// How the newest answer ended, and the next message; while it comes, the button that cancels it.
+/// How the newest answer ended, with the form of the next message. While the answer runs, the button that cancels it.
 pub(super) fn turn_end(
     session: &ConsoleSession,
     conversation: &Conversation,
-    at: usize,
+    turn_index: usize,
     turn: &ChatTurn,
 ) -> Markup {
     let path = conversation_path(&conversation.id);
     html! {
-        section #turn-end data-turn=(at) aria-label="The answer and what is next" {
+        section #turn-end data-turn=(turn_index) aria-label="The answer and what is next" {
             @match &turn.ending {
                 TurnEnding::Running => {
                     form.inline method="post" action=(format!("{path}/cancel")) {

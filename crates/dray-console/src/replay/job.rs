@@ -18,16 +18,16 @@ use crate::state::ConsoleState;
 use crate::text::shown;
 
 /// Replays that run at the same time in the console.
-const MAX_RUNNING: usize = 2;
+const MAX_RUNNING_REPLAYS: usize = 2;
 /// Replays whose results are kept, one for each login.
-const MAX_KEPT: usize = 16;
+const MAX_STORED_REPLAYS: usize = 16;
 /// Events that one replay reads.
 const MAX_EVENTS: u64 = 500_000;
 /// Longest time for one replay.
 const REPLAY_TIMEOUT: Duration = Duration::from_mins(2);
 /// The stream is read to its end when nothing more comes for this long.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// Events between two moments at which others get their turn, and at which the limits are checked.
+/// Events after which the task yields and checks its limits.
 const CHECK_EVENTS: u64 = 64;
 
 /// The newest replay of each login.
@@ -40,7 +40,7 @@ pub(super) struct ReplayJob {
     /// SHA-256 of the second policy, as `dray policy test` names it.
     pub(super) digest: String,
     pub(super) rules: usize,
-    /// Unix milliseconds from which on requests count.
+    /// Start of the window, in Unix milliseconds; earlier requests are not judged.
     pub(super) since_ms: u64,
     progress: Mutex<ReplayProgress>,
     cancel: CancellationToken,
@@ -52,7 +52,7 @@ pub(super) struct ReplayProgress {
     pub(super) ending: Option<ReplayEnding>,
     /// Events that were read, those before the window included.
     pub(super) events: u64,
-    /// Unix milliseconds of the newest of them.
+    /// Unix milliseconds of the newest event that was read.
     pub(super) read_to_ms: u64,
     pub(super) replay: PolicyReplay,
 }
@@ -74,10 +74,10 @@ impl ReplayStore {
         self.lock().get(login).map(Arc::clone)
     }
 
-    /// Adds a replay, which takes the place of an earlier one of the login.
+    /// Adds a replay, which replaces and cancels an earlier one of the login.
     ///
     /// # Errors
-    /// Too many run.
+    /// [`MAX_RUNNING_REPLAYS`] replays of other logins run.
     pub(super) fn begin(
         &self,
         login: &str,
@@ -90,16 +90,16 @@ impl ReplayStore {
             earlier.cancel();
         }
         jobs.retain(|login, job| {
-            let stays = is_open(login);
-            if !stays {
+            let is_kept = is_open(login);
+            if !is_kept {
                 job.cancel();
             }
-            stays
+            is_kept
         });
         let running = jobs.values().filter(|job| job.progress().ending.is_none());
-        let is_busy = running.count() >= MAX_RUNNING;
-        if jobs.len() >= MAX_KEPT {
-            // More are kept than run, so one of them has ended.
+        let is_busy = running.count() >= MAX_RUNNING_REPLAYS;
+        if jobs.len() >= MAX_STORED_REPLAYS {
+            // More replays are kept than may run, so at least one of them has ended.
             let ended = jobs
                 .iter()
                 .find(|(_, job)| job.progress().ending.is_some())
@@ -175,8 +175,8 @@ impl ReplayJob {
         };
         let events = state.bus.events(filter.from_start()).await;
         let mut events = events.map_err(unreadable)?;
-        let (begun, end_ms) = (Instant::now(), state.now_ms());
-        // A stream has no end; what comes while it is read belongs to the next replay.
+        let (started, end_ms) = (Instant::now(), state.now_ms());
+        // A stream has no end; events that are published while it is read belong to the next replay.
         while let Ok(event) = tokio::time::timeout(END_TIMEOUT, events.next()).await {
             let event = event.map_err(unreadable)?;
             // Times are those of the stream, so that clocks of services do not matter.
@@ -188,13 +188,13 @@ impl ReplayJob {
                 return Ok(ReplayEnding::Limited("500,000 events"));
             }
             if read.is_multiple_of(CHECK_EVENTS) {
-                if begun.elapsed() > REPLAY_TIMEOUT {
+                if started.elapsed() > REPLAY_TIMEOUT {
                     return Ok(ReplayEnding::Limited("two minutes"));
                 }
                 if !state.sessions.is_open(&session.login, state.now_ms()) {
                     return Ok(ReplayEnding::Cancelled);
                 }
-                // A stream in memory is always ready, and others share the thread.
+                // A stream in memory is always ready, so this task would not let others on its thread run.
                 tokio::task::yield_now().await;
             }
         }
@@ -203,12 +203,13 @@ impl ReplayJob {
 
     /// Judges the request of one event; returns how many events were read.
     fn add(&self, tenant: &str, rules: &RuleSet, event: &dray_bus::ObservedEvent) -> u64 {
-        // The lock is held while one request is judged: a page that reads the progress waits for microseconds.
+        // The lock is held while one request is judged, so a page that reads the progress waits for microseconds at
+        // most.
         let mut progress = self.lock();
         progress.events += 1;
         progress.read_to_ms = event.time_ms;
         if event.time_ms >= self.since_ms
-            // An event of a newer service that cannot be read is none that can be judged.
+            // An event of a newer service that cannot be decoded is not judged.
             && let Ok(audit) = event.decode::<v1::EgressAudit>()
         {
             let record = record_of(&audit, tenant);
@@ -222,7 +223,7 @@ impl ReplayJob {
     }
 }
 
-/// The request of an audit event. `tenant` is for events of older services, which do not hold it.
+/// The request of an audit event. `tenant` is for events of older services, which do not contain it.
 fn record_of<'a>(audit: &'a v1::EgressAudit, tenant: &'a str) -> RequestRecord<'a> {
     let tenant = match audit.tenant_id.as_str() {
         "" => tenant,

@@ -1,7 +1,7 @@
 //! Live checks of platform accounts and sandbox backends, on request.
 //!
-//! The owning services ask; this page shows what they said. Each check is an action: it spends requests at platforms and
-//! providers with the operator's credentials.
+//! The services that own the accounts and backends run the checks; this page shows their results. Each check is an
+//! action, because it spends requests at platforms and providers with the operator's credentials.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::text::{duration_text, shown, time_element};
 /// How long both services together may take: they give up a platform after 10 s.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// The button, for logins that may act.
+/// The button that starts the checks, for logins that may act.
 pub(super) fn check_form(session: &ConsoleSession) -> Markup {
     html! {
         h2 { "Accounts and backends" }
@@ -42,7 +42,7 @@ pub(super) fn check_form(session: &ConsoleSession) -> Markup {
     }
 }
 
-/// `POST /setup/check`: what the platforms and providers say now.
+/// `POST /setup/check`: runs the checks and shows their results.
 pub(crate) async fn check_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
@@ -51,7 +51,7 @@ pub(crate) async fn check_page(
     if let Err(refused) = FormFields::of_action(body, &session).await {
         return refused;
     }
-    // Concurrently: a service that is down does not hold up the other.
+    // Concurrently, so that a service that is down does not delay the other.
     let (accounts, backends) = tokio::join!(
         check(
             &state,
@@ -124,7 +124,7 @@ fn account_table(reply: &v1::CheckAccountsReply) -> Markup {
 }
 
 fn account_row(account: &v1::AccountCheck) -> Markup {
-    // A state of a newer service is none that this page could call good.
+    // A state that this version does not know must not look valid.
     let state = match account.credentials() {
         CredentialState::Unspecified => CredentialState::Unreachable,
         state => state,
@@ -155,7 +155,7 @@ fn account_row(account: &v1::AccountCheck) -> Markup {
                     Some(limits) => (limit_list(limits)),
                 }
             }
-            td data-label="Asked" { (asked(account.checked_at_ms, account.milliseconds)) }
+            td data-label="Asked" { (check_time(account.checked_at_ms, account.milliseconds)) }
         }
     }
 }
@@ -198,7 +198,7 @@ fn backend_table(backends: &[v1::BackendCheck]) -> Markup {
                             span.state data-state=(state.name()) { (state.name()) } " " (shown(&backend.detail))
                             @if !backend.failure.is_empty() { " " code { (shown(&backend.failure)) } }
                         }
-                        td data-label="Asked" { (asked(backend.checked_at_ms, backend.milliseconds)) }
+                        td data-label="Asked" { (check_time(backend.checked_at_ms, backend.milliseconds)) }
                     }
                 } }
             }
@@ -213,6 +213,6 @@ fn backend_state(backend: &v1::BackendCheck) -> BackendState {
     }
 }
 
-fn asked(checked_at_ms: u64, milliseconds: u32) -> Markup {
+fn check_time(checked_at_ms: u64, milliseconds: u32) -> Markup {
     html! { (time_element(checked_at_ms)) ", " (duration_text(u64::from(milliseconds))) }
 }

@@ -1,4 +1,4 @@
-//! Acts: resends and restarts of dead letters, with their audit events.
+//! Tests of actions: resends and restarts of dead letters, with their audit events.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ impl AuditTrail {
         Self(console.bus.events(filter).await.unwrap())
     }
 
-    /// The next event that is not a login: its operation, and what it says.
+    /// The operation and the content of the next event that is not a login.
     pub(super) async fn next(&mut self) -> (String, v1::ConsoleAudit) {
         let reading = async {
             loop {
@@ -34,7 +34,7 @@ impl AuditTrail {
     }
 }
 
-/// Fails all work in a way that may pass, so that it is given up after its attempts.
+/// Fails all work with a transient error, so that it is given up after its attempts.
 struct FailingHandler;
 
 impl WorkHandler<v1::ToolCallRequested> for FailingHandler {
@@ -79,7 +79,7 @@ async fn dead_letter(console: &ConsoleFixture, tenant: &TenantId, operation: &st
         }
     };
     let sequence = tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap();
-    // What is started again stays in the stream then, so that a second start meets the first.
+    // Without a worker, restarted work stays in the stream, so that a second start is possible.
     stop.cancel();
     working.join_next().await.unwrap().unwrap();
     sequence
@@ -88,8 +88,8 @@ async fn dead_letter(console: &ConsoleFixture, tenant: &TenantId, operation: &st
 #[tokio::test]
 async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
     let mut console = ConsoleFixture::new().await;
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let requests = Arc::clone(&asked);
+    let resend_requests = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::clone(&resend_requests);
     console
         .respond::<v1::ResendRequest>(move |request| {
             let id = request.delivery_id.clone();
@@ -111,7 +111,7 @@ async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
         .await;
     assert_eq!(response.status, 303, "{response:?}");
     assert_eq!(response.header("location"), Some("/operations/d-2"));
-    assert!(!asked.lock().unwrap()[0].all);
+    assert!(!resend_requests.lock().unwrap()[0].all);
     let (begun_by, begun) = trail.next().await;
     let (done_by, done) = trail.next().await;
     assert_eq!(begun_by, done_by);
@@ -139,14 +139,14 @@ async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
 }
 
 #[tokio::test]
-async fn an_act_that_cannot_be_recorded_does_not_happen() {
+async fn an_action_that_cannot_be_recorded_is_not_done() {
     let clock = Clock::system();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams: calls work, and no audit event can be stored.
     let bare = Bus::in_process(clock, &meter);
     let mut console = ConsoleFixture::start_on(bare, ConsoleFixture::acting()).await;
-    let asked = Arc::new(Mutex::new(0));
-    let count = Arc::clone(&asked);
+    let resend_count = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&resend_count);
     console
         .respond::<v1::ResendRequest>(move |_| {
             *count.lock().unwrap() += 1;
@@ -161,7 +161,7 @@ async fn an_act_that_cannot_be_recorded_does_not_happen() {
         refused.body.contains("Nothing was done: the audit event"),
         "{refused:?}"
     );
-    assert_eq!(*asked.lock().unwrap(), 0);
+    assert_eq!(*resend_count.lock().unwrap(), 0);
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn dead_letters_are_shown_without_secrets_planned_and_started_once() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_of_another_tenant_is_not_there() {
+async fn a_dead_letter_of_another_tenant_is_not_found() {
     let console = ConsoleFixture::new().await;
     let acme = TenantId::new("acme").unwrap();
     let sequence = dead_letter(&console, &acme, "op-acme").await;

@@ -1,4 +1,4 @@
-//! Checks of accounts and backends from the set-up page.
+//! Checks of accounts and backends on the set-up page.
 
 use dray_proto::v1::{self, BackendState, CredentialState, FilePermission};
 use dray_types::FaultCode;
@@ -84,7 +84,7 @@ async fn accounts_and_backends_are_checked_only_when_a_person_who_may_act_asks()
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_a_check_is_a_notice_and_hides_nothing_of_the_other() {
+async fn a_refused_check_is_a_notice_and_the_other_results_are_shown() {
     let mut console = ConsoleFixture::new().await;
     console
         .respond::<v1::CheckBackendsRequest>(|_| {

@@ -14,7 +14,7 @@ impl ConsoleFixture {
         put.await.unwrap().artifact.sha256
     }
 
-    /// Lists the store as file-resolver does.
+    /// Returns lists of files, as file-resolver does.
     async fn list_store(&mut self) {
         let mut responder = self
             .bus
@@ -45,7 +45,7 @@ impl ConsoleFixture {
         });
     }
 
-    /// One delivery that holds a file of this digest, found by the digest alone.
+    /// Returns one delivery with a file of this digest, for searches by the digest.
     async fn hold(&mut self, digest: Sha256Digest) {
         self.respond::<v1::ListReceiptsRequest>(move |request| {
             let is_wanted = request.sha256.is_empty() || request.sha256 == digest.as_bytes();
@@ -104,7 +104,7 @@ async fn files_of_the_tenant_are_listed_in_pages_with_labels_from_records_alone(
 }
 
 #[tokio::test]
-async fn a_file_shows_who_holds_it_and_is_downloaded_only_by_a_login_that_may_act() {
+async fn a_file_shows_its_deliveries_and_only_a_login_that_may_act_downloads_it() {
     let mut console = ConsoleFixture::new().await;
     console.list_store().await;
     let own = TenantId::default();
@@ -148,7 +148,7 @@ async fn a_file_shows_who_holds_it_and_is_downloaded_only_by_a_login_that_may_ac
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_stored_and_services_that_are_away_are_said_so() {
+async fn a_file_that_is_not_stored_and_unavailable_services_are_reported() {
     let mut console = ConsoleFixture::new().await;
     let digest = Sha256Digest::of(b"unknown");
     let place = format!("/files/{}", digest.to_hex());

@@ -48,7 +48,7 @@ async fn a_link_logs_in_once_and_every_other_request_needs_the_cookie() {
 }
 
 #[tokio::test]
-async fn a_look_at_a_link_does_not_use_it_up() {
+async fn a_head_request_does_not_use_up_a_login_link() {
     let console = ConsoleFixture::new().await;
     let link = console.link_path(ConsoleRole::Look);
     let host = console.address;
@@ -58,7 +58,7 @@ async fn a_look_at_a_link_does_not_use_it_up() {
 }
 
 #[tokio::test]
-async fn a_login_gets_a_new_session_and_a_planted_one_opens_nothing() {
+async fn a_login_gets_a_new_session_and_a_planted_one_is_refused() {
     let console = ConsoleFixture::new().await;
     let port = console.address.port();
     let planted = Login {
@@ -91,7 +91,7 @@ async fn a_logout_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_name_or_site_reaches_nothing() {
+async fn requests_from_other_host_names_or_sites_are_refused() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Act).await;
     let port = console.address.port();
@@ -109,7 +109,7 @@ async fn a_page_of_another_name_or_site_reaches_nothing() {
         "",
         "Origin: null\r\n",
         "Origin: http://evil.example\r\n",
-        // Another port of this machine is the same site for cookies.
+        // For cookies, another port of this machine is the same site.
         "Origin: http://127.0.0.1:1\r\n",
     ] {
         let refused = console
@@ -152,7 +152,7 @@ async fn every_response_forbids_foreign_content_frames_and_caches() {
 }
 
 #[tokio::test]
-async fn a_login_that_may_look_is_offered_no_action_and_refused_each() {
+async fn a_read_only_login_is_offered_no_action_and_each_is_refused() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     for (path, fields) in [
@@ -178,7 +178,7 @@ async fn a_login_that_may_look_is_offered_no_action_and_refused_each() {
 }
 
 #[tokio::test]
-async fn a_console_for_looking_takes_no_link_for_acting() {
+async fn a_read_only_console_accepts_no_link_for_actions() {
     let console = ConsoleFixture::with(ConsoleSettings::default()).await;
     let refused = console
         .get(&console.link_path(ConsoleRole::Act), None)

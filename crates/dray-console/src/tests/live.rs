@@ -5,7 +5,7 @@ use tokio::io::BufReader;
 
 use super::*;
 
-/// A stream of live rows, as a browser reads it.
+/// The stream of live rows of a browser.
 struct LiveStream(BufReader<TcpStream>);
 
 impl LiveStream {
@@ -62,7 +62,7 @@ async fn rows_are_sent_live_and_a_reconnect_continues_after_the_last_row() {
         .trim()
         .to_owned();
     drop(stream);
-    // What happens while no browser reads is not lost.
+    // Events while no browser reads are not lost.
     console.publish("op-3", &progress("third")).await;
     let last = format!("Last-Event-ID: {id}\r\n");
     let mut stream = LiveStream::open(&console, &login, "after=0", &last).await;
@@ -111,7 +111,7 @@ async fn rows_that_left_the_index_are_counted() {
     let gap = received.split_once("gap").unwrap().1;
     let (_, count) = gap.split_once("data:").unwrap();
     let count = count.lines().next().unwrap().trim();
-    // The login is an event of the index too, and may be among the newest.
+    // The login is an event in the index too, and may be one of the newest.
     let count: u64 = count.parse().unwrap();
     assert!((15..=16).contains(&count), "{count} in {received}");
     let page = console.get("/operations/op-1", Some(&login)).await;

@@ -1,4 +1,4 @@
-//! The console over real HTTP, an in-process bus, and services that are written here.
+//! Tests of the console over real HTTP, an in-process bus, and fake services.
 
 mod acts;
 mod checks;
@@ -35,12 +35,12 @@ use crate::{
     LoginLink,
 };
 
-/// How long anything here may take, on a slow machine.
+/// Longest time for one step of a test, on a slow machine.
 const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Key of login links.
 const LINK_KEY: [u8; 32] = [7; 32];
 
-/// A console over a bus and a store of its own.
+/// A console with its own bus and store.
 struct ConsoleFixture {
     bus: Bus,
     store: Store,
@@ -63,21 +63,21 @@ struct TestResponse {
 }
 
 impl TestResponse {
-    /// The first value of a header, in the case in which the console writes it.
+    /// The first value of a header; names are compared without case.
     fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         let mut found = lines.filter(|(header, _)| header.eq_ignore_ascii_case(name));
         found.next().map(|(_, value)| value)
     }
 
-    /// The value of the hidden field that every form of this page carries.
+    /// The value of the hidden field in every form of this page.
     fn form_token(&self) -> String {
         let (_, rest) = self.body.split_once("name=\"csrf\" value=\"").unwrap();
         rest.split('"').next().unwrap().to_owned()
     }
 }
 
-/// A browser that logged in: its cookie and the token of its forms.
+/// A logged-in browser: its cookie and the token of its forms.
 #[derive(Clone, Debug)]
 struct Login {
     cookie: String,
@@ -101,22 +101,22 @@ impl ConsoleFixture {
         Self::start_on(empty_bus().await, settings).await
     }
 
-    /// A console over this bus.
+    /// A console on this bus.
     async fn start_on(bus: Bus, settings: ConsoleSettings) -> Self {
-        Self::over_system(bus, settings, None).await
+        Self::start_with_agents(bus, settings, None).await
     }
 
-    /// A console over this bus, whose playground sends to `agents`.
-    async fn over_system(
+    /// A console on this bus, whose playground sends to `agents`.
+    async fn start_with_agents(
         bus: Bus,
         settings: ConsoleSettings,
         agents: Option<AgentEndpoint>,
     ) -> Self {
-        Self::over_clock(bus, settings, agents, Clock::system()).await
+        Self::start_with_clock(bus, settings, agents, Clock::system()).await
     }
 
-    /// A console over this bus with this clock.
-    async fn over_clock(
+    /// A console on this bus, with this clock.
+    async fn start_with_clock(
         bus: Bus,
         settings: ConsoleSettings,
         agents: Option<AgentEndpoint>,
@@ -158,7 +158,7 @@ impl ConsoleFixture {
         }
     }
 
-    /// Responds to every call of this kind, as a service does, until the fixture is dropped.
+    /// Starts a fake service that handles all calls of this kind until the fixture is dropped.
     async fn respond<C: Call>(
         &mut self,
         respond: impl Fn(C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -233,7 +233,7 @@ impl ConsoleFixture {
         .await
     }
 
-    /// Sends a request as it is and reads until the console closes the connection.
+    /// Sends a raw request and reads until the console closes the connection.
     async fn send(&self, request: impl AsRef<[u8]>) -> TestResponse {
         let exchange = async {
             let mut connection = self.connect().await;
@@ -271,7 +271,7 @@ impl ConsoleFixture {
         self.bus.publish_event(&meta, event).await.unwrap();
     }
 
-    /// Opens a page again and again until it holds a text.
+    /// Requests a page repeatedly until it contains a text.
     async fn wait_for(&self, path: &str, login: &Login, text: &str) -> TestResponse {
         let waiting = async {
             loop {
@@ -287,7 +287,7 @@ impl ConsoleFixture {
     }
 }
 
-/// A bus of its own process with every stream.
+/// An in-process bus with all streams.
 async fn empty_bus() -> Bus {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bus = Bus::in_process(Clock::system(), &meter);

@@ -1,4 +1,4 @@
-//! Tests what pages show during and after an outage of the bus or the store.
+//! Tests of pages during and after an outage of the bus or the store.
 
 use super::*;
 

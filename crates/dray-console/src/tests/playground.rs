@@ -1,4 +1,4 @@
-//! The playground over an orchestrator that is written here: what it is sent, and what pages show of its answers.
+//! The playground with a fake orchestrator: the requests that it gets, and the pages with its answers.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,10 +20,10 @@ use super::*;
 /// Key of the console's client.
 const CLIENT_KEY: &str = "client-5ec2e7";
 
-/// What the orchestrator was sent: path, `Authorization` and body.
+/// A request to the orchestrator: path, `Authorization` and body.
 type SentRequest = (String, String, String);
 
-/// An orchestrator whose answers the test writes.
+/// An orchestrator whose answers come from the test.
 #[derive(Clone, Default)]
 struct FakeOrchestrator {
     sent: Arc<Mutex<Vec<SentRequest>>>,
@@ -31,7 +31,7 @@ struct FakeOrchestrator {
     answers: Arc<Mutex<Vec<mpsc::UnboundedReceiver<Bytes>>>>,
 }
 
-/// The answer to one request, which the test writes piece by piece.
+/// The answer to one request, which the test sends in parts.
 struct AnswerWriter(mpsc::UnboundedSender<Bytes>);
 
 impl AnswerWriter {
@@ -155,7 +155,7 @@ impl Playground {
             key: Some(Secret::new(CLIENT_KEY)),
         };
         let settings = ConsoleFixture::acting();
-        let console = ConsoleFixture::over_system(bus, settings, Some(agents)).await;
+        let console = ConsoleFixture::start_with_agents(bus, settings, Some(agents)).await;
         Self {
             console,
             fake,
@@ -186,7 +186,7 @@ impl Playground {
     }
 }
 
-/// A turn is recorded before and after it.
+/// Checks that a turn is recorded before and after it.
 async fn check_audit(trail: &mut AuditTrail) {
     let (begun_by, begun) = trail.next().await;
     let (done_by, done) = trail.next().await;
@@ -202,7 +202,7 @@ async fn check_audit(trail: &mut AuditTrail) {
     assert_eq!(done.stage(), ConsoleStage::Done);
 }
 
-/// Every request has the key, the file goes up as it is, and the message names it.
+/// Checks that every request has the key, the file is uploaded unchanged, and the message refers to it.
 fn check_sent(fake: &FakeOrchestrator) {
     let sent = fake.sent.lock().unwrap().clone();
     assert!(
@@ -223,7 +223,7 @@ fn check_sent(fake: &FakeOrchestrator) {
 }
 
 #[tokio::test]
-async fn the_next_message_brings_back_the_state_and_its_request_is_shown_without_the_key() {
+async fn the_next_message_returns_the_state_and_its_request_is_shown_without_the_key() {
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);
     let login = console.log_in(ConsoleRole::Act).await;
@@ -234,7 +234,7 @@ async fn the_next_message_brings_back_the_state_and_its_request_is_shown_without
     console
         .wait_for(&path, &login, "data-ending=\"done\"")
         .await;
-    // The next message brings back what the agent keeps with its client.
+    // The next message returns the state that the agent stored at its client.
     fake.answer().end();
     let said = playground
         .send_message(&path, &login, "And now?", &[])
@@ -292,7 +292,7 @@ async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
     } }));
     answer.delta(&json!({ "content": " and\nmore." }));
     answer.end();
-    // What the page had is not repeated; the stream ends with the answer.
+    // The stream does not repeat what the page shows already, and ends with the answer.
     let events = console.get(&source, Some(&login)).await;
     assert!(
         events.body.contains("event: text\ndata: \" and\\nmore.\""),
@@ -332,7 +332,7 @@ async fn a_person_or_a_logout_ends_an_answer_and_the_request_for_it() {
         let cancel = format!("{path}/cancel");
         let end = if ends_by_logout { "/logout" } else { &cancel };
         assert_eq!(console.post(end, &login, "").await.status, 303);
-        // The orchestrator sees that its client has gone.
+        // The orchestrator notices that its client disconnected.
         tokio::time::timeout(TEST_TIMEOUT, answer.0.closed())
             .await
             .unwrap();
@@ -381,7 +381,7 @@ async fn only_the_login_that_may_act_and_began_a_conversation_reaches_it() {
     let page = console.get(&path, Some(&login)).await;
     assert!(page.body.contains("mine"), "{page:?}");
     assert_eq!(fake.chats().len(), 1);
-    // A form of another session does not spend either.
+    // A form without the token of the session sends nothing either.
     let forged = multipart_form(&[("csrf", "x"), ("agent", "clerk"), ("message", "x")], &[]);
     let forged = console.post_multipart("/playground", &login, &forged).await;
     assert_eq!(forged.status, 403);

@@ -8,7 +8,7 @@ use super::*;
 const SECOND_POLICY: &str = "[[role]]\nname = \"all\"\ntenants = [\"*\"]\n[[role.rule]]\nname = \"files\"\n\
                              outcome = \"allow\"\nhosts = [\"files.example.org\"]\n";
 
-/// Host of the event that ends the reading.
+/// Host of the event at which the replay stops reading.
 const LATER_HOST: &str = "later.example.org";
 
 async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decided_by: &str) {
@@ -20,7 +20,8 @@ async fn publish(console: &ConsoleFixture, tenant: &TenantId, host: &str, decide
         verdict: "allow".to_owned(),
         tenant_id: tenant.to_string(),
         decided_by: decided_by.to_owned(),
-        // A look-up is not a request: it ends the reading and is not judged, also in the same millisecond.
+        // A DNS lookup is not a request: the replay stops reading at it and does not decide it, also in the same
+        // millisecond.
         lookup_only: host == LATER_HOST,
         ..v1::EgressAudit::default()
     };
@@ -39,7 +40,7 @@ async fn begin(console: &ConsoleFixture, login: &Login, files: &[(&str, &str)]) 
     console.post_multipart("/policy/replay", login, &form).await
 }
 
-/// Waits for the result. The stream is read to the first event from after the begin, so one is published again and again.
+/// Waits for the result. A replay reads until the first event after its start, so one is published repeatedly.
 async fn result(console: &ConsoleFixture, login: &Login) -> String {
     let waiting = async {
         loop {
@@ -62,7 +63,7 @@ async fn a_replay_compares_a_policy_with_what_was_decided_then() {
     publish(&console, &own, "other.example.org", "old/two (a.toml:9)").await;
     publish(&console, &own, "other.example.org", "old/two (a.toml:9)").await;
     publish(&console, &other, "secret.example.org", "").await;
-    // The role that may look suffices: nothing happens.
+    // The role for reading is enough, because a replay changes nothing.
     let login = console.log_in(ConsoleRole::Look).await;
     let begun = begin(&console, &login, &[("second.toml", SECOND_POLICY)]).await;
     assert_eq!(begun.status, 303, "{begun:?}");

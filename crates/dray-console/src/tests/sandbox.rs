@@ -1,4 +1,4 @@
-//! Directories of sandboxes, and files out of them and into them.
+//! Directories of sandboxes, and downloads and uploads of their files.
 
 use dray_proto::v1::{self, SandboxEntryKind};
 use dray_store::ArtifactLabel;
@@ -118,7 +118,7 @@ async fn a_file_of_a_sandbox_is_always_a_download() {
 }
 
 #[tokio::test]
-async fn a_file_goes_through_the_store_into_the_sandbox() {
+async fn a_file_is_uploaded_through_the_store_into_the_sandbox() {
     let mut console = ConsoleFixture::new().await;
     let (sender, mut requests) = tokio::sync::mpsc::unbounded_channel();
     console
@@ -163,7 +163,7 @@ async fn a_file_goes_through_the_store_into_the_sandbox() {
 }
 
 #[tokio::test]
-async fn a_file_over_the_limit_is_refused_while_it_comes() {
+async fn a_file_over_the_limit_is_refused_while_it_arrives() {
     let settings = ConsoleSettings {
         max_upload_bytes: 1000,
         ..ConsoleFixture::acting()

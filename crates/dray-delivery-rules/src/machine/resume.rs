@@ -1,4 +1,4 @@
-//! What follows a lost response of a visible request (the table of messaging-reliability 12).
+//! What to do after a lost response to a visible request (the table of messaging-reliability 12).
 
 use dray_platform::DuplicateProtection;
 
@@ -15,16 +15,16 @@ pub enum ResumeAction {
     GiveUp,
 }
 
-/// Decides by the protection against duplicates that the platform offers.
+/// Decides by the platform's protection against duplicates.
 pub fn decide_resume(
     step: &SendingStep,
     ambiguity: DuplicateProtection,
     now_ms: u64,
 ) -> ResumeAction {
-    let may_try = step.attempts < MAX_VISIBLE_ATTEMPTS;
+    let has_attempts_left = step.attempts < MAX_VISIBLE_ATTEMPTS;
     match ambiguity {
-        DuplicateProtection::ResendAlways if may_try => ResumeAction::Send,
-        DuplicateProtection::Resend(window) if may_try => {
+        DuplicateProtection::ResendAlways if has_attempts_left => ResumeAction::Send,
+        DuplicateProtection::Resend(window) if has_attempts_left => {
             let since = u128::from(now_ms.saturating_sub(step.since_ms()));
             // If the clock was set back, the elapsed time is unknown.
             if step.since_ms() <= now_ms && since < window.as_millis() {

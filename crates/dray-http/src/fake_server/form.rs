@@ -64,7 +64,7 @@ pub(super) async fn read_form(
 /// Decodes a query or an urlencoded form.
 pub(super) fn decode_pairs(text: &str) -> Vec<(String, String)> {
     let decode = |text: &str| {
-        // First the plus signs, or an escaped `%2B` would become a blank.
+        // Before the escapes are decoded, or an escaped `%2B` would become a space.
         let spaced = text.replace('+', " ");
         percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
     };
@@ -83,7 +83,7 @@ async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormDa
     reader.read_until(mark.as_bytes(), &mut |_| {}).await?;
     loop {
         while reader.buffer.len() < 2 {
-            // Two bytes distinguish the last boundary (`--`) from one that a part follows.
+            // The last boundary is followed by `--`, the others by a line end.
             if !reader.more().await? {
                 return Err(MalformedBody);
             }

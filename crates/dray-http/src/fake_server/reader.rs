@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Largest body or part in bytes that is stored.
 const MAX_BODY_BYTES: usize = 4 << 20;
-/// How many bytes at the start of a digested body are kept for tests to look at.
+/// How many bytes at the start of a digested body are stored for tests.
 const HEAD_BYTES: usize = 64 * 1024;
 
 /// The body is malformed, or the connection broke.

@@ -1,4 +1,4 @@
-//! Claims of callers for files of the cache: a file that is delivered later is kept from now on.
+//! Exchanges claims of callers for cached files, so that a file stays until its delivery ends.
 
 use dray_bus::Meta;
 use dray_proto::v1;
@@ -8,16 +8,16 @@ use dray_types::{Claim, Clock, Deadline, Fault};
 use super::plan::PROTECTED_MS;
 use crate::error::DeliveryError;
 
-/// The reason for which a stored file cannot be kept.
+/// Why a claim for a cached file was not exchanged.
 #[derive(Debug)]
 pub(crate) enum ClaimFailure {
-    /// The file is gone from the cache.
+    /// The file is no longer in the cache.
     Gone,
     /// The store failed, or refused the claim.
     Failed(Box<Fault>),
 }
 
-/// Exchanges claims for files of the cache.
+/// Exchanges claims for cached files.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimKeeper {
     pub(crate) store: Store,
@@ -25,22 +25,23 @@ pub(crate) struct ClaimKeeper {
 }
 
 impl ClaimKeeper {
-    /// Returns a claim that lasts as long as a delivery may take: one for a file of the cache is exchanged for one
-    /// that is kept. An invalid claim is returned as it is; its reader reports it.
-    pub(crate) async fn kept(
+    /// Returns a claim that lasts as long as a delivery may take. A claim for a cached file is exchanged for one that
+    /// does not expire earlier; any other claim is returned unchanged. An invalid claim is reported when the file is
+    /// read.
+    pub(crate) async fn keep_claim(
         &self,
         meta: &Meta,
         claim: v1::Claim,
     ) -> Result<v1::Claim, ClaimFailure> {
-        let Ok(read) = Claim::try_from(claim.clone()) else {
+        let Ok(parsed) = Claim::try_from(claim.clone()) else {
             return Ok(claim);
         };
-        if dray_store::cache_key(&read).is_none() {
+        if dray_store::cache_key(&parsed).is_none() {
             return Ok(claim);
         }
-        let soon = std::time::Duration::from_millis(PROTECTED_MS);
-        let deadline = Deadline::after(self.clock.now_ms(), soon).min(meta.deadline);
-        match self.store.keep(&meta.tenant, &read, deadline).await {
+        let timeout = std::time::Duration::from_millis(PROTECTED_MS);
+        let deadline = Deadline::after(self.clock.now_ms(), timeout).min(meta.deadline);
+        match self.store.keep(&meta.tenant, &parsed, deadline).await {
             Ok(kept) => Ok(kept.into()),
             Err(ReadError::Missing) => Err(ClaimFailure::Gone),
             Err(error) => {
@@ -53,7 +54,7 @@ impl ClaimKeeper {
         }
     }
 
-    /// Returns the request with claims that last until it is done. A missing file is reported when its turn comes.
+    /// Returns the request with claims that last until it is done. A missing file is reported when the file is sent.
     pub(crate) async fn with_kept_claims(
         &self,
         meta: &Meta,
@@ -61,9 +62,9 @@ impl ClaimKeeper {
     ) -> Result<v1::SendFileRequested, DeliveryError> {
         let mut work = work.clone();
         for claim in &mut work.claims {
-            match self.kept(meta, claim.clone()).await {
+            match self.keep_claim(meta, claim.clone()).await {
                 Ok(kept) => *claim = kept,
-                // The work is attempted again. The others below stay as they are and fail as single files.
+                // The caller tries again later. After other failures, only the single file fails when it is read.
                 Err(ClaimFailure::Failed(fault)) if fault.is_retryable() => {
                     return Err(DeliveryError::Asked {
                         what: "the store",
@@ -78,8 +79,8 @@ impl ClaimKeeper {
 }
 
 impl From<ClaimFailure> for Fault {
-    fn from(unkept: ClaimFailure) -> Self {
-        match unkept {
+    fn from(failure: ClaimFailure) -> Self {
+        match failure {
             ClaimFailure::Gone => Self::from(ReadError::Missing),
             ClaimFailure::Failed(fault) => *fault,
         }

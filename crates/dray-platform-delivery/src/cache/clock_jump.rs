@@ -1,5 +1,5 @@
-//! Detects jumps of the clock, which make everything look old. Work under way then gets the time to end before
-//! anything is removed.
+//! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, nothing is removed
+//! until running deliveries have had time to end.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub(super) struct ClockJumpDetector {
 impl ClockJumpDetector {
     /// Whether the wall clock can be trusted now. Call it before each sweep.
     pub(super) fn may_sweep(&mut self, now: Instant, wall_ms: u64) -> bool {
-        if let Some((then, then_ms)) = self.last.replace((now, wall_ms)) {
-            let passed = now.saturating_duration_since(then).as_millis();
+        if let Some((last_instant, last_wall_ms)) = self.last.replace((now, wall_ms)) {
+            let passed = now.saturating_duration_since(last_instant).as_millis();
             let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-            // In both directions: a clock that was set back may be set forward again.
-            if wall_ms.abs_diff(then_ms.saturating_add(passed)) > SLACK_MS {
+            // Jumps in both directions count, because a clock that was set back may be set forward again.
+            if wall_ms.abs_diff(last_wall_ms.saturating_add(passed)) > SLACK_MS {
                 tracing::warn!("the clock jumped: the cache is not swept for a while");
                 self.quiet_until = Some(now + Duration::from_millis(PROTECTED_MS));
             }

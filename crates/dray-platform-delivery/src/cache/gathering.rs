@@ -1,5 +1,5 @@
-//! Notes of the deliveries that gather files at the moment. What several copies bring is in no record before the last
-//! copy is there, and all of it has to stay in the cache until then.
+//! Notes which deliveries are copying files out of sandboxes. A delivery with several files has no record before the
+//! last copy is complete, so the cache must keep the files of all its copies until then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use dray_bus::{KeyError, KeyValue};
 use dray_types::{Clock, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
-/// Keys over which deliveries are spread, so that writers seldom meet and reading all of them is short.
+/// Number of keys over which deliveries are spread: enough that writers seldom conflict, and few enough to read them
+/// all.
 const NOTE_KEYS: u8 = 32;
 /// Attempts to write one key that others change at the same time.
 const MAX_WRITE_ATTEMPTS: u32 = 16;
@@ -21,43 +22,42 @@ pub(crate) struct GatheringNotes {
     clock: Clock,
 }
 
-/// A delivery that gathers files, or that died while it did.
+/// A delivery that gathers files, or whose process ended while it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GatheringNote {
     since_ms: u64,
     until_ms: u64,
 }
 
-type Noted = BTreeMap<String, GatheringNote>;
+type NotesByDelivery = BTreeMap<String, GatheringNote>;
 
 impl GatheringNotes {
     pub(crate) fn new(keys: KeyValue, clock: Clock) -> Self {
         Self { keys, clock }
     }
 
-    /// Records that files of this delivery are gathered from now on, for at most `life`. A repeated call keeps the
+    /// Notes that files of this delivery are gathered from now on, for at most `lifetime`. A repeated call keeps the
     /// first start.
     ///
     /// # Errors
     /// The bus failed; whether the note is there is unknown.
-    pub(crate) async fn begin(&self, delivery: &str, life: Duration) -> Result<(), KeyError> {
+    pub(crate) async fn begin(&self, delivery: &str, lifetime: Duration) -> Result<(), KeyError> {
         let now_ms = self.clock.now_ms();
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        self.change(delivery, |noted| {
-            let since_ms = noted
+        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        self.change(delivery, |notes| {
+            let since_ms = notes
                 .get(delivery)
                 .map_or(now_ms, |before| before.since_ms.min(now_ms));
-            let until_ms = now_ms.saturating_add(life);
-            noted.insert(delivery.to_owned(), GatheringNote { since_ms, until_ms });
+            let until_ms = now_ms.saturating_add(lifetime);
+            notes.insert(delivery.to_owned(), GatheringNote { since_ms, until_ms });
         })
         .await
     }
 
-    /// Removes the note: the files are in a record, or not needed any more. A note that cannot be removed ends with
-    /// its time.
+    /// Removes the note, because the files are in a record or no longer needed. A note that cannot be removed expires.
     pub(crate) async fn end(&self, delivery: &str) {
-        let ended = self.change(delivery, |noted| {
-            noted.remove(delivery);
+        let ended = self.change(delivery, |notes| {
+            notes.remove(delivery);
         });
         if let Err(error) = ended.await {
             tracing::debug!(
@@ -67,35 +67,39 @@ impl GatheringNotes {
         }
     }
 
-    /// Start of the earliest gathering that is under way; [`u64::MAX`] when there is none.
+    /// Start of the earliest gathering that has not ended; [`u64::MAX`] if there is none.
     ///
     /// # Errors
     /// The bus failed, so nothing may be removed.
     pub(crate) async fn since_ms(&self) -> Result<u64, KeyError> {
         let now_ms = self.clock.now_ms();
         let listing = self.keys.list("gathering", usize::from(NOTE_KEYS)).await?;
-        let noted = listing
+        let notes = listing
             .entries
             .iter()
             .flat_map(|(_, entry)| decode_notes(&entry.value));
-        // Those past their time died with their process.
-        Ok(noted
+        // An expired note belongs to a process that ended without removing it.
+        Ok(notes
             .filter(|(_, gathering)| gathering.until_ms > now_ms)
             .map(|(_, gathering)| gathering.since_ms)
             .min()
             .unwrap_or(u64::MAX))
     }
 
-    async fn change(&self, delivery: &str, change: impl Fn(&mut Noted)) -> Result<(), KeyError> {
+    async fn change(
+        &self,
+        delivery: &str,
+        change: impl Fn(&mut NotesByDelivery),
+    ) -> Result<(), KeyError> {
         let key = note_key(delivery);
         let now_ms = self.clock.now_ms();
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let entry = self.keys.get(&key).await?;
             let before = entry.as_ref().map(|entry| decode_notes(&entry.value));
             let mut after = before.clone().unwrap_or_default();
-            // Every writer removes what has ended under its key, so that a dead process leaves nothing for long.
+            // Every writer removes expired notes under its key, so that a process that ended leaves no note for long.
             after.retain(|_, gathering| gathering.until_ms > now_ms);
             change(&mut after);
             if before.as_ref() == Some(&after) {
@@ -108,14 +112,14 @@ impl GatheringNotes {
             };
             match written {
                 Ok(_) => return Ok(()),
-                Err(KeyError::Stale | KeyError::Exists) if tries < MAX_WRITE_ATTEMPTS => {}
+                Err(KeyError::Stale | KeyError::Exists) if attempts < MAX_WRITE_ATTEMPTS => {}
                 Err(error) => return Err(error),
             }
         }
     }
 }
 
-fn decode_notes(value: &[u8]) -> Noted {
+fn decode_notes(value: &[u8]) -> NotesByDelivery {
     serde_json::from_slice(value).unwrap_or_default()
 }
 

@@ -53,19 +53,19 @@ impl CacheMetrics {
         }
     }
 
-    pub(super) fn holds(&self, swept: &SweepReport) {
+    pub(super) fn record_sizes(&self, swept: &SweepReport) {
         self.objects.record(swept.objects, &[]);
         self.bytes.record(swept.bytes, &[]);
         self.held_bytes.record(swept.held, &[]);
     }
 
-    pub(super) fn removed(&self, why: &'static str, bytes: u64) {
-        let labels = [KeyValue::new("reason", why)];
+    pub(super) fn record_removal(&self, reason: &'static str, bytes: u64) {
+        let labels = [KeyValue::new("reason", reason)];
         self.removed.add(1, &labels);
         self.removed_bytes.add(bytes, &labels);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn record_failure(&self) {
         self.failures.add(1, &[]);
     }
 }

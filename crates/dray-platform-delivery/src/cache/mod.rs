@@ -1,10 +1,11 @@
-//! Sweeps of the cache (platform-delivery 12), which holds files on their way between sandboxes and people.
+//! Sweeps of the cache (platform-delivery 12), which stores files during their transfer between sandboxes and people.
 //!
-//! An object stays while an unfinished delivery has it, as long as a link to it lives, and for its lifetime after its
-//! last use. Above the cache's size the least recently used objects go first. The records of deliveries decide who
-//! needs an object, without another index that could be wrong.
+//! An object stays while an unfinished delivery needs it, while a link to it is valid, and for its lifetime after its
+//! last use. If the cache is larger than its limit, the least recently used objects are removed first. The records of
+//! deliveries decide which objects are needed; a separate index could disagree with them.
 //!
-//! One replica sweeps at a time; several would be harmless, because a missing object is not an error.
+//! One replica sweeps at a time. Concurrent sweeps would be harmless, because removing a missing object is not an
+//! error.
 
 mod claims;
 mod clock_jump;
@@ -33,15 +34,15 @@ use crate::lease::LeaseStore;
 
 /// Time between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(5);
-/// How long one replica sweeps without the others: two intervals and some time for the sweep itself.
+/// How long one replica has the right to sweep: two intervals and some time for the sweep itself.
 const SWEEP_LEASE: Duration = Duration::from_mins(11);
 
 /// The result of one sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SweepReport {
-    /// Number of objects past their time.
+    /// Number of objects that were removed because their lifetime had passed.
     pub(crate) expired: u64,
-    /// Number of objects that went because the cache was above its size.
+    /// Number of objects that were removed because the cache was above its size.
     pub(crate) evicted: u64,
     /// Bytes of the removed objects.
     pub(crate) freed: u64,
@@ -72,18 +73,18 @@ pub(crate) struct CacheSweeper {
     pub(crate) index: Arc<DeliveryIndex>,
     /// Which replica sweeps.
     pub(crate) leases: LeaseStore,
-    /// Files that are gathered at the moment and in no record yet.
+    /// Deliveries whose files are being gathered and are in no record yet.
     pub(crate) gatherings: GatheringNotes,
     pub(crate) metrics: CacheMetrics,
 }
 
 impl CacheSweeper {
     /// Sweeps at the start and after each interval, until `stop`.
-    pub(crate) async fn keep_cache(self: Arc<Self>, stop: CancellationToken) {
-        let mut jumps = ClockJumpDetector::default();
+    pub(crate) async fn run_sweeps(self: Arc<Self>, stop: CancellationToken) {
+        let mut clock_jumps = ClockJumpDetector::default();
         loop {
-            let may = jumps.may_sweep(Instant::now(), self.clock.now_ms());
-            if may {
+            let is_clock_trusted = clock_jumps.may_sweep(Instant::now(), self.clock.now_ms());
+            if is_clock_trusted {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = self.take_turn() => {}
@@ -102,10 +103,10 @@ impl CacheSweeper {
             Ok(Some(_ends_by_itself)) => {}
             Ok(None) => return,
             Err(error) => {
-                self.metrics.failed();
+                self.metrics.record_failure();
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "whose turn it is to sweep the cache cannot be known"
+                    "could not take the lease for a sweep of the cache"
                 );
                 return;
             }
@@ -113,7 +114,7 @@ impl CacheSweeper {
         match self.sweep_cache().await {
             Ok(swept) => tracing::info!(?swept, "the cache was swept"),
             Err(error) => {
-                self.metrics.failed();
+                self.metrics.record_failure();
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "a sweep of the cache is left to the next one"
@@ -124,10 +125,10 @@ impl CacheSweeper {
 
     /// Sweeps once, regardless of the lease.
     pub(crate) async fn sweep_cache(&self) -> Result<SweepReport, SweepError> {
-        // In this order: an object that is in the list and not young is in a record by now, if it is needed.
+        // Listed before the records are read: a listed object that is needed and not young is in a record by then.
         let objects = self.store.cached().await?;
         let gathering_since_ms = self.gatherings.since_ms().await?;
-        // Records may have changed on other replicas since the last look.
+        // Other replicas may have changed records since the last read.
         while !self.index.refresh().await? {}
         let now_ms = self.clock.now_ms();
         let lifetime = self.store.cache_lifetime();
@@ -145,7 +146,7 @@ impl CacheSweeper {
             held: planned.held,
             ..SweepReport::default()
         };
-        self.metrics.holds(&swept);
+        self.metrics.record_sizes(&swept);
         for object in &planned.expired {
             self.remove(object, "expired", &mut swept).await?;
             swept.expired += 1;
@@ -167,13 +168,13 @@ impl CacheSweeper {
     async fn remove(
         &self,
         object: &CachedObject,
-        why: &'static str,
+        reason: &'static str,
         swept: &mut SweepReport,
     ) -> Result<(), RequestError> {
         self.store.evict(object).await?;
-        // After the removal: a failed one is neither counted as freed nor as removed.
+        // Counted after the removal, so that a failed removal counts neither as freed nor as removed.
         swept.freed = swept.freed.saturating_add(object.bytes);
-        self.metrics.removed(why, object.bytes);
+        self.metrics.record_removal(reason, object.bytes);
         Ok(())
     }
 }

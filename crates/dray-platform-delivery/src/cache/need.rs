@@ -20,7 +20,7 @@ pub(crate) struct ObjectNeed {
 /// Needs of all deliveries, by the key of their record.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectNeeds {
-    of: BTreeMap<String, Vec<ObjectNeed>>,
+    by_delivery: BTreeMap<String, Vec<ObjectNeed>>,
 }
 
 /// The need of all deliveries together for one object.
@@ -36,38 +36,39 @@ pub(crate) struct ObjectUse {
 pub(crate) type Uses = BTreeMap<String, ObjectUse>;
 
 impl ObjectNeeds {
-    /// Takes note of a record as it is now.
+    /// Replaces the needs of a delivery by those of its current record.
     pub(crate) fn put(&mut self, key: &str, record: &DeliveryRecord) {
         let needs = needs_of(record);
         if needs.is_empty() {
-            self.of.remove(key);
+            self.by_delivery.remove(key);
         } else {
-            self.of.insert(key.to_owned(), needs);
+            self.by_delivery.insert(key.to_owned(), needs);
         }
     }
 
     /// Removes the needs of a delivery whose record is gone.
     pub(crate) fn remove(&mut self, key: &str) {
-        self.of.remove(key);
+        self.by_delivery.remove(key);
     }
 
-    /// All objects that are needed, or were used within `lifetime`. Needs that are neither are removed.
+    /// All objects that are needed, or were used within `lifetime`. Other needs are removed.
     pub(crate) fn uses(&mut self, now_ms: u64, lifetime: Period) -> Uses {
-        let matters = |need: &ObjectNeed| {
+        let is_relevant = |need: &ObjectNeed| {
             need.until_ms > now_ms || need.used_ms.saturating_add(lifetime.as_millis()) > now_ms
         };
-        self.of.retain(|_, needs| needs.iter().any(matters));
+        self.by_delivery
+            .retain(|_, needs| needs.iter().any(is_relevant));
         let mut uses = Uses::new();
-        for need in self.of.values().flatten() {
-            let found = uses.entry(need.object.clone()).or_default();
-            found.until_ms = found.until_ms.max(need.until_ms);
-            found.used_ms = found.used_ms.max(need.used_ms);
+        for need in self.by_delivery.values().flatten() {
+            let object_use = uses.entry(need.object.clone()).or_default();
+            object_use.until_ms = object_use.until_ms.max(need.until_ms);
+            object_use.used_ms = object_use.used_ms.max(need.used_ms);
         }
         uses
     }
 }
 
-/// What one delivery needs: everything while it is not over, then what a link leads to.
+/// The needs of one delivery: all its files until it is finished, then the files of valid links.
 fn needs_of(record: &DeliveryRecord) -> Vec<ObjectNeed> {
     let mut needs = Vec::new();
     for file in &record.files {
@@ -78,13 +79,13 @@ fn needs_of(record: &DeliveryRecord) -> Vec<ObjectNeed> {
         else {
             continue;
         };
-        // The record has the end of the first link that was made. A later try made one that ends later, by no more than
-        // the delivery took.
-        let took = record.ended_at_ms.saturating_sub(record.begun_at_ms);
+        // The record has the expiry of the first link. A later attempt made a link that expires later, by at most the
+        // duration of the delivery.
+        let duration_ms = record.ended_at_ms.saturating_sub(record.begun_at_ms);
         let until_ms = match file.url_expires_at_ms {
             _ if !record.finished => u64::MAX,
             0 => 0,
-            link => link.saturating_add(took),
+            link => link.saturating_add(duration_ms),
         };
         needs.push(ObjectNeed {
             object,
@@ -150,7 +151,7 @@ mod tests {
         let found = only(&mut needs, 6_000).unwrap();
         assert_eq!((found.until_ms, found.used_ms), (0, 5_000));
         assert_eq!(only(&mut needs, 5_000 + ONE_HOUR.as_millis()), None);
-        assert!(needs.of.is_empty(), "it is forgotten");
+        assert!(needs.by_delivery.is_empty(), "it is forgotten");
     }
 
     #[test]

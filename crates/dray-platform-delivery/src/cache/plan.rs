@@ -5,8 +5,8 @@ use dray_types::{ByteSize, Period};
 
 use super::need::{ObjectUse, Uses};
 
-/// Time for which an object stays in any case once no new claims for it are given, in milliseconds: longer than the
-/// longest response of a sandbox takes to get into a record.
+/// How long an object always stays after it accepts no new claims, in milliseconds: longer than a copy out of a sandbox
+/// needs to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
 /// The conditions of one sweep.
@@ -25,9 +25,9 @@ pub(crate) struct SweepConditions {
 /// The decision of one sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SweepPlan {
-    /// Objects past their time.
+    /// Objects whose lifetime after the last use has passed.
     pub(crate) expired: Vec<CachedObject>,
-    /// Objects above the size, the least recently used first.
+    /// Objects to remove so that the cache is not above its size, the least recently used first.
     pub(crate) evicted: Vec<CachedObject>,
     /// Bytes of the objects that stay.
     pub(crate) bytes: u64,
@@ -44,7 +44,7 @@ pub(crate) fn plan_sweep(
     now: SweepConditions,
 ) -> SweepPlan {
     let mut plan = SweepPlan::default();
-    let mut free = Vec::new();
+    let mut evictable = Vec::new();
     for object in objects {
         let used = uses.get(&object.key).copied().unwrap_or_default();
         // An object that no delivery has used yet counts as used when its slot closed.
@@ -55,14 +55,14 @@ pub(crate) fn plan_sweep(
         } else if last_ms.saturating_add(now.lifetime.as_millis()) <= now.at_ms {
             plan.expired.push(object);
         } else {
-            free.push((last_ms, object));
+            evictable.push((last_ms, object));
         }
     }
-    // The least recently used first, since a pair compares by its time.
-    free.sort();
-    let loose = free.iter().map(|(_, object)| object.bytes);
-    plan.bytes = loose.fold(plan.held, u64::saturating_add);
-    for (_, object) in free {
+    // Sorts the least recently used first, because pairs compare by their first member.
+    evictable.sort();
+    let evictable_bytes = evictable.iter().map(|(_, object)| object.bytes);
+    plan.bytes = evictable_bytes.fold(plan.held, u64::saturating_add);
+    for (_, object) in evictable {
         if plan.bytes > now.size.as_u64() {
             plan.bytes = plan.bytes.saturating_sub(object.bytes);
             plan.evicted.push(object);
@@ -217,21 +217,21 @@ mod tests {
             }
             let all: u64 = objects.iter().map(|object| object.bytes).sum();
             let planned = plan_sweep(objects.clone(), &uses, now(size));
-            let gone: Vec<_> = planned.expired.iter().chain(&planned.evicted).collect();
-            let removed: u64 = gone.iter().map(|object| object.bytes).sum();
-            prop_assert_eq!(planned.bytes + removed, all);
-            prop_assert_eq!(planned.objects + gone.len() as u64, objects.len() as u64);
+            let removed: Vec<_> = planned.expired.iter().chain(&planned.evicted).collect();
+            let removed_bytes: u64 = removed.iter().map(|object| object.bytes).sum();
+            prop_assert_eq!(planned.bytes + removed_bytes, all);
+            prop_assert_eq!(planned.objects + removed.len() as u64, objects.len() as u64);
             prop_assert!(planned.bytes <= size.max(planned.held));
-            for object in gone {
+            for object in removed {
                 prop_assert!(!uses.contains_key(&object.key));
                 prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW_MS);
             }
-            // A second run with what is left does nothing.
-            let left: Vec<_> = objects
+            // A second run with the remaining objects does nothing.
+            let remaining: Vec<_> = objects
                 .into_iter()
                 .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))
                 .collect();
-            let again = plan_sweep(left, &uses, now(size));
+            let again = plan_sweep(remaining, &uses, now(size));
             prop_assert!(again.expired.is_empty() && again.evicted.is_empty());
         }
     }

@@ -1,4 +1,4 @@
-//! The sweep over a real store, bus and records.
+//! The sweep of the cache, with a real store, bus and records.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::tests::fixture::{DeliveryFixture, NOW_MS, chat, states, tenant};
 
 const ONE_MINUTE: Duration = Duration::from_mins(1);
 
-/// Puts a file into the cache, as sandbox-transfer does.
+/// Adds a file to the cache, as sandbox-transfer does.
 async fn cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
     let mut writer = store.writer(&tenant(), &OperationId::mint(), 1).cached();
     writer.write(bytes.to_vec().into()).await.unwrap();
@@ -31,7 +31,7 @@ async fn cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
     writer.finish(label).await.unwrap()
 }
 
-/// Work of the platform's queue over files of the cache.
+/// A delivery of files in the cache.
 fn work(id: &str, claims: &[&Claim]) -> DeliveryStart {
     DeliveryStart {
         delivery_id: id.to_owned(),
@@ -59,7 +59,7 @@ fn keys(claims: &[&Claim]) -> Vec<String> {
     keys
 }
 
-/// The same bus and store as a process of its own sees them, with these options of the store.
+/// Another replica on the same bus and store, with these options of the store.
 async fn replica(
     fixture: &DeliveryFixture,
     folder: &std::path::Path,
@@ -77,7 +77,7 @@ fn replica_over(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
 }
 
 #[tokio::test]
-async fn what_was_delivered_goes_an_hour_after_its_last_use() {
+async fn delivered_files_are_deleted_an_hour_after_their_last_use() {
     let fixture = DeliveryFixture::new().await;
     let claim = cached(&fixture.store, "a.txt", b"a").await;
     fixture.clock.advance(ONE_MINUTE * 30);
@@ -93,7 +93,7 @@ async fn what_was_delivered_goes_an_hour_after_its_last_use() {
 }
 
 #[tokio::test]
-async fn content_never_used_goes_after_an_hour_and_finished_content_never() {
+async fn unused_content_is_deleted_after_an_hour_and_finished_content_never() {
     let fixture = DeliveryFixture::new().await;
     let kept = fixture.claim("kept.txt", b"kept").await;
     cached(&fixture.store, "a.txt", b"a").await;
@@ -135,7 +135,7 @@ async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
 }
 
 #[tokio::test]
-async fn a_link_keeps_its_object_as_long_as_it_lives() {
+async fn a_link_keeps_its_object_until_it_expires() {
     let fixture = DeliveryFixture::new().await;
     let claim = cached(&fixture.store, "a.txt", b"large").await;
     fixture.fake.limit(4);
@@ -157,7 +157,7 @@ async fn a_link_keeps_its_object_as_long_as_it_lives() {
 }
 
 #[tokio::test]
-async fn above_its_size_the_oldest_that_is_not_needed_goes_first() {
+async fn above_the_size_limit_the_oldest_unneeded_file_is_deleted_first() {
     let fixture = DeliveryFixture::new().await;
     let mut claims = Vec::new();
     for (name, act) in [
@@ -209,7 +209,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
     };
     let store = Store::open(&behind, fixture.clock.clone()).await.unwrap();
     let cut = replica_over(&fixture.bus, store, &fixture.clock);
-    // The store dies over the third object, and fails every later request.
+    // The store fails at the third object, and for all later requests.
     let deletes = std::sync::atomic::AtomicU32::new(0);
     proxy.add(FaultRule::new(S3Fault::Down, move |parts| {
         let order = std::sync::atomic::Ordering::SeqCst;
@@ -421,7 +421,7 @@ async fn nothing_is_removed_while_the_needs_are_unknown() {
     fixture.fake.script([FakeAction::Wait(ONE_MINUTE * 600)]);
     fixture.deliver(&work("d", &[&claim])).await.unwrap();
     fixture.clock.advance(ONE_MINUTE * 90);
-    // A bus without the bucket of records.
+    // A bus without the records bucket.
     let meter = opentelemetry::metrics::MeterProvider::meter(
         &opentelemetry::metrics::noop::NoopMeterProvider::new(),
         "test",

@@ -1,5 +1,5 @@
-//! The platform's word: what it confirms is delivered, what it does not confirm is not, and what it knows by now
-//! need not be uploaded again.
+//! Handles confirmations of platforms: a file counts as delivered only if the platform confirmed it, and a file
+//! that the platform has already is not uploaded again.
 
 use dray_platform::{ConfirmedFile, ErrorKind, Route};
 use dray_proto::v1::DeliveryStage;
@@ -12,39 +12,41 @@ use crate::platform_cache::MessageOrigin;
 use crate::record::FileState;
 
 impl DeliveryRun<'_> {
-    /// The platform's word. What it does not confirm was not delivered.
-    pub(super) async fn confirmed(
+    /// Records the confirmations of a step. A file without a confirmation was not delivered.
+    pub(super) async fn record_confirmation(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: SendingStep,
         confirmed: Vec<ConfirmedFile>,
     ) -> Result<StepFlow, DeliveryError> {
-        let mut kept = Vec::new();
-        for one in confirmed {
-            let file = match one.file {
-                Some(place) => open.record_index(place),
+        let mut confirmations = Vec::new();
+        for confirmation in confirmed {
+            let file = match confirmation.file {
+                Some(position) => open.record_index(position),
                 None if step.route == Route::Link => step.files.first().copied(),
                 None => None,
             };
             if let Some(index) = file {
-                self.show_file(open, &step, index, &one);
+                self.show_file(open, &step, index, &confirmation);
             }
-            if one.provisional {
-                self.expect_news(open, &one.message_id).await;
+            if confirmation.provisional {
+                self.remember_origin(open, &confirmation.message_id).await;
             }
-            kept.push(StepConfirmation {
+            confirmations.push(StepConfirmation {
                 file,
-                message_id: one.message_id,
-                file_id: one.file_id,
-                size: one.size.unwrap_or_default(),
-                route: Some(one.route),
-                provisional: one.provisional,
+                message_id: confirmation.message_id,
+                file_id: confirmation.file_id,
+                size: confirmation.size.unwrap_or_default(),
+                route: Some(confirmation.route),
+                provisional: confirmation.provisional,
             });
         }
         for index in &step.files {
-            let is_told = kept.iter().any(|one| one.file == Some(*index));
-            if !is_told && let Some(file) = self.file_mut(*index) {
+            let is_confirmed = confirmations
+                .iter()
+                .any(|confirmation| confirmation.file == Some(*index));
+            if !is_confirmed && let Some(file) = self.file_mut(*index) {
                 file.state = FileState::Failed;
                 file.error_kind = Some(ErrorKind::Unknown.into());
                 "The platform showed the message without this file."
@@ -52,11 +54,11 @@ impl DeliveryRun<'_> {
                 file.url_expires_at_ms = 0;
             }
         }
-        self.remember_file_ids(open, &step, &kept).await;
+        self.remember_file_ids(open, &step, &confirmations).await;
         let plan = step.plan.clone();
-        self.put(at, step.confirm(kept));
+        self.put(step_index, step.confirm(confirmations));
         self.save_firmly().await?;
-        self.correct_early_news(open, at).await?;
+        self.apply_early_failures(open, step_index).await?;
         self.context
             .metrics
             .step(open.account.platform.name(), plan.route, "done");
@@ -64,8 +66,14 @@ impl DeliveryRun<'_> {
         Ok(StepFlow::Next)
     }
 
-    fn show_file(&mut self, open: &OpenDelivery, step: &StepPlan, index: u32, one: &ConfirmedFile) {
-        let shown = match (step.route, open.account.platform.name()) {
+    fn show_file(
+        &mut self,
+        open: &OpenDelivery,
+        step: &StepPlan,
+        index: u32,
+        confirmation: &ConfirmedFile,
+    ) {
+        let state = match (step.route, open.account.platform.name()) {
             (Route::Link, _) if self.is_preview(index) => FileState::DeliveredAsPreview,
             (Route::Link, _) => FileState::DeliveredAsLink,
             (_, "cli") => FileState::Copied,
@@ -73,12 +81,15 @@ impl DeliveryRun<'_> {
         };
         let route = match step.route {
             Route::Link => Route::Link,
-            _ => one.route,
+            _ => confirmation.route,
         };
-        let (message_id, file_id) = (one.message_id.clone(), one.file_id.clone());
+        let (message_id, file_id) = (
+            confirmation.message_id.clone(),
+            confirmation.file_id.clone(),
+        );
         let lossy = step.lossy;
         if let Some(file) = self.file_mut(index) {
-            file.state = shown;
+            file.state = state;
             file.route = Some(route);
             file.platform_message_id = message_id;
             file.platform_file_id = file_id;
@@ -89,41 +100,44 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// The platform may correct itself later: keeps where the message belongs.
-    async fn expect_news(&self, open: &OpenDelivery, message: &str) {
+    /// Stores to which delivery a message belongs, because the platform may report a later failure of it.
+    async fn remember_origin(&self, open: &OpenDelivery, message: &str) {
         let origin = MessageOrigin {
             record: self.key.clone(),
             tenant: self.record().tenant.clone(),
             delivery: self.record().delivery_id.clone(),
         };
-        let memory = &self.context.platform_cache;
-        memory
+        let platform_cache = &self.context.platform_cache;
+        platform_cache
             .learn_origin(&open.account.id(), message, &origin)
             .await;
     }
 
-    /// Bad news may have been faster than the response.
-    async fn correct_early_news(
+    /// Applies failures that the platform reported before this worker stored its response.
+    async fn apply_early_failures(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
     ) -> Result<(), DeliveryError> {
         let mut changed = false;
-        let Some(DeliveryStep::Done(step)) = self.step_at(at) else {
+        let Some(DeliveryStep::Done(step)) = self.step_at(step_index) else {
             return Ok(());
         };
-        for one in step.confirmed() {
-            if !one.provisional {
+        for confirmation in step.confirmed() {
+            if !confirmation.provisional {
                 continue;
             }
-            let news = self
+            let failure_code = self
                 .context
                 .platform_cache
-                .early_failure(&open.account.id(), &one.message_id)
+                .early_failure(&open.account.id(), &confirmation.message_id)
                 .await;
-            if let Some(code) = news {
-                changed |=
-                    crate::status::apply_correction(self.record_mut(), &one.message_id, &code);
+            if let Some(code) = failure_code {
+                changed |= crate::status::apply_correction(
+                    self.record_mut(),
+                    &confirmation.message_id,
+                    &code,
+                );
             }
         }
         if changed {
@@ -132,17 +146,17 @@ impl DeliveryRun<'_> {
         Ok(())
     }
 
-    /// What the platform knows already need not be uploaded again.
+    /// Adds known file ids, so that files which the platform has already are not uploaded again.
     pub(super) async fn use_file_ids(&self, open: &mut OpenDelivery, step: &StepPlan) {
         let id = open.account.id();
         for index in &step.files {
             let index = usize::try_from(*index).unwrap_or(usize::MAX);
-            let Some(place) = open.live.iter().position(|live| *live == index) else {
+            let Some(position) = open.live.iter().position(|live| *live == index) else {
                 continue;
             };
-            if let Some(file) = open.delivery.files.get_mut(place) {
-                let memory = &self.context.platform_cache;
-                file.file_id = memory
+            if let Some(file) = open.delivery.files.get_mut(position) {
+                let platform_cache = &self.context.platform_cache;
+                file.file_id = platform_cache
                     .file_id(&self.meta.tenant, &id, file.sha256, step.route)
                     .await;
             }
@@ -153,22 +167,27 @@ impl DeliveryRun<'_> {
         &self,
         open: &OpenDelivery,
         step: &StepPlan,
-        kept: &[StepConfirmation],
+        confirmations: &[StepConfirmation],
     ) {
         if step.route.is_text() || open.account.platform.name() == "cli" {
             return;
         }
         let id = open.account.id();
-        for one in kept.iter().filter(|one| !one.file_id.is_empty()) {
-            let index = one.file.and_then(|index| usize::try_from(index).ok());
+        for confirmation in confirmations
+            .iter()
+            .filter(|confirmation| !confirmation.file_id.is_empty())
+        {
+            let index = confirmation
+                .file
+                .and_then(|index| usize::try_from(index).ok());
             let file = index.and_then(|index| self.record().files.get(index));
             let digest = file.and_then(|file| Sha256Digest::try_from(file.sha256.as_slice()).ok());
-            // Another route than planned means another kind, and ids cannot change kind.
-            let route = one.route.unwrap_or(step.route);
+            // A file id is valid for one kind only, so it is stored under the route that was finally used.
+            let route = confirmation.route.unwrap_or(step.route);
             if let Some(digest) = digest {
                 self.context
                     .platform_cache
-                    .learn_file_id(&self.meta.tenant, &id, digest, route, &one.file_id)
+                    .learn_file_id(&self.meta.tenant, &id, digest, route, &confirmation.file_id)
                     .await;
             }
         }

@@ -15,14 +15,16 @@ impl DeliveryRun<'_> {
     /// Adds the notice about what failed as one more step (platform-delivery 9); `false` when there is nothing to add.
     pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
         let steps = &self.record().steps;
-        let is_told = steps.iter().any(|step| step.route == Route::Notice);
+        let is_reported = steps.iter().any(|step| step.route == Route::Notice);
         // The command line prints the failures itself; a chat that refuses files refuses the notice as well.
-        if is_told || open.account.platform.name() == "cli" || is_notice_unreachable(self.record())
+        if is_reported
+            || open.account.platform.name() == "cli"
+            || is_notice_unreachable(self.record())
         {
             return Ok(false);
         }
-        let fresh = self.unreported().await;
-        let text = report::failure_notice(&fresh);
+        let new_failures = self.unreported().await;
+        let text = report::failure_notice(&new_failures);
         if text.is_empty() {
             return Ok(false);
         }
@@ -43,18 +45,18 @@ impl DeliveryRun<'_> {
             turn => turn,
         };
         let session = &self.record().session;
-        let fresh = self
+        let new_failures = self
             .context
             .platform_cache
             .unreported(session, turn, marks)
             .await;
         failures
             .into_iter()
-            .filter(|failure| fresh.contains(&report::failure_mark(failure)))
+            .filter(|failure| new_failures.contains(&report::failure_mark(failure)))
             .collect()
     }
 
-    /// Ends the delivery: what has no end yet gets one, the record says so, and the audit knows.
+    /// Ends the delivery: gives every file a final state, writes the audit events, and stores the record.
     pub(super) async fn finish(
         &mut self,
         open: Option<&OpenDelivery>,
@@ -65,16 +67,16 @@ impl DeliveryRun<'_> {
             || self.record().target.clone().unwrap_or_default().platform,
             |open| open.account.platform.name().to_owned(),
         );
-        // Before the record is final: a repetition writes the lines again, but none is lost.
+        // Before the record is final: a repetition may write the events twice, but none is lost.
         audit(&self.context.bus, &self.meta, &platform, self.record()).await;
         self.save().await?;
-        self.context.log.index.note(&self.key, &self.held);
+        self.context.log.index.note(&self.key, &self.stored);
         self.context.metrics.finished(&platform, self.record());
-        Ok(WorkEnd::Finished(self.held.record.clone()))
+        Ok(WorkEnd::Finished(self.stored.record.clone()))
     }
 }
 
-/// Whether a notice would fail as everything else did.
+/// Whether a notice would fail like the files, because the account or the chat refuses every message.
 fn is_notice_unreachable(record: &DeliveryRecord) -> bool {
     record.steps.iter().any(|step| {
         matches!(step, DeliveryStep::Failed(_))
@@ -85,7 +87,7 @@ fn is_notice_unreachable(record: &DeliveryRecord) -> bool {
     })
 }
 
-/// Writes the end into a record. A file without an end has none because nothing of it was ever sent.
+/// Marks a record as finished. A file without a final state was never sent, so it fails.
 pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
     for file in &mut record.files {
         if !file.state.is_final() {
@@ -95,7 +97,7 @@ pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
         }
     }
     record.success = record.files.iter().all(|file| file.state.is_shown())
-        // A delivery of nothing did not succeed.
+        // A delivery without files and text counts as failed.
         && !(record.files.is_empty() && record.message.is_empty());
     record.finished = true;
     record.ended_at_ms = now_ms.max(1);
@@ -104,19 +106,19 @@ pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
     if record.notice.is_empty() {
         record.notice = report::failure_notice(&report::user_failures(record));
     }
-    if let Some(words) = message_outcome(record) {
+    if let Some(sentence) = message_outcome(record) {
         if !record.notice.is_empty() {
             record.notice.push('\n');
         }
-        record.notice.push_str(words);
+        record.notice.push_str(sentence);
     }
     record.result_json = report::result_json(record);
 }
 
-/// The outcome of the words that go with the files, when it was not what was asked.
+/// A sentence about the text of a delivery, if the text was not certainly shown.
 fn message_outcome(record: &DeliveryRecord) -> Option<&'static str> {
-    let mut words = record.steps.iter().filter(|step| step.route == Route::Text);
-    words.find_map(|step| match step {
+    let mut texts = record.steps.iter().filter(|step| step.route == Route::Text);
+    texts.find_map(|step| match step {
         DeliveryStep::Failed(_) => {
             Some("⚠️ The message that goes with the files could not be shown.")
         }
@@ -127,7 +129,7 @@ fn message_outcome(record: &DeliveryRecord) -> Option<&'static str> {
     })
 }
 
-/// One line for each file (platform-delivery 14.7).
+/// Publishes one audit event for each file (platform-delivery 14.7).
 pub(crate) async fn audit(bus: &Bus, meta: &Meta, platform: &str, record: &DeliveryRecord) {
     for file in &record.files {
         let line = record::audit_line(record, file, platform);

@@ -1,7 +1,7 @@
-//! From stored files to the platform's own word that the user has them.
+//! Sends stored files to a platform until it confirms them.
 //!
-//! `Sender::deliver` does one piece of work of a platform's queue. At every point its record says what
-//! may be visible (messaging-reliability 12); the next worker continues from there.
+//! `Sender::deliver` handles one message of a platform's queue. At every point the record says what may be visible
+//! (messaging-reliability 12), so that the next worker can continue from there.
 
 mod confirm;
 mod finish;
@@ -44,14 +44,14 @@ use self::run::DeliveryRun;
 use self::turns::CHAT_LEASE;
 pub(crate) use self::turns::ChatTurns;
 
-/// Does the work of the platforms' queues.
+/// Handles the work of the platforms' queues.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) turns: ChatTurns,
     pub(crate) context: SendContext,
 }
 
-/// What one delivery in hand needs from its surroundings.
+/// Handles that a running delivery uses.
 #[derive(Debug)]
 pub(crate) struct SendContext {
     pub(crate) bus: Bus,
@@ -64,19 +64,19 @@ pub(crate) struct SendContext {
     pub(crate) metrics: DeliveryMetrics,
 }
 
-/// When a delivery is tried again whose chat another replica has.
+/// Delay of a delivery while another replica sends to its chat.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How a piece of work ended for now.
+/// How the handling of one message of a queue ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkEnd {
     /// The delivery is over.
     Finished(DeliveryRecord),
-    /// It waits in its record, and another piece of work will continue with it.
+    /// The delivery waits in its record; a later message of the queue continues it.
     Waiting(DeliveryRecord),
 }
 
-/// A target as platforms see it.
+/// Converts a target of a message to that of a platform.
 pub fn target_of(target: &v1::ChatTarget) -> DeliveryTarget {
     let v1::ChatTarget {
         platform,
@@ -94,7 +94,7 @@ pub fn target_of(target: &v1::ChatTarget) -> DeliveryTarget {
     }
 }
 
-/// A target as messages carry it.
+/// Converts a target of a platform to that of a message.
 pub fn wire_target(target: DeliveryTarget) -> v1::ChatTarget {
     let DeliveryTarget {
         platform,
@@ -113,11 +113,11 @@ pub fn wire_target(target: DeliveryTarget) -> v1::ChatTarget {
 }
 
 impl Sender {
-    /// Does one piece of work of a platform's queue.
+    /// Handles one message of a platform's queue.
     ///
     /// # Errors
-    /// Temporary failures: the bus is unavailable, another worker has the record, the process stops. The same work comes
-    /// again.
+    /// Temporary failures: the bus is unavailable, another worker has the record, the process stops. The message is
+    /// then delivered again.
     pub(crate) async fn deliver(
         &self,
         meta: &Meta,
@@ -127,15 +127,16 @@ impl Sender {
         let id = OperationId::new(work.delivery_id.as_str())
             .map_err(|error| InvalidMessage::field("delivery_id", error))?;
         let key = records::record_key(&meta.tenant, &id);
-        let held = self.open(meta, work, &key).await?;
-        if held.record.finished {
-            return Ok(WorkEnd::Finished(held.record));
+        let stored = self.open(meta, work, &key).await?;
+        if stored.record.finished {
+            return Ok(WorkEnd::Finished(stored.record));
         }
-        let is_ours = meta.operation == records::round_operation(&id, held.record.rounds);
-        if !is_ours || held.record.due_at_ms > self.context.clock.now_ms() {
-            return Ok(WorkEnd::Waiting(held.record));
+        let is_current_round =
+            meta.operation == records::round_operation(&id, stored.record.rounds);
+        if !is_current_round || stored.record.due_at_ms > self.context.clock.now_ms() {
+            return Ok(WorkEnd::Waiting(stored.record));
         }
-        let mut run = DeliveryRun::new(&self.context, meta.clone(), key, held, cancel.clone());
+        let mut run = DeliveryRun::new(&self.context, meta.clone(), key, stored, cancel.clone());
         let target = work.target.clone().unwrap_or_default();
         let account =
             match self
@@ -191,14 +192,14 @@ impl Sender {
         {
             return run.park(due_ms, why).await;
         }
-        let held = self.turns.places.order.hold(&chat, &run.key, order.0).await;
-        held.map_err(RecordError::Unreachable)?;
+        let renewed = self.turns.places.order.hold(&chat, &run.key, order.0).await;
+        renewed.map_err(RecordError::Unreachable)?;
         if !self.turns.is_next(&chat, order.0, &cancel).await? {
             return run
                 .park(self.context.clock.now_ms(), WaitingReason::Queue)
                 .await;
         }
-        // A delivery that was in hand a moment ago may have given its place back because it waits now.
+        // Checked again: a delivery that held a place just now may wait in its record by now.
         if let Some(WaitingDelivery { due_ms, why }) =
             self.turns.waiting_before(&chat, &order).await?
         {
@@ -213,25 +214,25 @@ impl Sender {
                 .park(self.context.clock.now_ms(), WaitingReason::Queue)
                 .await;
         };
-        let Some(lease) = self.turns.only_replica(&chat, &order, &cancel).await? else {
+        let Some(lease) = self.turns.take_chat_lease(&chat, &order, &cancel).await? else {
             let due_ms = Deadline::after(self.context.clock.now_ms(), RETRY_DELAY).unix_ms();
             return run.park(due_ms, WaitingReason::Queue).await;
         };
-        let work = Box::pin(run.go(account, chat));
+        let work = Box::pin(run.run_steps(account, chat));
         let ended = lease.during(CHAT_LEASE, work).await;
         drop(turn);
         ended
     }
 
-    /// The record, made when there is none.
+    /// Reads the record, or creates it.
     async fn open(
         &self,
         meta: &Meta,
         work: &v1::DeliverFiles,
         key: &str,
     ) -> Result<RevisionedRecord, DeliveryError> {
-        if let Some(held) = self.context.log.records.read(key).await? {
-            return Ok(held);
+        if let Some(stored) = self.context.log.records.read(key).await? {
+            return Ok(stored);
         }
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let target = work.target.clone().unwrap_or_default();

@@ -4,7 +4,7 @@ use super::run::{DeliveryRun, OpenDelivery};
 use crate::error::DeliveryError;
 
 impl DeliveryRun<'_> {
-    /// Goes on with the chat's new id, and remembers it for every later delivery.
+    /// Continues with the chat's new id, and stores it for every later delivery.
     pub(super) async fn follow_chat(
         &mut self,
         open: &mut OpenDelivery,
@@ -12,8 +12,8 @@ impl DeliveryRun<'_> {
     ) -> Result<(), DeliveryError> {
         let old = std::mem::replace(&mut open.delivery.target.chat, chat.to_owned());
         tracing::info!(old, new = chat, "the chat has another id now");
-        let memory = &self.context.platform_cache;
-        memory
+        let platform_cache = &self.context.platform_cache;
+        platform_cache
             .learn_moved_chat(&open.account.id(), &old, chat)
             .await;
         if let Some(target) = &mut self.record_mut().target {

@@ -1,4 +1,4 @@
-//! Plans the visible requests of a delivery, and which files are sent as links because no request can hold them.
+//! Plans the visible requests of a delivery, and links for files that no request can contain.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::record::{FileRecord, WaitingReason};
 use crate::source::StoredSource;
 
 impl DeliveryRun<'_> {
-    /// Makes everything ready for the steps; plans them when they are not planned. An error flow ends the work: wait,
-    /// or finish.
+    /// Reads limits and files, and plans the steps unless they are planned. The inner error says how the work ends:
+    /// parked, or finished.
     pub(super) async fn open(
         &mut self,
         account: Arc<PlatformAccount>,
@@ -30,7 +30,7 @@ impl DeliveryRun<'_> {
     ) -> Result<Result<OpenDelivery, StepFlow>, DeliveryError> {
         let target = target_of(&self.record().target.clone().unwrap_or_default());
         let is_planned = !self.record().steps.is_empty();
-        // Before the platform hears of the delivery and before a byte is read.
+        // Judged before any request to the platform and before a byte is read.
         if !is_planned {
             self.judge_web_files(&account).await?;
         }
@@ -41,14 +41,14 @@ impl DeliveryRun<'_> {
             Err(StepFlow::Next) if is_planned => unlimited_limits(),
             Err(flow) => return Ok(Err(flow)),
         };
-        let learnt = self
+        let learned_limit = self
             .context
             .platform_cache
             .limit(&account.id(), &chat)
             .await;
-        if let Some(learnt) = learnt {
+        if let Some(learned_limit) = learned_limit {
             // Platforms report larger limits than they accept; a refusal that named a smaller one was remembered.
-            limits = limits.at_most(learnt);
+            limits = limits.at_most(learned_limit);
         }
         let mut open = OpenDelivery {
             account,
@@ -70,16 +70,16 @@ impl DeliveryRun<'_> {
         Ok(Ok(open))
     }
 
-    /// Limits of the chat. `StepFlow::Next` when the chat cannot be served; its files are refused by then.
+    /// Limits of the chat. `StepFlow::Next` if the chat cannot be served; its files are marked as failed then.
     async fn limits(
         &mut self,
         account: &PlatformAccount,
         chat: &str,
     ) -> Result<Result<ChatLimits, StepFlow>, DeliveryError> {
         let target = target_of(&self.record().target.clone().unwrap_or_default());
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let limits_read = tokio::select! {
                 limits_read = account.platform.limits(&target) => limits_read,
                 () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
@@ -92,31 +92,31 @@ impl DeliveryRun<'_> {
             let delay = match error.kind() {
                 ErrorKind::RateLimited => error
                     .retry_after()
-                    .unwrap_or_else(|| self.context.pace.backoff(tries)),
-                // Nothing is visible yet, so any number of attempts would be safe; the bound is for the time of the
+                    .unwrap_or_else(|| self.context.pace.backoff(attempts)),
+                // Nothing is visible yet, so any number of attempts would be safe; the bound limits the time of the
                 // worker.
-                ErrorKind::Transient if tries < MAX_VISIBLE_ATTEMPTS => {
-                    self.context.pace.backoff(tries)
+                ErrorKind::Transient if attempts < MAX_VISIBLE_ATTEMPTS => {
+                    self.context.pace.backoff(attempts)
                 }
                 _ => {
-                    self.refuse_open(&error);
+                    self.fail_open_files(&error);
                     return Ok(Err(StepFlow::Next));
                 }
             };
             if delay > MAX_INLINE_WAIT {
                 // Other deliveries of this chat wait as well instead of asking again and extending the penalty.
                 self.context.pace.limiter.hold(&account.id(), chat, delay);
-                return Ok(Err(self.later(delay, WaitingReason::RateLimited)));
+                return Ok(Err(self.park_after(delay, WaitingReason::RateLimited)));
             }
             if !self.pause(delay).await? {
-                self.refuse_open(&error);
+                self.fail_open_files(&error);
                 return Ok(Err(StepFlow::Next));
             }
         }
     }
 
-    /// Every file that nothing happened to yet is given up for this reason.
-    fn refuse_open(&mut self, error: &PlatformError) {
+    /// Fails every file without a final state for this reason, unless a step may have been sent.
+    fn fail_open_files(&mut self, error: &PlatformError) {
         let kind = error.kind();
         // Files of an open step may have arrived; only the reconciler decides about those.
         if self.record().steps.iter().any(|step| !step.is_final()) {
@@ -129,13 +129,13 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// What parks the delivery for so long; over immediately when that exceeds the deadline.
-    pub(super) fn later(&self, delay: std::time::Duration, why: WaitingReason) -> StepFlow {
+    /// The flow that parks the delivery for this delay.
+    pub(super) fn park_after(&self, delay: std::time::Duration, why: WaitingReason) -> StepFlow {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), why)
     }
 
-    /// Files that something may still happen to, with what their bytes are.
+    /// Opens the files that may still be sent, and detects their kinds from their first bytes.
     async fn read_heads(&mut self, open: &mut OpenDelivery) -> Result<(), DeliveryError> {
         let needed: BTreeSet<u32> = self
             .record()
@@ -155,7 +155,7 @@ impl DeliveryRun<'_> {
             if !is_needed && (is_planned || file.state.is_final()) {
                 continue;
             }
-            match self.outgoing(&file).await? {
+            match self.open_file(&file).await? {
                 Ok(outgoing) => {
                     open.delivery.files.push(outgoing);
                     open.live.push(index);
@@ -174,7 +174,7 @@ impl DeliveryRun<'_> {
         Ok(())
     }
 
-    async fn outgoing(
+    async fn open_file(
         &self,
         file: &FileRecord,
     ) -> Result<Result<OutgoingFile, PlatformError>, DeliveryError> {
@@ -195,15 +195,15 @@ impl DeliveryRun<'_> {
             claim,
             clock: self.context.clock.clone(),
         };
-        let mut tries = 0;
+        let mut attempts = 0;
         let head = loop {
-            tries += 1;
+            attempts += 1;
             // The bytes decide the type, not the name or the type that the sandbox reported.
             match source.head(kind::HEAD_BYTES).await {
                 Ok(head) => break head,
-                Err(error) if tries >= MAX_VISIBLE_ATTEMPTS => return Ok(Err(error)),
+                Err(error) if attempts >= MAX_VISIBLE_ATTEMPTS => return Ok(Err(error)),
                 Err(error) => {
-                    if !self.pause(self.context.pace.backoff(tries)).await? {
+                    if !self.pause(self.context.pace.backoff(attempts)).await? {
                         return Ok(Err(error));
                     }
                 }
@@ -219,14 +219,14 @@ impl DeliveryRun<'_> {
         }))
     }
 
-    /// Asks the platform for its requests, adds links for what is left, and writes the plan.
+    /// Plans the steps with the platform, adds links for files that are in no step, and stores the plan.
     async fn plan(&mut self, open: &OpenDelivery) -> Result<(), DeliveryError> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
         let mut steps: Vec<ReadyStep> = Vec::new();
         let message = open.delivery.message.trim();
         // The message is a caption where the platform has room for one; otherwise it becomes a step of its own.
-        let is_said = planned.iter().any(|step| !step.text().trim().is_empty());
-        if !message.is_empty() && !is_said {
+        let has_text = planned.iter().any(|step| !step.text().trim().is_empty());
+        if !message.is_empty() && !has_text {
             // An agent's text must not notify everyone in a channel (`@everyone`, `@here`).
             let text = dray_presentation::caption::neutralise_mentions(message);
             steps.push(self.new_step(&steps, StepPlan::text(Route::Text, text)));
@@ -243,8 +243,8 @@ impl DeliveryRun<'_> {
             else {
                 continue;
             };
-            // A link to an empty file is of no use, and platforms reject the file itself as well.
-            if file.size > 0 && self.may_link(index).await {
+            // A link to an empty file would be useless, and platforms reject empty files.
+            if file.size > 0 && self.can_link(index).await {
                 steps.push(self.new_step(&steps, StepPlan::link(index)));
                 continue;
             }
@@ -274,13 +274,13 @@ impl DeliveryRun<'_> {
     }
 
     /// Whether a link to this file is allowed and of any use.
-    pub(super) async fn may_link(&self, index: u32) -> bool {
+    pub(super) async fn can_link(&self, index: u32) -> bool {
         match self.context.config.links {
             LinkPolicy::Never => false,
             LinkPolicy::Always => self.link(index).await.is_ok(),
             LinkPolicy::Auto => match self.link(index).await {
                 // A link to a loopback or private address would not open on the user's device.
-                Ok(made) => link::leads_outside(made.url.expose()),
+                Ok(presigned) => link::leads_outside(presigned.url.expose()),
                 Err(_) => false,
             },
         }
@@ -299,7 +299,7 @@ impl DeliveryRun<'_> {
         // The link downloads under the name that the user sees.
         claim.artifact.name.clone_from(&file.name);
         if dray_store::cache_key(&claim).is_some() {
-            // The record keeps the object for as long as the link lives (`crate::cache`).
+            // The record keeps the object for as long as the link is valid (`crate::cache`).
             // The cache's own rule replaces the expiry of the claim here, so the signature may outlive it.
             claim.expires_at_ms = u64::MAX;
         }
@@ -312,7 +312,7 @@ impl DeliveryRun<'_> {
     }
 }
 
-/// Gives a file up for this reason.
+/// Marks a file as failed for this reason, with the size limit if the platform named one.
 pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &PlatformError) {
     file.give_up(kind, error.platform_code());
     if kind == ErrorKind::TooLarge

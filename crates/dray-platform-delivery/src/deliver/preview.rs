@@ -1,4 +1,4 @@
-//! Links to previews in place of files: each attempt that may become visible has a preview of its own.
+//! Links to previews in place of files. Each attempt that may become visible gets its own preview.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::machine::{MAX_VISIBLE_ATTEMPTS, StepPlan};
 /// Longest time for a preview to be made or revoked.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A new link, for the message alone: no record has it.
+/// A new link, which only the message contains; no record stores it.
 pub(super) struct PreviewLink {
     pub(super) url: String,
     pub(super) expires_at_ms: u64,
 }
 
 impl DeliveryRun<'_> {
-    /// Makes the preview of a step that sends one; `None` for every other step. Its id is in the record before the link
-    /// leaves. With `is_open` an earlier message may be visible, and its link stays; otherwise it is revoked.
+    /// Makes the preview of a step that sends one; `None` for every other step. The id is in the record before the link
+    /// is sent. With `is_open`, an earlier message may be visible, so its link stays valid; otherwise it is revoked.
     pub(super) async fn preview_link(
         &mut self,
         step: &StepPlan,
@@ -49,11 +49,11 @@ impl DeliveryRun<'_> {
             sandbox: Some(self.sandbox()),
             path,
             lifetime_seconds: u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX),
-            // What an agent sends is that file, and not the directory around it.
+            // The agent sends only that file, not the directory around it.
             only_file: true,
             delivery_id: self.record().delivery_id.clone(),
         };
-        // A restart of sandbox-transfer must not cost the delivery.
+        // A restart of sandbox-transfer must not fail the delivery.
         let mut attempts = 0;
         let created = loop {
             attempts += 1;
@@ -66,19 +66,19 @@ impl DeliveryRun<'_> {
                 Ok(created) => break created,
                 Err(error) => {
                     let failure = preview_failure(error);
-                    let passes = failure.kind() == ErrorKind::Transient;
-                    let again = passes && attempts < MAX_VISIBLE_ATTEMPTS;
-                    if !again || !self.pause(self.context.pace.backoff(attempts)).await? {
+                    let is_transient = failure.kind() == ErrorKind::Transient;
+                    let is_retried = is_transient && attempts < MAX_VISIBLE_ATTEMPTS;
+                    if !is_retried || !self.pause(self.context.pace.backoff(attempts)).await? {
                         return Ok(Err(failure));
                     }
                 }
             }
         };
-        self.take_preview(index, created).await
+        self.store_preview(index, created).await
     }
 
-    /// Puts the preview into the record, unless its link is of no use to the readers of the chat.
-    async fn take_preview(
+    /// Stores the preview in the record, unless readers of the chat could not open its link.
+    async fn store_preview(
         &mut self,
         index: u32,
         created: v1::CreatedPreview,
@@ -95,7 +95,7 @@ impl DeliveryRun<'_> {
             receipt.preview_ids.push(preview.preview_id);
             receipt.expires_at_ms = preview.expires_at_ms;
         }
-        // Before the link leaves: a worker that continues after a crash knows what to revoke.
+        // Saved before the link is sent, so that a worker that continues after a crash knows what to revoke.
         self.save().await?;
         Ok(Ok(Some(PreviewLink {
             url: created.url,
@@ -103,7 +103,7 @@ impl DeliveryRun<'_> {
         })))
     }
 
-    /// Ends a preview whose link no reader got. One that cannot be revoked ends by its time.
+    /// Revokes a preview whose link no reader got. A preview that cannot be revoked expires.
     async fn revoke_preview(&self, preview_id: &str) {
         let request = v1::RevokePreviewRequest {
             sandbox: Some(self.sandbox()),
@@ -128,7 +128,7 @@ impl DeliveryRun<'_> {
     fn preview_meta(&self) -> Meta {
         let now_ms = self.context.clock.now_ms();
         let deadline = Deadline::after(now_ms, PREVIEW_TIMEOUT).min(self.limit());
-        // An operation of its own: each call makes another preview.
+        // A new operation id, because each call must make another preview.
         self.meta
             .clone()
             .with_operation(OperationId::mint())

@@ -31,7 +31,7 @@ impl UploadProgress for UploadCounter {
     }
 }
 
-/// What an upload is about.
+/// Name and size of an upload, for progress reports.
 pub(super) struct UploadStage {
     name: String,
     total: u64,
@@ -62,8 +62,8 @@ impl UploadStage {
 }
 
 impl DeliveryRun<'_> {
-    /// Makes a request to the platform and reports progress. Ends early only when the worker has to stop.
-    pub(super) async fn watched<T>(
+    /// Runs a request to the platform and reports its progress every 3 s. Ends early only when the worker is stopped.
+    pub(super) async fn with_progress_reports<T>(
         &mut self,
         stage: UploadStage,
         counter: &UploadCounter,
@@ -120,13 +120,13 @@ impl DeliveryRun<'_> {
         report
     }
 
-    /// Publishes a progress report. A lost report does no harm.
+    /// Publishes a progress report. A failure is only logged, because no other part depends on these reports.
     async fn publish(&mut self, report: v1::DeliveryProgressed) {
-        self.told += 1;
+        self.progress_events += 1;
         let part = format!(
             "{}.{}.{:x}",
             report.stage_name(),
-            self.told,
+            self.progress_events,
             rand::random::<u32>()
         );
         if let Err(error) = self

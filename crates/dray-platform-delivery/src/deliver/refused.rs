@@ -1,4 +1,5 @@
-//! A request was refused, and nothing of it is visible: wait, take another way, or give up (platform-delivery 7, 10).
+//! Handles a refused request of which nothing is visible: wait, use another route, or give up (platform-delivery 7,
+//! 10).
 
 use std::time::Duration;
 
@@ -15,15 +16,15 @@ use crate::record::WaitingReason;
 
 impl DeliveryRun<'_> {
     /// Decides what follows a refusal of a step that is ready again.
-    pub(super) async fn refused(
+    pub(super) async fn handle_refusal(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         step.note_error(error.kind(), error.platform_code());
-        self.put(at, step.clone());
+        self.put(step_index, step.clone());
         if let Some(chat) = error.moved_to()
             && step.attempts < MAX_VISIBLE_ATTEMPTS
         {
@@ -32,69 +33,79 @@ impl DeliveryRun<'_> {
             return Ok(StepFlow::Again);
         }
         match error.kind() {
-            ErrorKind::RateLimited => self.rate_limited(open, at, step, error).await,
+            ErrorKind::RateLimited => {
+                self.wait_for_rate_limit(open, step_index, step, error)
+                    .await
+            }
             ErrorKind::Transient | ErrorKind::Source => {
                 if step.attempts >= MAX_VISIBLE_ATTEMPTS {
-                    return self.one_by_one_or_never(open, at, step, error).await;
+                    return self.split_or_give_up(open, step_index, step, error).await;
                 }
                 let delay = error
                     .retry_after()
                     .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
                 self.save().await?;
-                self.wait_or_park(open, at, step, delay, error).await
+                self.wait_or_park(open, step_index, step, delay, error)
+                    .await
             }
-            ErrorKind::StaleFileId => self.forget_file_ids(open, at, step, error).await,
-            ErrorKind::NoThread => self.without_thread(open, at, step, error).await,
-            ErrorKind::WindowClosed => self.window_closed(open, at, step, error).await,
+            ErrorKind::StaleFileId => self.forget_file_ids(open, step_index, step, error).await,
+            ErrorKind::NoThread => {
+                self.retry_without_thread(open, step_index, step, error)
+                    .await
+            }
+            ErrorKind::WindowClosed => {
+                self.park_until_user_writes(open, step_index, step, error)
+                    .await
+            }
             ErrorKind::TooLarge => {
                 self.learn_limit(open, &step, error).await;
-                self.another_way(open, at, step, error).await
+                self.use_another_route(open, step_index, step, error).await
             }
             ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLong => {
-                self.another_way(open, at, step, error).await
+                self.use_another_route(open, step_index, step, error).await
             }
             ErrorKind::Auth | ErrorKind::NotFound => {
-                // It is the chat or the account, so that the others would fail the same way.
-                for other in at + 1..self.record().steps.len() {
+                // The chat or the account is the cause, so the other steps would fail in the same way.
+                for other in step_index + 1..self.record().steps.len() {
                     if let Some(DeliveryStep::Ready(step)) = self.step_at(other) {
                         self.fail_step(open, other, step, error);
                     }
                 }
-                self.give_up(open, at, step, error).await
+                self.give_up(open, step_index, step, error).await
             }
             ErrorKind::Empty | ErrorKind::Unknown => {
-                self.one_by_one_or_never(open, at, step, error).await
+                self.split_or_give_up(open, step_index, step, error).await
             }
-            ErrorKind::Forbidden => self.give_up(open, at, step, error).await,
+            ErrorKind::Forbidden => self.give_up(open, step_index, step, error).await,
         }
     }
 
-    /// One bad file does not take its album with it.
-    async fn one_by_one_or_never(
+    /// Sends the files of a refused album one by one, and gives up a refused single file.
+    async fn split_or_give_up(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        // One file of an album may be what the platform refuses; alone the others arrive.
+        // The platform may refuse only one file of the album; the others then arrive separately.
         if step.files.len() > 1 {
-            return self.one_by_one(at, &step).await;
+            return self.split_by_file(step_index, &step).await;
         }
-        self.give_up(open, at, step, error).await
+        self.give_up(open, step_index, step, error).await
     }
 
-    /// The platform's delay is obeyed exactly, and does not count as an attempt.
-    async fn rate_limited(
+    /// Waits for the platform's delay, without counting an attempt.
+    async fn wait_for_rate_limit(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         // A wait for a rate limit is not a failure of the file.
         step.uncount_attempt();
-        self.put(at, step.clone());
+        self.put(step_index, step.clone());
         self.save().await?;
         let delay = error.retry_after().unwrap_or(Duration::from_secs(1));
         let chat = &open.delivery.target.chat;
@@ -102,25 +113,31 @@ impl DeliveryRun<'_> {
             .pace
             .limiter
             .hold(&open.account.id(), chat, delay);
-        self.wait_or_park(open, at, step, delay + self.context.pace.jitter(), error)
-            .await
+        self.wait_or_park(
+            open,
+            step_index,
+            step,
+            delay + self.context.pace.jitter(),
+            error,
+        )
+        .await
     }
 
     async fn wait_or_park(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
         delay: Duration,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let left = self.limit().remaining(self.context.clock.now_ms());
-        // The unit covers the jitter, so that a wait of just the limit is not parked for it.
-        match decide_wait(delay, left, self.context.pace.retry_unit) {
-            WaitAction::GiveUp => self.give_up(open, at, step, error).await,
+        let remaining = self.limit().remaining(self.context.clock.now_ms());
+        // `retry_unit` covers the jitter, so that jitter alone does not park a wait of exactly the limit.
+        match decide_wait(delay, remaining, self.context.pace.retry_unit) {
+            WaitAction::GiveUp => self.give_up(open, step_index, step, error).await,
             WaitAction::Park => {
                 self.progress(DeliveryStage::Waiting, &step).await;
-                Ok(self.later(delay, WaitingReason::RateLimited))
+                Ok(self.park_after(delay, WaitingReason::RateLimited))
             }
             WaitAction::Wait => {
                 self.pause(delay).await?;
@@ -129,11 +146,11 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// The platform no longer knows a file: it gets the bytes.
+    /// Sends the bytes of files whose ids the platform no longer knows.
     async fn forget_file_ids(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
@@ -151,28 +168,28 @@ impl DeliveryRun<'_> {
             }
         }
         if step.attempts >= MAX_VISIBLE_ATTEMPTS {
-            return self.give_up(open, at, step, error).await;
+            return self.give_up(open, step_index, step, error).await;
         }
         self.save().await?;
         Ok(StepFlow::Again)
     }
 
-    /// Once more without the message to answer, then without the thread; the record's target says so.
-    async fn without_thread(
+    /// Retries without the reply, then without the thread, and stores the changed target in the record.
+    async fn retry_without_thread(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         let target = &mut open.delivery.target;
         if !target.reply_to.is_empty() {
-            // First without the reply: the message may be deleted while the thread exists.
+            // First without the reply, because the message may be deleted while the thread exists.
             target.reply_to.clear();
         } else if !target.thread.is_empty() {
             target.thread.clear();
         } else {
-            return self.give_up(open, at, step, error).await;
+            return self.give_up(open, step_index, step, error).await;
         }
         let target = super::wire_target(target.clone());
         self.record_mut().target = Some(target);
@@ -180,35 +197,35 @@ impl DeliveryRun<'_> {
         Ok(StepFlow::Again)
     }
 
-    /// The file is kept and follows when the user writes again.
-    async fn window_closed(
+    /// Parks the delivery until the user writes again.
+    async fn park_until_user_writes(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let delivery_timeout = self.context.config.window_timeout.as_millis();
-        let end_ms = self.record().begun_at_ms.saturating_add(delivery_timeout);
+        let window_timeout = self.context.config.window_timeout.as_millis();
+        let end_ms = self.record().begun_at_ms.saturating_add(window_timeout);
         if self.context.clock.now_ms() >= end_ms {
-            return self.give_up(open, at, step, error).await;
+            return self.give_up(open, step_index, step, error).await;
         }
         step.uncount_attempt();
         self.record_mut().deadline_ms = end_ms;
         self.progress(DeliveryStage::Waiting, &step).await;
-        self.put(at, step);
+        self.put(step_index, step);
         // Until the user writes: only that opens the window (WhatsApp's 24 hours).
         Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed))
     }
 
-    /// What the refusal says about the chat's limit is believed for a day.
+    /// Stores the size limit that a refusal implies, for `learned_lifetime`.
     async fn learn_limit(
         &mut self,
         open: &mut OpenDelivery,
         step: &StepPlan,
         error: &PlatformError,
     ) {
-        // A refused text says nothing about files, also when it stands for one.
+        // A refused text says nothing about files, even if it is the link to a file.
         if step.route.is_text() {
             return;
         }
@@ -219,23 +236,23 @@ impl DeliveryRun<'_> {
         let largest_file = sizes.max().unwrap_or_default();
         let allowed = match error.numbers() {
             Some((_, allowed)) => allowed,
-            // An album may be too large as a whole; a file alone is the file.
+            // An album may be too large only as a whole; for a single file, its size is the cause.
             None if step.files.len() == 1 => largest_file.saturating_sub(1),
             None => return,
         };
-        // A route with a smaller limit of its own says nothing about the others.
+        // A route with its own smaller limit says nothing about the other routes.
         if open.limits.of(step.route) < open.limits.any {
             return;
         }
-        let life = self.context.config.learned_lifetime.as_duration();
+        let lifetime = self.context.config.learned_lifetime.as_duration();
         self.context
             .platform_cache
-            .learn_limit(&open.account.id(), &open.chat, allowed, life)
+            .learn_limit(&open.account.id(), &open.chat, allowed, lifetime)
             .await;
         open.limits = open.limits.clone().at_most(allowed);
     }
 
-    /// The refusal that a step of this chat is known to end in, so that nothing is uploaded for it.
+    /// The refusal of a step that is known to be too large for the chat, so that nothing is uploaded for it.
     pub(super) fn known_too_large(
         &self,
         open: &OpenDelivery,
@@ -254,44 +271,45 @@ impl DeliveryRun<'_> {
         Some(error.with_numbers(size, largest_file(&open.limits)))
     }
 
-    /// Another way for a step that is refused as it is: the platform's own, one file at a time, a link, or none.
-    pub(super) async fn another_way(
+    /// Replaces a refused step by another route of the platform, single files, shorter texts or a link; otherwise gives
+    /// up.
+    pub(super) async fn use_another_route(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let is_ours = matches!(step.route, Route::Link | Route::Notice);
-        if !is_ours
+        let is_link_or_notice = matches!(step.route, Route::Link | Route::Notice);
+        if !is_link_or_notice
             && step.attempts < MAX_VISIBLE_ATTEMPTS
-            && let Some(shown) = open.platform_step(&step)
-            && let Some(other) = open
+            && let Some(sent_step) = open.platform_step(&step)
+            && let Some(fallback_step) = open
                 .account
                 .platform
-                .fallback(&open.delivery, &shown, error)
-            // The same step again would be refused again, forever.
-            && other != shown
+                .fallback(&open.delivery, &sent_step, error)
+            // Sending an equal step again would never end.
+            && fallback_step != sent_step
         {
-            let next = self.step_from(open, &step, &other);
-            return self.replace(at, vec![next]).await;
+            let next = self.step_from(open, &step, &fallback_step);
+            return self.replace(step_index, vec![next]).await;
         }
         if step.files.len() > 1 {
-            return self.one_by_one(at, &step).await;
+            return self.split_by_file(step_index, &step).await;
         }
         if error.kind() == ErrorKind::TooLong
-            && let Some(steps) = self.shorter(open, &step)
+            && let Some(steps) = self.shorten_text(open, &step)
         {
-            return self.replace(at, steps).await;
+            return self.replace(step_index, steps).await;
         }
-        let by_link = matches!(
+        let may_become_link = matches!(
             error.kind(),
             ErrorKind::TooLarge | ErrorKind::UnsupportedKind
         );
-        if by_link
-            && !is_ours
+        if may_become_link
+            && !is_link_or_notice
             && let Some(index) = step.files.first().copied()
-            && self.may_link(index).await
+            && self.can_link(index).await
         {
             let mut steps = Vec::new();
             if !step.text.trim().is_empty() {
@@ -299,7 +317,7 @@ impl DeliveryRun<'_> {
                 steps.push(self.new_step(&steps, text));
             }
             steps.push(self.new_step(&steps, StepPlan::link(index)));
-            return self.replace(at, steps).await;
+            return self.replace(step_index, steps).await;
         }
         let error = match error.numbers() {
             None if error.kind() == ErrorKind::TooLarge => {
@@ -317,19 +335,28 @@ impl DeliveryRun<'_> {
             }
             _ => error,
         };
-        self.give_up(open, at, step, error).await
+        self.give_up(open, step_index, step, error).await
     }
 
-    fn step_from(&self, open: &OpenDelivery, step: &ReadyStep, other: &SendStep) -> ReadyStep {
-        self.new_step(&[], open.record_plan(other))
+    fn step_from(
+        &self,
+        open: &OpenDelivery,
+        step: &ReadyStep,
+        platform_step: &SendStep,
+    ) -> ReadyStep {
+        self.new_step(&[], open.record_plan(platform_step))
             .with_attempts(step.attempts)
     }
 
-    /// One step for each file; the words stay with the first.
-    async fn one_by_one(&mut self, at: usize, step: &ReadyStep) -> Result<StepFlow, DeliveryError> {
+    /// Replaces a step by one step for each file; the caption stays with the first.
+    async fn split_by_file(
+        &mut self,
+        step_index: usize,
+        step: &ReadyStep,
+    ) -> Result<StepFlow, DeliveryError> {
         let mut steps = Vec::new();
         for (position, index) in step.files.iter().enumerate() {
-            // The caption goes with the first file and is shown once.
+            // The caption stays with the first file, so that it is shown once.
             let text = if position == 0 {
                 step.text.clone()
             } else {
@@ -342,11 +369,11 @@ impl DeliveryRun<'_> {
             };
             steps.push(self.new_step(&steps, plan));
         }
-        self.replace(at, steps).await
+        self.replace(step_index, steps).await
     }
 
-    /// The same with shorter words; nothing when they cannot be any shorter.
-    fn shorter(&self, open: &OpenDelivery, step: &StepPlan) -> Option<Vec<ReadyStep>> {
+    /// The same content with shorter texts; `None` if the text cannot be split further.
+    fn shorten_text(&self, open: &OpenDelivery, step: &StepPlan) -> Option<Vec<ReadyStep>> {
         let mut steps = Vec::new();
         if !step.files.is_empty() {
             if step.text.trim().is_empty() || step.route == Route::Link {
@@ -354,11 +381,11 @@ impl DeliveryRun<'_> {
             }
             let text = StepPlan::text(Route::Text, step.text.clone());
             steps.push(self.new_step(&steps, text));
-            let silent = StepPlan {
+            let without_text = StepPlan {
                 text: String::new(),
                 ..step.clone()
             };
-            steps.push(self.new_step(&steps, silent));
+            steps.push(self.new_step(&steps, without_text));
             return Some(steps);
         }
         let half = step.text.chars().count().div_ceil(2).min(open.limits.text);
@@ -372,29 +399,32 @@ impl DeliveryRun<'_> {
         Some(steps)
     }
 
-    /// Puts these steps in the place of one of which nothing is visible.
+    /// Replaces a step of which nothing is visible by these steps.
     async fn replace(
         &mut self,
-        at: usize,
+        step_index: usize,
         steps: Vec<ReadyStep>,
     ) -> Result<StepFlow, DeliveryError> {
         let all = &mut self.record_mut().steps;
-        if at < all.len() {
-            all.splice(at..=at, steps.into_iter().map(DeliveryStep::from));
+        if step_index < all.len() {
+            all.splice(
+                step_index..=step_index,
+                steps.into_iter().map(DeliveryStep::from),
+            );
         }
         self.save().await?;
         Ok(StepFlow::Again)
     }
 
-    /// Nothing of it is visible, and nothing more is tried.
+    /// Fails a step of which nothing is visible, and continues with the next.
     pub(super) async fn give_up(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        self.fail_step(open, at, step, error);
+        self.fail_step(open, step_index, step, error);
         self.save().await?;
         Ok(StepFlow::Next)
     }
@@ -402,7 +432,7 @@ impl DeliveryRun<'_> {
     fn fail_step(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: ReadyStep,
         error: &PlatformError,
     ) {
@@ -419,6 +449,6 @@ impl DeliveryRun<'_> {
         self.context
             .metrics
             .step(open.account.platform.name(), step.route, "failed");
-        self.put(at, step.fail());
+        self.put(step_index, step.fail());
     }
 }

@@ -17,33 +17,33 @@ use crate::machine::{DeliveryStep, ReadyStep, StepData, StepPlan};
 use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState, WaitingReason};
 use crate::records::{RecordError, RevisionedRecord};
 
-/// The part of the deadline that is kept for the report.
+/// Time before the deadline that is reserved for storing and reporting the result.
 const REPORT_MARGIN: Duration = Duration::from_secs(5);
 
-/// Characters of a key against duplicates (messaging-reliability 12).
+/// Length of an idempotency key, in characters (messaging-reliability 12).
 const KEY_CHARACTERS: usize = 22;
 
-/// A delivery in hand.
+/// A delivery that this worker runs.
 pub(super) struct DeliveryRun<'a> {
     pub(super) context: &'a SendContext,
     pub(super) meta: Meta,
     pub(super) key: String,
-    pub(super) held: RevisionedRecord,
+    pub(super) stored: RevisionedRecord,
     pub(super) cancel: CancellationToken,
-    /// Identifies this worker in what it writes.
+    /// Random id of this worker in the records that it writes.
     writer: u64,
     /// Progress events so far.
-    pub(super) told: u32,
+    pub(super) progress_events: u32,
     /// Fingerprint of the step whose visible request this worker made last.
     pub(super) own_request: Option<Vec<u8>>,
 }
 
-/// A delivery with its account and its turn.
+/// A delivery with its account, its open files and the limits of its chat.
 pub(super) struct OpenDelivery {
     pub(super) account: Arc<PlatformAccount>,
     pub(super) chat: String,
     pub(super) delivery: OutgoingDelivery,
-    /// For each file of `delivery` its place in the record.
+    /// For each file of `delivery`, its index in the record.
     pub(super) live: Vec<usize>,
     pub(super) limits: ChatLimits,
 }
@@ -55,7 +55,7 @@ pub(super) enum StepFlow {
     Next,
     /// The same step again.
     Again,
-    /// Later, by another piece of work.
+    /// Later, in another message of the queue: Unix milliseconds, and the reason.
     Park(u64, WaitingReason),
 }
 
@@ -64,39 +64,39 @@ impl<'a> DeliveryRun<'a> {
         context: &'a SendContext,
         meta: Meta,
         key: String,
-        held: RevisionedRecord,
+        stored: RevisionedRecord,
         cancel: CancellationToken,
     ) -> Self {
         Self {
             context,
             meta,
             key,
-            held,
+            stored,
             cancel,
             writer: rand::random(),
-            told: 0,
+            progress_events: 0,
             own_request: None,
         }
     }
 
     pub(super) const fn record(&self) -> &DeliveryRecord {
-        &self.held.record
+        &self.stored.record
     }
 
     pub(super) const fn record_mut(&mut self) -> &mut DeliveryRecord {
-        &mut self.held.record
+        &mut self.stored.record
     }
 
-    /// Writes the record as it is. Only afterwards may anything follow from it.
+    /// Stores the record. Nothing may depend on a change before it is stored.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
         // After a lost response this shows whether the stored revision is our own write (`save_firmly`).
-        self.held.record.writer = self.writer;
-        let record = self.held.record.clone();
-        self.held = self
+        self.stored.record.writer = self.writer;
+        let record = self.stored.record.clone();
+        self.stored = self
             .context
             .log
             .records
-            .write(&self.key, record, self.held.revision)
+            .write(&self.key, record, self.stored.revision)
             .await?;
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<'a> DeliveryRun<'a> {
     /// As [`Self::save`], for the response of a platform, which cannot be fetched again: retries while the bus is
     /// unavailable, until the deadline of the work.
     pub(super) async fn save_firmly(&mut self) -> Result<(), DeliveryError> {
-        let mut was_away = false;
+        let mut was_unreachable = false;
         loop {
             match self.save().await {
                 Err(DeliveryError::Record(RecordError::Unreachable(error))) => {
@@ -112,19 +112,18 @@ impl<'a> DeliveryRun<'a> {
                         error = &error as &dyn std::error::Error,
                         "could not store the confirmation of a platform yet"
                     );
-                    was_away = true;
+                    was_unreachable = true;
                     // No backoff: the wait is bounded by the deadline, and each attempt is one small write.
                     if !self.pause(self.context.pace.retry_unit).await? {
                         return Err(DeliveryError::Record(RecordError::Unreachable(error)));
                     }
                 }
                 // An earlier attempt may have been written although its response was lost.
-                Err(DeliveryError::Record(RecordError::Moved)) if was_away => {
-                    let found = self.context.log.records.read(&self.key).await?;
-                    // The record holds the writer's random id, so an equal record is ours and not that of another
-                    // worker.
-                    let ours = found.filter(|found| found.record == self.held.record);
-                    self.held = ours.ok_or(RecordError::Moved)?;
+                Err(DeliveryError::Record(RecordError::Moved)) if was_unreachable => {
+                    let latest = self.context.log.records.read(&self.key).await?;
+                    // The record contains the writer's random id, so an equal record is this worker's own.
+                    let own_write = latest.filter(|latest| latest.record == self.stored.record);
+                    self.stored = own_write.ok_or(RecordError::Moved)?;
                     return Ok(());
                 }
                 other => return other,
@@ -132,8 +131,8 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// Everything from its present state to its end, or to the next long wait.
-    pub(super) async fn go(
+    /// Runs the delivery from its stored state to its end, or to the next long wait.
+    pub(super) async fn run_steps(
         &mut self,
         account: Arc<PlatformAccount>,
         chat: String,
@@ -144,7 +143,7 @@ impl<'a> DeliveryRun<'a> {
             record.due_at_ms = 0;
             record.waiting = None;
             self.save().await?;
-            self.context.log.index.note(&self.key, &self.held);
+            self.context.log.index.note(&self.key, &self.stored);
         }
         let mut open = match self.open(account, chat).await? {
             Ok(open) => open,
@@ -152,11 +151,12 @@ impl<'a> DeliveryRun<'a> {
             Err(_) => return self.finish(None).await,
         };
         loop {
-            // From the first step in every round: final steps return immediately, and a step may have added others.
-            let mut at = 0;
-            while at < self.record().steps.len() {
-                match self.step(&mut open, at).await? {
-                    StepFlow::Next => at += 1,
+            // Every round begins with the first step: final steps return immediately, and a step may have been
+            // replaced.
+            let mut step_index = 0;
+            while step_index < self.record().steps.len() {
+                match self.step(&mut open, step_index).await? {
+                    StepFlow::Next => step_index += 1,
                     StepFlow::Again => {}
                     StepFlow::Park(due_ms, why) => return self.park(due_ms, why).await,
                 }
@@ -167,25 +167,25 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// Puts it back: another piece of work continues when its time has come.
+    /// Parks the delivery: at `due_ms` the reconciler publishes a message that continues it.
     pub(super) async fn park(
         &mut self,
         due_ms: u64,
         why: WaitingReason,
     ) -> Result<WorkEnd, DeliveryError> {
         let record = self.record_mut();
-        // 0 means that nothing holds the delivery up.
+        // 0 means that the delivery does not wait.
         record.due_at_ms = due_ms.max(1);
         record.waiting = Some(why);
         record.rounds += 1;
         self.save().await?;
-        self.context.log.index.note(&self.key, &self.held);
+        self.context.log.index.note(&self.key, &self.stored);
         self.context.metrics.parked(why);
         tracing::info!(why = why.name(), due_ms, "a delivery waits");
-        Ok(WorkEnd::Waiting(self.held.record.clone()))
+        Ok(WorkEnd::Waiting(self.stored.record.clone()))
     }
 
-    /// Nothing of it can be sent at all.
+    /// Rejects all files without a final state, and finishes the delivery.
     pub(super) async fn refuse_all(
         &mut self,
         kind: FileFailureKind,
@@ -201,7 +201,7 @@ impl<'a> DeliveryRun<'a> {
         self.finish(None).await
     }
 
-    /// Until when it may be tried.
+    /// Deadline of all attempts.
     pub(super) fn limit(&self) -> Deadline {
         Deadline::from_unix_ms(self.record().deadline_ms)
             .min(self.meta.deadline)
@@ -209,7 +209,7 @@ impl<'a> DeliveryRun<'a> {
             .earlier(REPORT_MARGIN)
     }
 
-    /// Waits; `false` when that would take longer than there is time.
+    /// Waits, and returns `true`; returns `false` immediately if the delay would reach the deadline.
     pub(super) async fn pause(&self, delay: Duration) -> Result<bool, DeliveryError> {
         if delay.is_zero() {
             return Ok(true);
@@ -224,32 +224,32 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    /// A new step over files of the record, with a fingerprint that no other step of it has.
+    /// A new step over files of the record, with a fingerprint that no other step has.
     pub(super) fn new_step(&self, others: &[ReadyStep], plan: StepPlan) -> ReadyStep {
-        let known = |found: &Vec<u8>| {
-            let kept = self.record().steps.iter();
-            let mut all = kept
+        let is_used = |candidate: &Vec<u8>| {
+            let existing = self.record().steps.iter();
+            let mut all = existing
                 .map(|step| &step.fingerprint)
                 .chain(others.iter().map(|step: &ReadyStep| &step.fingerprint));
-            all.any(|fingerprint| fingerprint == found)
+            all.any(|fingerprint| fingerprint == candidate)
         };
-        // The same text or file may be sent twice on purpose; the count keeps their keys against duplicates apart.
+        // The same text or file may be sent twice on purpose; the count makes their idempotency keys differ.
         let mut count = 0_u32;
         let fingerprint = loop {
-            let found = self.fingerprint(&plan, count);
-            if !known(&found) {
-                break found;
+            let candidate = self.fingerprint(&plan, count);
+            if !is_used(&candidate) {
+                break candidate;
             }
             count += 1;
         };
         ReadyStep::new(plan, fingerprint)
     }
 
-    /// SHA-256 of the operation and what the step shows.
+    /// SHA-256 of the delivery id, the content of the step, and `count`.
     fn fingerprint(&self, plan: &StepPlan, count: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut field = |part: &[u8]| {
-            // With its length before it, a field cannot be mistaken for a part of its neighbour.
+            // The length before each field keeps different sequences of fields from having equal bytes.
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
             bytes.extend_from_slice(part);
         };
@@ -267,37 +267,37 @@ impl<'a> DeliveryRun<'a> {
         Sha256Digest::of(&bytes).as_bytes().to_vec()
     }
 
-    /// Whether the record's file at this place is sent as a preview.
+    /// Whether the file at this index of the record is sent as a preview.
     pub(super) fn is_preview(&self, index: u32) -> bool {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let file = self.record().files.get(index);
         file.is_some_and(|file| file.preview.is_some())
     }
 
-    /// The record's file at this place.
+    /// The file at this index of the record.
     pub(super) fn file_mut(&mut self, index: u32) -> Option<&mut FileRecord> {
-        self.held.record.file_mut(index)
+        self.stored.record.file_mut(index)
     }
 
-    /// The record's step at this place.
-    pub(super) fn step_at(&self, at: usize) -> Option<DeliveryStep> {
-        self.record().steps.get(at).cloned()
+    /// A copy of the step at this index of the record.
+    pub(super) fn step_at(&self, step_index: usize) -> Option<DeliveryStep> {
+        self.record().steps.get(step_index).cloned()
     }
 
-    /// Puts a step into its place after a transition; nothing is written yet.
-    pub(super) fn put(&mut self, at: usize, step: impl Into<DeliveryStep>) {
-        if let Some(step_slot) = self.held.record.steps.get_mut(at) {
+    /// Replaces a step after a transition, without storing the record.
+    pub(super) fn put(&mut self, step_index: usize, step: impl Into<DeliveryStep>) {
+        if let Some(step_slot) = self.stored.record.steps.get_mut(step_index) {
             *step_slot = step.into();
         }
     }
 }
 
 impl OpenDelivery {
-    /// The step as the platform sees it; `None` when one of its files cannot be read. The record names the file that a
-    /// link stands for; the platform does not get it.
+    /// The step as the platform gets it; `None` if one of its files cannot be read. The record names the file of a
+    /// link; the platform gets only the text.
     pub(super) fn platform_step(&self, step: &StepPlan) -> Option<SendStep> {
         match step.route {
-            // The record names the file for the receipt; the platform sends a text with a URL.
+            // The record names the file only for the receipt.
             Route::Link => return Some(SendStep::Link(step.text.clone())),
             Route::Text | Route::Notice => return Some(SendStep::Text(step.text.clone())),
             _ => {}
@@ -329,13 +329,13 @@ impl OpenDelivery {
         }
     }
 
-    /// The record's place of a file of the delivery.
+    /// The index in the record of a file of `delivery`.
     pub(super) fn record_index(&self, file: usize) -> Option<u32> {
         u32::try_from(*self.live.get(file)?).ok()
     }
 }
 
-/// The key against duplicates of a step.
+/// The idempotency key of a step.
 pub(super) fn key_of(step: &StepData) -> String {
     let mut key = URL_SAFE_NO_PAD.encode(&step.fingerprint);
     // 22 characters of base64 hold 128 bits, and platforms limit the length of such keys (Discord: 25 characters).

@@ -19,7 +19,7 @@ use crate::machine::{
 };
 use crate::record::{FileState, WaitingReason};
 
-/// Tries to ask a platform the outcome of a request.
+/// Most requests for the outcome of one visible request.
 const MAX_RECONCILE_ATTEMPTS: u32 = 3;
 
 impl DeliveryRun<'_> {
@@ -27,44 +27,50 @@ impl DeliveryRun<'_> {
     pub(super) async fn step(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
     ) -> Result<StepFlow, DeliveryError> {
-        match self.step_at(at) {
-            Some(DeliveryStep::Ready(step)) => self.attempt(open, at, step).await,
-            Some(DeliveryStep::Sending(step)) => self.resolve(open, at, step).await,
+        match self.step_at(step_index) {
+            Some(DeliveryStep::Ready(step)) => self.attempt(open, step_index, step).await,
+            Some(DeliveryStep::Sending(step)) => self.resolve(open, step_index, step).await,
             Some(DeliveryStep::Done(_) | DeliveryStep::Unknown(_) | DeliveryStep::Failed(_))
             | None => Ok(StepFlow::Next),
         }
     }
 
-    /// A response was lost, in this process or in an earlier one.
+    /// Determines the outcome of a request whose response was lost, in this process or in an earlier one.
     async fn resolve(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
         let uncounted = step.clone();
-        // Counted first: the decision depends on how many responses were lost.
+        // Counted first, because the decision depends on the number of lost responses.
         step.count_lost();
-        self.put(at, step.clone());
+        self.put(step_index, step.clone());
         let now_ms = self.context.clock.now_ms();
         match machine::decide_resume(&step, open.account.platform.ambiguity(), now_ms) {
-            ResumeAction::Send => self.repeat(open, at, step).await,
-            ResumeAction::GiveUp => self.end_as_unknown(open, at, step).await,
+            ResumeAction::Send => self.repeat(open, step_index, step).await,
+            ResumeAction::GiveUp => self.end_as_unknown(open, step_index, step).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
-                ReconcileResult::Sent(confirmed) => self.confirmed(open, at, step, confirmed).await,
-                ReconcileResult::NotSent => self.not_found(open, at, step, uncounted).await,
-                ReconcileResult::Unknown => self.end_as_unknown(open, at, step).await,
+                ReconcileResult::Sent(confirmed) => {
+                    self.record_confirmation(open, step_index, step, confirmed)
+                        .await
+                }
+                ReconcileResult::NotSent => {
+                    self.handle_not_found(open, step_index, step, uncounted)
+                        .await
+                }
+                ReconcileResult::Unknown => self.end_as_unknown(open, step_index, step).await,
             },
         }
     }
 
-    /// The platform does not show the message of a step.
-    async fn not_found(
+    /// Decides what follows if the platform does not show the message of a step.
+    async fn handle_not_found(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: SendingStep,
         uncounted: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
@@ -72,17 +78,17 @@ impl DeliveryRun<'_> {
         let now_ms = self.context.clock.now_ms();
         match decide_not_found(&step, is_own_request, now_ms) {
             NotFoundAction::SendAgain => {
-                self.put(at, step.not_visible());
+                self.put(step_index, step.not_visible());
                 self.save().await?;
                 Ok(StepFlow::Again)
             }
-            // Another worker had this step. Its request may be stalled in the platform, which then shows it later.
+            // Another worker sent this step. Its request may still be delayed inside the platform, and be shown later.
             NotFoundAction::AskAt(due_ms) if due_ms < self.limit().unix_ms() => {
-                self.put(at, uncounted);
+                self.put(step_index, uncounted);
                 Ok(StepFlow::Park(due_ms, WaitingReason::Queue))
             }
             NotFoundAction::AskAt(_) | NotFoundAction::LeaveUnknown => {
-                self.end_as_unknown(open, at, step).await
+                self.end_as_unknown(open, step_index, step).await
             }
         }
     }
@@ -92,15 +98,15 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
         step: &SendingStep,
     ) -> Result<ReconcileResult, DeliveryError> {
-        // Without the file the platform's message cannot be recognised.
-        let Some(shown) = self.with_links(open, step, None).await else {
+        // Without its files, the message cannot be recognised.
+        let Some(sent_step) = self.with_links(open, step, None).await else {
             return Ok(ReconcileResult::Unknown);
         };
         let key = key_of(step);
-        for question in 1..=MAX_RECONCILE_ATTEMPTS {
+        for attempt in 1..=MAX_RECONCILE_ATTEMPTS {
             let request = Request {
                 delivery: &open.delivery,
-                step: &shown.step,
+                step: &sent_step.step,
                 prepared: &step.prepared,
                 key: &key,
             };
@@ -113,13 +119,13 @@ impl DeliveryRun<'_> {
                 Err(error) => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "a lost answer is not cleared up yet"
+                        "could not determine the outcome of a request whose response was lost"
                     );
                     let delay = error
                         .retry_after()
                         .filter(|delay| *delay <= MAX_INLINE_WAIT);
                     if !self
-                        .pause(delay.unwrap_or_else(|| self.context.pace.backoff(question)))
+                        .pause(delay.unwrap_or_else(|| self.context.pace.backoff(attempt)))
                         .await?
                     {
                         break;
@@ -130,11 +136,11 @@ impl DeliveryRun<'_> {
         Ok(ReconcileResult::Unknown)
     }
 
-    /// Whether it is visible stays unknown.
+    /// Ends a step without knowing whether its message is visible.
     async fn end_as_unknown(
         &mut self,
         open: &OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
         for index in &step.files {
@@ -144,7 +150,7 @@ impl DeliveryRun<'_> {
             }
         }
         let route = step.route;
-        self.put(at, step.leave_unknown());
+        self.put(step_index, step.leave_unknown());
         self.save().await?;
         self.context
             .metrics
@@ -156,18 +162,18 @@ impl DeliveryRun<'_> {
     async fn attempt(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: ReadyStep,
     ) -> Result<StepFlow, DeliveryError> {
         if step.attempts >= MAX_VISIBLE_ATTEMPTS {
             let kind = step.error_kind.unwrap_or(ErrorKind::Transient);
             let error =
                 PlatformError::new(kind, "tried often enough").code(step.platform_code.clone());
-            return self.give_up(open, at, step, &error).await;
+            return self.give_up(open, step_index, step, &error).await;
         }
         // Saves the upload of a file that is refused for its size.
         if let Some(error) = self.known_too_large(open, &step) {
-            return self.another_way(open, at, step, &error).await;
+            return self.use_another_route(open, step_index, step, &error).await;
         }
         if let Some(flow) = self.wait_for_pace(open).await? {
             return Ok(flow);
@@ -175,27 +181,31 @@ impl DeliveryRun<'_> {
         self.use_file_ids(open, &step).await;
         let preview = match self.preview_link(&step, false).await? {
             Ok(preview) => preview,
-            Err(error) => return self.give_up(open, at, step, &error).await,
+            Err(error) => return self.give_up(open, step_index, step, &error).await,
         };
-        let Some(shown) = self.with_links(open, &step, preview).await else {
+        let Some(sent_step) = self.with_links(open, &step, preview).await else {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
-            return self.give_up(open, at, step, &error).await;
+            return self.give_up(open, step_index, step, &error).await;
         };
-        // After the waits for the rate limit: a delivery that waits must not hold an upload slot.
+        // After the waits for the rate limit, because a delivery that waits must not use an upload slot.
         let _permit = self.upload_permit(open).await?;
-        let step = match self.prepare(open, at, step, &shown.step).await? {
+        let step = match self
+            .prepare(open, step_index, step, &sent_step.step)
+            .await?
+        {
             Ok(step) => step,
             Err(flow) => return Ok(flow),
         };
         let sending = step.begin(self.context.clock.now_ms());
-        self.send(open, at, sending, &shown, SendMode::First).await
+        self.send(open, step_index, sending, &sent_step, SendMode::First)
+            .await
     }
 
-    /// Makes the same request under the same key once more, where the platform makes one message of both.
+    /// Makes the same request with the same key again, on platforms that show one message for both.
     async fn repeat(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
         if let Some(flow) = self.wait_for_pace(open).await? {
@@ -203,17 +213,23 @@ impl DeliveryRun<'_> {
         }
         self.use_file_ids(open, &step).await;
         let Ok(preview) = self.preview_link(&step, true).await? else {
-            return self.end_as_unknown(open, at, step).await;
+            return self.end_as_unknown(open, step_index, step).await;
         };
-        let Some(shown) = self.with_links(open, &step, preview).await else {
-            return self.end_as_unknown(open, at, step).await;
+        let Some(sent_step) = self.with_links(open, &step, preview).await else {
+            return self.end_as_unknown(open, step_index, step).await;
         };
         let _permit = self.upload_permit(open).await?;
-        self.send(open, at, step.begin_again(), &shown, SendMode::Repeated)
-            .await
+        self.send(
+            open,
+            step_index,
+            step.begin_again(),
+            &sent_step,
+            SendMode::Repeated,
+        )
+        .await
     }
 
-    /// The right to one upload of the account, held until it is dropped.
+    /// A permit for one upload of the account, returned when it is dropped.
     async fn upload_permit(
         &self,
         open: &OpenDelivery,
@@ -226,45 +242,47 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// Waits until the chat may get something; a long wait parks the delivery.
+    /// Waits until the rate limits allow a send; a long wait parks the delivery.
     async fn wait_for_pace(
         &mut self,
         open: &OpenDelivery,
     ) -> Result<Option<StepFlow>, DeliveryError> {
         let id = open.account.id();
-        // Two limits: what the platform asked for after a refusal, and the rate that it publishes.
-        let held = self
+        // Two limits apply: the delay of an earlier refusal, and the rate that the platform publishes.
+        let hold_delay = self
             .context
             .pace
             .limiter
             .held(&id, &open.delivery.target.chat);
-        if held > MAX_INLINE_WAIT {
-            return Ok(Some(self.later(held, WaitingReason::RateLimited)));
+        if hold_delay > MAX_INLINE_WAIT {
+            return Ok(Some(
+                self.park_after(hold_delay, WaitingReason::RateLimited),
+            ));
         }
         let rates = open.account.platform.rates(&open.delivery.target);
-        let own = self
+        let rate_delay = self
             .context
             .pace
             .limiter
             .reserve(&id, &open.delivery.target.chat, rates);
-        let wait = held.max(own);
+        let wait = hold_delay.max(rate_delay);
         if wait > MAX_INLINE_WAIT {
-            return Ok(Some(self.later(wait, WaitingReason::RateLimited)));
+            return Ok(Some(self.park_after(wait, WaitingReason::RateLimited)));
         }
         self.pause(wait).await?;
         Ok(None)
     }
 
-    /// Makes the invisible uploads, once: what comes of it is written before anything visible happens. The flow is what
-    /// follows a refusal.
+    /// Makes the invisible uploads once, and stores their result before anything becomes visible. The inner error says
+    /// what follows a refusal.
     async fn prepare(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: ReadyStep,
-        shown: &SendStep,
+        sent_step: &SendStep,
     ) -> Result<Result<ReadyStep, StepFlow>, DeliveryError> {
-        // An earlier attempt has uploaded it already.
+        // An earlier attempt has uploaded the files already, or the step has none.
         if !step.prepared.is_empty() || matches!(step.route, Route::Link | Route::Notice) {
             return Ok(Ok(step));
         }
@@ -272,26 +290,28 @@ impl DeliveryRun<'_> {
         let counter = UploadCounter::default();
         let request = Request {
             delivery: &open.delivery,
-            step: shown,
+            step: sent_step,
             prepared: "",
             key: &key,
         };
         let prepared = {
             let work = open.account.platform.prepare(request, &counter);
-            self.watched(UploadStage::of(open, &step), &counter, work)
+            self.with_progress_reports(UploadStage::of(open, &step), &counter, work)
                 .await?
         };
         match prepared {
             Ok(prepared) if prepared.is_empty() => Ok(Ok(step)),
             Ok(prepared) => {
                 step.set_prepared(prepared);
-                self.put(at, step.clone());
+                self.put(step_index, step.clone());
                 self.save().await?;
                 Ok(Ok(step))
             }
             Err(error) => {
                 step.count_attempt();
-                self.refused(open, at, step, &error).await.map(Err)
+                self.handle_refusal(open, step_index, step, &error)
+                    .await
+                    .map(Err)
             }
         }
     }
@@ -299,49 +319,56 @@ impl DeliveryRun<'_> {
     async fn send(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         mut step: SendingStep,
-        shown: &SentStep,
+        sent_step: &SentStep,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
         let begun_ms = self.context.clock.now_ms();
-        self.put(at, step.clone());
+        self.put(step_index, step.clone());
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
                 file.state = FileState::Sending;
                 file.attempts = step.attempts;
-                // The earliest link is the one that may be visible.
+                // The first link keeps its expiry in the record, because its message may be visible.
                 if file.url_expires_at_ms == 0 {
-                    file.url_expires_at_ms = shown.expires_at_ms;
+                    file.url_expires_at_ms = sent_step.expires_at_ms;
                 }
             }
         }
-        // Nothing leaves before this is written.
+        // Stored before the request is made: after a crash, the record says that a message may be visible.
         self.save().await?;
         if !may_begin_request(begun_ms, self.context.clock.now_ms()) {
-            return self.begin_later(at, step, mode).await;
+            return self.put_back(step_index, step, mode).await;
         }
         self.own_request = Some(step.fingerprint.clone());
         let key = key_of(&step);
         let counter = UploadCounter::default();
         let request = Request {
             delivery: &open.delivery,
-            step: &shown.step,
+            step: &sent_step.step,
             prepared: &step.prepared,
             key: &key,
         };
-        let begun = tokio::time::Instant::now();
+        let request_start = tokio::time::Instant::now();
         let sent = {
             let work = open.account.platform.send(request, &counter);
-            self.watched(UploadStage::of(open, &step), &counter, work)
+            self.with_progress_reports(UploadStage::of(open, &step), &counter, work)
                 .await?
         };
         let platform = open.account.platform.name();
-        self.context
-            .metrics
-            .sent(platform, step.route, counter.bytes(), begun.elapsed());
+        self.context.metrics.sent(
+            platform,
+            step.route,
+            counter.bytes(),
+            request_start.elapsed(),
+        );
         let error = match sent {
-            Ok(confirmed) => return self.confirmed(open, at, step, confirmed).await,
+            Ok(confirmed) => {
+                return self
+                    .record_confirmation(open, step_index, step, confirmed)
+                    .await;
+            }
             Err(error) => error,
         };
         tracing::warn!(
@@ -352,32 +379,33 @@ impl DeliveryRun<'_> {
         );
         self.context.metrics.failed(platform, error.kind());
         step.note_error(error.kind(), error.platform_code());
-        self.put(at, step.clone());
-        self.not_confirmed(open, at, step, &error, mode).await
+        self.put(step_index, step.clone());
+        self.handle_failure(open, step_index, step, &error, mode)
+            .await
     }
 
-    /// The process stood still between the record and the request, so that another worker may have the step. Nothing of
-    /// this attempt is visible; the write shows whether the step is still this worker's.
-    async fn begin_later(
+    /// Puts a step back whose process was suspended between storing the intent and the request, so that another worker
+    /// may have taken it. This attempt made nothing visible; storing the record fails if another worker has the step.
+    async fn put_back(
         &mut self,
-        at: usize,
+        step_index: usize,
         step: SendingStep,
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
         match mode {
-            SendMode::First => self.put(at, step.not_visible()),
-            // An earlier request may be visible.
-            SendMode::Repeated => self.put(at, step),
+            SendMode::First => self.put(step_index, step.not_visible()),
+            // The message of an earlier request may be visible.
+            SendMode::Repeated => self.put(step_index, step),
         }
         self.save().await?;
         Ok(StepFlow::Again)
     }
 
     /// A visible request failed: what follows depends on whether it, or an earlier one, may be visible.
-    async fn not_confirmed(
+    async fn handle_failure(
         &mut self,
         open: &mut OpenDelivery,
-        at: usize,
+        step_index: usize,
         step: SendingStep,
         error: &PlatformError,
         mode: SendMode,
@@ -389,32 +417,34 @@ impl DeliveryRun<'_> {
                         file.state = FileState::Queued;
                     }
                 }
-                self.refused(open, at, step.not_visible(), error).await
+                self.handle_refusal(open, step_index, step.not_visible(), error)
+                    .await
             }
-            FailureAction::LeaveUnknown => self.end_as_unknown(open, at, step).await,
+            FailureAction::LeaveUnknown => self.end_as_unknown(open, step_index, step).await,
             FailureAction::Resolve => {
                 self.save().await?;
                 let delay = error
                     .retry_after()
                     .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
-                // An open step is not parked: the time in which the platform can be asked about it runs out.
+                // A step with an unknown outcome is not parked, because the platform can report its outcome only for a
+                // limited time.
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
-                    return self.end_as_unknown(open, at, step).await;
+                    return self.end_as_unknown(open, step_index, step).await;
                 }
                 Ok(StepFlow::Again)
             }
         }
     }
 
-    /// The step as it is shown: a link is made now, as late as possible. The link of a preview was made by the caller;
-    /// without it the text is that of a question about an earlier message.
+    /// The step with its final text: a link is made here, as late as possible. The caller made the link of a preview;
+    /// without one, the step is only used to find an earlier message.
     async fn with_links(
         &self,
         open: &OpenDelivery,
         step: &StepPlan,
         preview: Option<PreviewLink>,
     ) -> Option<SentStep> {
-        let mut shown = SentStep {
+        let mut sent_step = SentStep {
             step: open.platform_step(step)?,
             expires_at_ms: 0,
         };
@@ -425,27 +455,27 @@ impl DeliveryRun<'_> {
             if let Some(receipt) = &file.preview {
                 let (url, ends_ms) = preview.map_or_else(
                     || (String::new(), receipt.expires_at_ms),
-                    |made| (made.url, made.expires_at_ms),
+                    |new_link| (new_link.url, new_link.expires_at_ms),
                 );
                 let text = link::preview_text(&file.name, file.size, &url, now_ms, ends_ms);
-                shown.step.set_text(text);
-                shown.expires_at_ms = ends_ms;
-                return Some(shown);
+                sent_step.step.set_text(text);
+                sent_step.expires_at_ms = ends_ms;
+                return Some(sent_step);
             }
-            // Made for each attempt, so that the link that is shown is fresh.
-            let made = self.link(*index).await.ok()?;
-            let url = made.url.expose();
-            let text = link::link_text(&file.name, file.size, url, now_ms, made.expires_at_ms);
-            shown.step.set_text(text);
-            shown.expires_at_ms = made.expires_at_ms;
+            // Made for each attempt, so that the link in the message has its whole lifetime.
+            let new_link = self.link(*index).await.ok()?;
+            let url = new_link.url.expose();
+            let text = link::link_text(&file.name, file.size, url, now_ms, new_link.expires_at_ms);
+            sent_step.step.set_text(text);
+            sent_step.expires_at_ms = new_link.expires_at_ms;
         }
-        Some(shown)
+        Some(sent_step)
     }
 }
 
-/// A step as it is shown.
+/// A step with the final text of its link.
 pub(super) struct SentStep {
     step: SendStep,
-    /// Unix milliseconds at which its link ends; 0 for none.
+    /// Unix milliseconds at which the link expires; 0 without a link.
     expires_at_ms: u64,
 }

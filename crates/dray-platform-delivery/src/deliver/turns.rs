@@ -1,4 +1,4 @@
-//! Whose turn it is in a chat: among the deliveries that were requested earlier, and among all replicas.
+//! Decides which delivery may send to a chat next, among earlier requests and among all replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::poll_delay::PollDelay;
 use crate::queue::{ChatQueues, Order};
 use crate::records::RecordError;
 
-/// How long the right to send to a chat outlives a replica that died with it.
+/// How long a replica that crashed keeps others from sending to a chat.
 pub(super) const CHAT_LEASE: Duration = Duration::from_secs(15);
-/// How long a delivery waits for another replica before it is put back.
+/// How long a delivery waits for another replica before it is parked.
 const MAX_WAIT: Duration = Duration::from_secs(20);
-/// How long a delivery lets others go first that were requested earlier.
+/// How long a delivery waits for earlier deliveries of the chat.
 const EARLIER_GRACE: Duration = Duration::from_secs(1);
-/// Between two looks for deliveries whose files are still being copied.
+/// Interval between two checks for earlier deliveries whose files are still being copied.
 const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The turns of all chats.
@@ -49,20 +49,19 @@ impl ChatTurns {
         Ok(self.index.waiting_before(chat, order))
     }
 
-    /// Whether no earlier place of the chat is open, now or after a second: a delivery that waits longer holds no
-    /// worker.
+    /// Whether no earlier place of the chat is open, now or within `turn_wait`. A longer wait would block a worker.
     pub(super) async fn is_next(
         &self,
         chat: &str,
         position: u64,
         cancel: &CancellationToken,
     ) -> Result<bool, DeliveryError> {
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         loop {
             if !self.places.is_blocked(chat, position).await? {
                 return Ok(true);
             }
-            if begun.elapsed() >= self.turn_wait {
+            if started.elapsed() >= self.turn_wait {
                 return Ok(false);
             }
             tokio::select! {
@@ -72,25 +71,25 @@ impl ChatTurns {
         }
     }
 
-    /// The right to send to a chat, among all replicas; `None` when another one has it for too long. Deliveries that
-    /// were requested earlier and are in other hands get the time to go first.
-    pub(super) async fn only_replica(
+    /// Takes the lease of a chat among all replicas; `None` if another replica has it for more than [`MAX_WAIT`].
+    /// Earlier deliveries that other workers have get [`EARLIER_GRACE`] to go first.
+    pub(super) async fn take_chat_lease(
         &self,
         chat: &str,
         order: &Order,
         cancel: &CancellationToken,
     ) -> Result<Option<Lease>, DeliveryError> {
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let name = format!("chat\0{chat}");
-        // Another replica may have the chat.
+        // Another replica may have the lease of the chat.
         let mut delay = PollDelay::new();
         loop {
-            let waited = begun.elapsed();
+            let waited = started.elapsed();
             if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, order) {
-                let taken = self.leases.take(&name, CHAT_LEASE).await;
-                let taken = taken.map_err(RecordError::Unreachable)?;
-                if taken.is_some() || waited >= MAX_WAIT {
-                    return Ok(taken);
+                let lease = self.leases.take(&name, CHAT_LEASE).await;
+                let lease = lease.map_err(RecordError::Unreachable)?;
+                if lease.is_some() || waited >= MAX_WAIT {
+                    return Ok(lease);
                 }
             }
             tokio::select! {

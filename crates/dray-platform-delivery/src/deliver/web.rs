@@ -1,5 +1,5 @@
-//! Files from the web, before anything of a delivery is planned: where each file comes from, and whether it may go to the
-//! chat.
+//! Applies the rules about files from the web before a delivery is planned: where each file comes from, and whether it
+//! may be sent to the chat.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const ORIGIN_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_SHOWN_HOSTS: usize = 8;
 
 impl DeliveryRun<'_> {
-    /// Gives up every file that the rules keep from this chat. Without rules about the chat nothing is looked up.
+    /// Fails every file that the rules keep from this chat. Without rules about the chat, no origin is read.
     ///
     /// # Errors
     /// The store could not be asked, so the work is tried again: a file whose origin is not known now is not sent.
@@ -30,7 +30,7 @@ impl DeliveryRun<'_> {
     ) -> Result<(), DeliveryError> {
         let rules = &self.context.config.web_files;
         let target = DeliveryTarget {
-            // A request may leave out the only account of a platform; a rule may name it.
+            // A request may leave out the only account of a platform, but a rule may name it.
             account: account.name.clone(),
             ..target_of(&self.record().target.clone().unwrap_or_default())
         };
@@ -64,7 +64,7 @@ impl DeliveryRun<'_> {
                 tracing::info!(
                     sha256 = dray_types::hex::hex_digits(&file.sha256), hosts = ?verdict.hosts,
                     refused_by = verdict.refused_by, reported_by = verdict.reported_by,
-                    "a rule about files from the web was asked"
+                    "a rule about files from the web applied"
                 );
             }
             file.web = verdict;
@@ -79,41 +79,41 @@ impl DeliveryRun<'_> {
     ) -> Result<WebFileVerdict, DeliveryError> {
         let rules = &self.context.config.web_files;
         let mut verdict = WebFileVerdict::NONE;
-        // The bytes of a preview stay in the sandbox, and people see whichever are there when they look.
+        // The bytes of a preview stay in the sandbox and may change until people open it.
         if file.preview.is_some() {
             web_files::judge_origin(rules, recipient, FileOrigin::Unseen, &mut verdict);
             return Ok(verdict);
         }
-        // Such a file has no usable claim either, and is given up for that.
+        // A file without a digest has no usable claim either, and fails for that reason.
         let Ok(sha256) = Sha256Digest::try_from(file.sha256.as_slice()) else {
             return Ok(verdict);
         };
         let deadline = Deadline::after(self.context.clock.now_ms(), ORIGIN_TIMEOUT);
         let store = &self.context.store;
-        let found = store.origins(recipient.tenant, sha256, Some(deadline));
-        let found = found.await.map_err(|error| unknown_origin(&error))?;
-        for fetch in &found.fetches {
+        let origins = store.origins(recipient.tenant, sha256, Some(deadline));
+        let origins = origins.await.map_err(|error| unknown_origin(&error))?;
+        for fetch in &origins.fetches {
             let origin = FileOrigin::Web(&fetch.hosts);
             web_files::judge_origin(rules, recipient, origin, &mut verdict);
             for host in &fetch.hosts {
-                // All of them were judged; a file that is fetched from many hosts must not fill the record.
+                // All hosts were judged; only their number in the record is limited.
                 let is_shown = verdict.hosts.len() < MAX_SHOWN_HOSTS;
                 if is_shown && !verdict.hosts.contains(host) {
                     verdict.hosts.push(host.clone());
                 }
             }
         }
-        if found.is_cut {
+        if origins.is_cut {
             web_files::judge_origin(rules, recipient, FileOrigin::Unseen, &mut verdict);
-        } else if found.fetches.is_empty() && file.transfer.is_some() {
+        } else if origins.fetches.is_empty() && file.transfer.is_some() {
             web_files::judge_origin(rules, recipient, FileOrigin::Sandbox, &mut verdict);
         }
         Ok(verdict)
     }
 }
 
-/// A store that cannot be asked now may be asked later, also when it answers that something is missing or forbidden: an
-/// operator can repair that, and until then the file must not be sent.
+/// Every failure of the store is retryable, even a missing bucket or a missing permission: an operator can repair both,
+/// and until then the file must not be sent.
 fn unknown_origin(error: &RequestError) -> DeliveryError {
     tracing::warn!(
         error = error as &dyn std::error::Error,

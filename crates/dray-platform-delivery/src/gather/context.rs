@@ -1,4 +1,5 @@
-//! Session and chat of a request: only the session's own chat, unless policy lists others (platform-delivery 14.4).
+//! Finds session and chat of a request. Only the session's own chat is allowed, unless policy lists others
+//! (platform-delivery 14.4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::config::Config;
 use crate::deliver::target_of;
 use crate::error::DeliveryError;
 
-/// What a request needs from its surroundings: the bus, the time and the rules.
+/// Handles that requests use: the bus, the time and the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) bus: Bus,
@@ -22,14 +23,15 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// Reads the session of the request; called under the operation with this suffix.
+    /// Reads the session of the request, by a call whose operation id has this suffix; `None` for a request without a
+    /// session.
     pub(crate) async fn session(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         suffix: &str,
         timeout: Duration,
     ) -> Result<Option<v1::Session>, DeliveryError> {
-        let work = order.work;
+        let work = gather_request.work;
         if !work.sandbox.is_empty() && !self.config.allow_targets {
             return Err(DeliveryError::NotAllowed("sandbox"));
         }
@@ -44,7 +46,7 @@ impl RequestContext {
         };
         let binding = self
             .bus
-            .call(&self.question(order, suffix, timeout), &request)
+            .call(&self.call_meta(gather_request, suffix, timeout), &request)
             .await;
         binding
             .map(Some)
@@ -54,11 +56,11 @@ impl RequestContext {
     /// The chat to which the files go.
     pub(crate) fn target(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         session: Option<&v1::Session>,
     ) -> Result<v1::ChatTarget, DeliveryError> {
         let own = session.and_then(|session| session.chat.clone());
-        let Some(wanted) = order.work.target.clone() else {
+        let Some(requested) = gather_request.work.target.clone() else {
             return own.ok_or(DeliveryError::NoChat);
         };
         // A reply to another message of the same chat is still the same chat.
@@ -67,42 +69,50 @@ impl RequestContext {
                 reply_to: String::new(),
                 ..target.clone()
             };
-            without_reply(&own) == without_reply(&wanted)
+            without_reply(&own) == without_reply(&requested)
         });
-        if is_own || self.config.allow_targets || self.config.lists(&target_of(&wanted)) {
-            return Ok(wanted);
+        if is_own || self.config.allow_targets || self.config.lists(&target_of(&requested)) {
+            return Ok(requested);
         }
         Err(DeliveryError::NotAllowed("chat"))
     }
 
-    /// Publishes progress. News that is lost is not repeated.
+    /// Publishes a progress report. A lost report is not repeated.
     pub(super) async fn publish_progress(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         stage: DeliveryStage,
         name: &str,
     ) {
-        let report = progress_report(order, stage, name);
-        let (stage, epoch) = (report.stage_name(), order.epoch);
+        let report = progress_report(gather_request, stage, name);
+        let (stage, epoch) = (report.stage_name(), gather_request.epoch);
         let part = format!("{stage}.{epoch}.{:x}", rand::random::<u32>());
         if let Err(error) = self
             .bus
-            .publish_event_part(order.meta, &part, &report)
+            .publish_event_part(gather_request.meta, &part, &report)
             .await
         {
             tracing::debug!(%error, "report of a delivery was not published");
         }
     }
 
-    /// The envelope of a call for this work that may take `time`: a dead responder is noticed after a part of that.
-    pub(super) fn question(&self, order: &GatherRequest<'_>, suffix: &str, time: Duration) -> Meta {
-        let deadline = Deadline::after(self.clock.now_ms(), time).min(order.meta.deadline);
+    /// The envelope of a call for this work that may take `time`.
+    pub(super) fn call_meta(
+        &self,
+        gather_request: &GatherRequest<'_>,
+        suffix: &str,
+        time: Duration,
+    ) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), time).min(gather_request.meta.deadline);
         let operation = match suffix {
-            "" => order.meta.operation.clone(),
-            suffix => OperationId::new(format!("{}-{suffix}", order.meta.operation.ledger_token()))
-                .unwrap_or_else(|_| order.meta.operation.clone()),
+            "" => gather_request.meta.operation.clone(),
+            suffix => OperationId::new(format!(
+                "{}-{suffix}",
+                gather_request.meta.operation.ledger_token()
+            ))
+            .unwrap_or_else(|_| gather_request.meta.operation.clone()),
         };
-        order
+        gather_request
             .meta
             .clone()
             .with_operation(operation)
@@ -112,13 +122,13 @@ impl RequestContext {
 
 /// Progress of one request.
 pub(super) fn progress_report(
-    order: &GatherRequest<'_>,
+    gather_request: &GatherRequest<'_>,
     stage: DeliveryStage,
     name: &str,
 ) -> v1::DeliveryProgressed {
     let mut report = v1::DeliveryProgressed {
-        delivery_id: order.meta.operation.to_string(),
-        session: order.work.session.clone(),
+        delivery_id: gather_request.meta.operation.to_string(),
+        session: gather_request.work.session.clone(),
         name: name.to_owned(),
         ..v1::DeliveryProgressed::default()
     };

@@ -1,4 +1,4 @@
-//! Copies files out of the sandbox through sandbox-transfer, each by itself.
+//! Copies files out of the sandbox through sandbox-transfer, each with its own result.
 
 use std::time::Duration;
 
@@ -15,54 +15,62 @@ use super::{CALL_TIMEOUT, GatherRequest, Gatherer, METADATA_TIMEOUT};
 use crate::record::{FileRecord, FileState};
 
 /// Files that are copied concurrently.
-const AT_ONCE: usize = 3;
+const MAX_CONCURRENT_COPIES: usize = 3;
 
-/// Bytes per second that a slow sandbox gives.
+/// Bytes per second of a slow sandbox, from which the time limit of a copy follows.
 const SLOW_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 impl Gatherer {
-    /// All files of a request, in its order: those that failed are among them.
-    pub(super) async fn fetch_all(&self, order: &GatherRequest<'_>) -> Vec<FileRecord> {
+    /// All files of a request, in its order, including those that failed.
+    pub(super) async fn fetch_all(&self, gather_request: &GatherRequest<'_>) -> Vec<FileRecord> {
         let mut fetches = Vec::new();
-        for (index, path) in order.work.paths.iter().enumerate() {
-            fetches.push(self.fetch_or_fail(order, index, path));
+        for (index, path) in gather_request.work.paths.iter().enumerate() {
+            fetches.push(self.fetch_or_fail(gather_request, index, path));
         }
         let mut files: Vec<_> = futures_util::stream::iter(fetches)
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT_COPIES)
             .collect()
             .await;
-        for claim in &order.work.claims {
-            files.push(self.brought(order, claim).await);
+        for claim in &gather_request.work.claims {
+            files.push(self.claimed_file(gather_request, claim).await);
         }
         files
     }
 
-    /// A file that the request brings a claim for.
-    async fn brought(&self, order: &GatherRequest<'_>, claim: &v1::Claim) -> FileRecord {
+    /// A file for which the request has a claim.
+    async fn claimed_file(
+        &self,
+        gather_request: &GatherRequest<'_>,
+        claim: &v1::Claim,
+    ) -> FileRecord {
         let file = FileRecord::stored(claim.clone());
-        match self.claims.kept(order.meta, claim.clone()).await {
+        match self
+            .claims
+            .keep_claim(gather_request.meta, claim.clone())
+            .await
+        {
             Ok(kept) => FileRecord {
                 claim: Some(kept),
                 ..file
             },
-            Err(unkept) => FileRecord {
+            Err(failure) => FileRecord {
                 name: file.name,
                 size: file.size,
-                ..failed_file(&[], &unkept.into())
+                ..failed_file(&[], &failure.into())
             },
         }
     }
 
     async fn fetch_or_fail(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
     ) -> FileRecord {
-        let fetched = if super::wants_previews(order.work) {
-            self.describe(order, index, path).await
+        let fetched = if super::wants_previews(gather_request.work) {
+            self.describe(gather_request, index, path).await
         } else {
-            self.fetch(order, index, path).await
+            self.fetch(gather_request, index, path).await
         };
         match fetched {
             Ok(file) => file,
@@ -70,20 +78,20 @@ impl Gatherer {
         }
     }
 
-    /// A file or directory that is sent as a preview: it stays where it is, so only its name and size are known.
+    /// A file or directory that is sent as a preview. It stays in the sandbox, so only its name and size are known.
     async fn describe(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
     ) -> Result<FileRecord, Fault> {
         let calls = DeliveryExport {
             gatherer: self,
-            order,
+            gather_request,
             index,
         };
         let request = v1::StatSandboxRequest {
-            sandbox: Some(sandbox_of(order.work)),
+            sandbox: Some(sandbox_of(gather_request.work)),
             path: path.to_vec(),
             follow: true,
             ..v1::StatSandboxRequest::default()
@@ -107,19 +115,19 @@ impl Gatherer {
 
     async fn fetch(
         &self,
-        order: &GatherRequest<'_>,
+        gather_request: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
     ) -> Result<FileRecord, Fault> {
         let export = Export {
-            sandbox: sandbox_of(order.work),
+            sandbox: sandbox_of(gather_request.work),
             path: path.to_vec(),
             format: TreeFormat::Zip,
             max_bytes: self.context.config.max_file_size.as_u64(),
         };
         let calls = DeliveryExport {
             gatherer: self,
-            order,
+            gather_request,
             index,
         };
         let (_, exported) = export.run(&calls).await?;
@@ -131,10 +139,10 @@ impl Gatherer {
     }
 }
 
-/// The calls that export one file. Each has an operation of its own, so that a repeated one finds what was done.
+/// The calls that export one file. Each has a fixed operation id, so that a repeated call gets the result of the first.
 struct DeliveryExport<'a> {
     gatherer: &'a Gatherer,
-    order: &'a GatherRequest<'a>,
+    gather_request: &'a GatherRequest<'a>,
     index: usize,
 }
 
@@ -144,18 +152,19 @@ impl ExportCalls for DeliveryExport<'_> {
     async fn stat(&self, request: &v1::StatSandboxRequest) -> Result<v1::SandboxEntry, Fault> {
         let Self {
             gatherer,
-            order,
+            gather_request,
             index,
         } = self;
-        let question = gatherer
-            .context
-            .question(order, &format!("s{index}"), METADATA_TIMEOUT);
-        let entry = gatherer.context.bus.call_watched(&question, request).await;
+        let meta =
+            gatherer
+                .context
+                .call_meta(gather_request, &format!("s{index}"), METADATA_TIMEOUT);
+        let entry = gatherer.context.bus.call_watched(&meta, request).await;
         let entry = entry.map_err(report_error)?;
         let shown = name::shown_name(&request.path);
         gatherer
             .context
-            .publish_progress(order, DeliveryStage::Fetching, &shown)
+            .publish_progress(gather_request, DeliveryStage::Fetching, &shown)
             .await;
         Ok(entry)
     }
@@ -167,7 +176,7 @@ impl ExportCalls for DeliveryExport<'_> {
     ) -> Result<C::Reply, Fault> {
         let Self {
             gatherer,
-            order,
+            gather_request,
             index,
         } = self;
         // The size of a directory is not that of its files.
@@ -175,8 +184,10 @@ impl ExportCalls for DeliveryExport<'_> {
             SandboxEntryKind::File => copy_time(entry.size),
             _ => CALL_TIMEOUT,
         };
-        let question = gatherer.context.question(order, &format!("f{index}"), time);
-        let reply = gatherer.context.bus.call_watched(&question, request).await;
+        let meta = gatherer
+            .context
+            .call_meta(gather_request, &format!("f{index}"), time);
+        let reply = gatherer.context.bus.call_watched(&meta, request).await;
         reply.map_err(report_error)
     }
 }
@@ -216,7 +227,7 @@ fn failed_file(path: &[u8], fault: &Fault) -> FileRecord {
     }
 }
 
-/// The kind of a fault, in the words of receipts.
+/// The error kind in receipts for a fault.
 pub(crate) const fn kind_of(fault: &Fault) -> ErrorKind {
     match fault.code {
         FaultCode::NotFound => ErrorKind::NotFound,

@@ -32,7 +32,7 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 /// Longest time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves until `stop`, and then finishes the requests under way.
+/// Serves until `stop` is cancelled, and then finishes the running requests.
 pub(crate) async fn serve_until(
     service: Arc<InboundService>,
     listener: TcpListener,
@@ -92,8 +92,8 @@ async fn post_webhook(
     Path(account): Path<String>,
     request: Request,
 ) -> Response {
-    // First: a page that rebinds a name to this address must reach nothing (14.8).
-    if let Some(refused) = wrong_host(&service, request.headers()) {
+    // Checked first, so that a page that rebinds a name to this address reaches nothing (14.8).
+    if let Some(refused) = refuse_other_host(&service, request.headers()) {
         return refused;
     }
     let Some(account) = service.accounts.named(&account) else {
@@ -147,7 +147,7 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
     } = reply;
     let stored = async {
         for message in messages {
-            // A platform sends again what was not confirmed; the operation makes a repeated message one.
+            // A platform repeats messages that were not confirmed; the operation id makes a repetition harmless.
             sink.message(message).await?;
         }
         sink.statuses(&statuses).await?;
@@ -220,7 +220,7 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
             }
         },
     };
-    let wanted = v1::PrepareUploadRequest {
+    let upload_request = v1::PrepareUploadRequest {
         session: announced.session,
         name: announced.name,
         size: announced.size,
@@ -229,7 +229,7 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
     };
     let reply = match service
         .uploads
-        .prepare_upload(&request_meta(&service, tenant), &wanted)
+        .prepare_upload(&request_meta(&service, tenant), &upload_request)
         .await
     {
         Ok(reply) => reply,
@@ -261,10 +261,10 @@ async fn finish_upload(
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
-    let wanted = v1::FinishUploadRequest { upload_id: id };
+    let finish_request = v1::FinishUploadRequest { upload_id: id };
     match service
         .uploads
-        .finish_upload(&request_meta(&service, tenant), &wanted)
+        .finish_upload(&request_meta(&service, tenant), &finish_request)
         .await
     {
         Ok(reply) => {
@@ -297,7 +297,7 @@ async fn read_body(request: Request<Body>) -> Result<bytes::Bytes, StatusCode> {
     read.map_err(|error| body_failure_status(&error))
 }
 
-fn wrong_host(service: &InboundService, headers: &HeaderMap) -> Option<Response> {
+fn refuse_other_host(service: &InboundService, headers: &HeaderMap) -> Option<Response> {
     let host = headers
         .get(header::HOST)
         .and_then(|value| value.to_str().ok());
@@ -310,21 +310,21 @@ fn authorize_upload(
     service: &InboundService,
     headers: &HeaderMap,
 ) -> Result<TenantId, Box<Response>> {
-    if let Some(refused) = wrong_host(service, headers) {
+    if let Some(refused) = refuse_other_host(service, headers) {
         return Err(Box::new(refused));
     }
-    let shown = headers
+    let presented_token = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
     // Digests are compared, so that the timing reveals nothing about the token.
-    let shown = Sha256Digest::of(shown.as_bytes());
+    let presented_token = Sha256Digest::of(presented_token.as_bytes());
     service
         .config
         .upload_tokens
         .iter()
-        .find(|(_, token)| Sha256Digest::of(token.expose().as_bytes()) == shown)
+        .find(|(_, token)| Sha256Digest::of(token.expose().as_bytes()) == presented_token)
         .and_then(|(tenant, _)| TenantId::new(tenant.as_str()).ok())
         .ok_or_else(|| Box::new(StatusCode::UNAUTHORIZED.into_response()))
 }

@@ -148,13 +148,13 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
     } = message;
     account.clone_into(&mut target.account);
     let left_out = left_out_entry(attachments.get(MAX_ATTACHMENTS..).unwrap_or_default());
-    let taken = attachments.into_iter().take(MAX_ATTACHMENTS);
+    let accepted = attachments.into_iter().take(MAX_ATTACHMENTS);
     v1::ReceiveMessage {
         chat: Some(wire_target(target)),
         message_id: cut_text(&message_id, MAX_FIELD_BYTES),
         sender: cut_text(&sender, MAX_FIELD_BYTES),
         text: cut_text(&text, MAX_TEXT_BYTES),
-        attachments: taken
+        attachments: accepted
             .map(|attachment| {
                 // A shortened reference would be invalid.
                 let is_long = attachment.reference.len() > MAX_FIELD_BYTES;
@@ -198,8 +198,8 @@ fn left_out_entry(left_out: &[InboundAttachment]) -> Option<v1::ReceivedAttachme
 }
 
 /// Cuts a text to at most this many bytes, at a character boundary.
-fn cut_text(text: &str, most: usize) -> String {
-    let mut end = text.len().min(most);
+fn cut_text(text: &str, max_bytes: usize) -> String {
+    let mut end = text.len().min(max_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

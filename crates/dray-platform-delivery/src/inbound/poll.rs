@@ -1,4 +1,4 @@
-//! Polls platforms that have to be asked for messages. One replica polls each account: it has the lease in the bus.
+//! Polls platforms that do not push messages. For each account, only the replica with the lease in the bus polls.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::DurableInboundSink;
 const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// Time between two renewals, and between two attempts to take the lease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// A poll that ends earlier than this without an error belongs to a platform that pushes messages.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Least duration of a real poll: one that returns earlier without an error shows that the platform pushes messages.
+const MIN_POLL_DURATION: Duration = Duration::from_secs(1);
 /// Longest delay after failures.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// Delay after the platform refused the credentials, which only an operator can change.
@@ -37,11 +37,11 @@ impl DurableInboundSink {
                 wait_or_stop(&stop, RENEW_INTERVAL).await;
                 continue;
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             match self.poll_with_lease(&instance, &stop).await {
-                Some(Ok(())) if begun.elapsed() < AT_ONCE => {
+                Some(Ok(())) if started.elapsed() < MIN_POLL_DURATION => {
                     // This platform pushes messages, so there is nothing to poll.
-                    self.give_lease(&instance).await;
+                    self.release_lease(&instance).await;
                     return;
                 }
                 Some(Ok(())) | None => pause = Duration::from_secs(1),
@@ -52,7 +52,7 @@ impl DurableInboundSink {
                 }
             }
         }
-        self.give_lease(&instance).await;
+        self.release_lease(&instance).await;
     }
 
     /// Polls once; `None` when the lease was lost meanwhile.
@@ -110,27 +110,27 @@ impl DurableInboundSink {
         }
     }
 
-    async fn give_lease(&self, instance: &str) {
+    async fn release_lease(&self, instance: &str) {
         // A lease that cannot be released expires.
         let _ = self.try_lease(instance, Duration::ZERO).await;
     }
 
-    async fn try_lease(&self, instance: &str, life: Duration) -> Result<bool, KeyError> {
+    async fn try_lease(&self, instance: &str, lifetime: Duration) -> Result<bool, KeyError> {
         let keys = self.service.platform_cache.keys();
         let key = self.lease_key();
         let now_ms = self.service.clock.now_ms();
         let found = keys.get(&key).await?;
-        let held = found
+        let current = found
             .as_ref()
             .and_then(|entry| serde_json::from_slice::<PollLease>(&entry.value).ok());
         // A lease of this replica is renewed even if it has expired.
-        if held.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
+        if current.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
             return Ok(false);
         }
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         let lease = PollLease {
             owner: instance.to_owned(),
-            until_ms: now_ms.saturating_add(life),
+            until_ms: now_ms.saturating_add(lifetime),
         };
         let value = Bytes::from(serde_json::to_vec(&lease).unwrap_or_default());
         let written = match found {

@@ -1,5 +1,5 @@
-//! One message of a user: finds its session, fetches its files within limits, and puts each on its way into the
-//! sandbox.
+//! Handles one message of a user: finds its session, fetches its files within limits, and publishes work that places
+//! each file in the sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const UNBOUND_ATTEMPTS: u32 = 5;
 /// Time between two of these attempts.
 const UNBOUND_DELAY: Duration = Duration::from_secs(20);
 
-/// What a user reads whose files belong to no session.
+/// Notice to a user whose chat has no session.
 const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connected to a session.";
 
 /// The outcome of one attachment.
@@ -39,7 +39,7 @@ enum AttachmentResult {
     Unavailable(String),
 }
 
-/// Does the work on messages of users.
+/// Handles messages of users.
 #[derive(Debug)]
 pub(crate) struct MessageReceiver {
     pub(crate) bus: Bus,
@@ -51,10 +51,10 @@ pub(crate) struct MessageReceiver {
 }
 
 impl MessageReceiver {
-    /// Does the work on one message.
+    /// Handles one message.
     ///
     /// # Errors
-    /// The chat belongs to no session, or a failure that may pass.
+    /// The chat belongs to no session, or a temporary failure.
     pub(crate) async fn receive(
         &self,
         meta: &Meta,
@@ -68,18 +68,25 @@ impl MessageReceiver {
             .find(&meta.tenant, &chat.platform, &chat.account)
             .map_err(Fault::from)?;
         let Some(session) = self.session_of(meta, &account, &chat).await? else {
-            return Err(self.unbound(meta, work, attempt).await);
+            return Err(self.handle_unbound_chat(meta, work, attempt).await);
         };
-        let mut left = self.config.max_message.as_u64();
+        let mut remaining_bytes = self.config.max_message.as_u64();
         let mut uploads = Vec::new();
         for (position, attachment) in work.attachments.iter().enumerate() {
+            let fetching = self.fetch_attachment(
+                meta,
+                &account,
+                attachment,
+                (epoch, position),
+                remaining_bytes,
+            );
             let fetched = tokio::select! {
-                fetched = self.fetch_attachment(meta, &account, attachment, (epoch, position), left) => fetched,
+                fetched = fetching => fetched,
                 () = cancel.cancelled() => return Err(Fault::from(DeliveryError::Interrupted).into()),
             };
             // All files of a message share one limit, in their order.
             if let AttachmentResult::Stored(claim) = &fetched {
-                left = left.saturating_sub(claim.artifact.size);
+                remaining_bytes = remaining_bytes.saturating_sub(claim.artifact.size);
             }
             let upload = self
                 .place(meta, work, &session, (position, attachment), fetched)
@@ -111,14 +118,14 @@ impl MessageReceiver {
                 }),
             };
             let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
-            let question = meta
+            let call_meta = meta
                 .clone()
                 .with_operation(derived_operation(
                     &meta.operation,
                     &format!("find{position}"),
                 ))
                 .with_deadline(deadline.min(meta.deadline));
-            match self.bus.call(&question, &find).await {
+            match self.bus.call(&call_meta, &find).await {
                 Ok(session) => return Ok(Some(session.session)),
                 Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {}
                 Err(error) => return Err(error.into()),
@@ -129,7 +136,12 @@ impl MessageReceiver {
 
     /// Handles a chat without a session: notifies the service that binds sessions, waits a while, and gives up with a
     /// notice to the user.
-    async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> WorkFailure {
+    async fn handle_unbound_chat(
+        &self,
+        meta: &Meta,
+        work: &v1::ReceiveMessage,
+        attempt: u32,
+    ) -> WorkFailure {
         let event = received_event(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
             tracing::warn!(%error, "could not report a message without a session");
@@ -141,13 +153,13 @@ impl MessageReceiver {
             return fault.retry_after(UNBOUND_DELAY).into();
         }
         if !work.attachments.is_empty() {
-            self.tell_user(meta, work).await;
+            self.notify_user(meta, work).await;
         }
         fault.into()
     }
 
     /// Notifies the user whose files could not be placed.
-    async fn tell_user(&self, meta: &Meta, work: &v1::ReceiveMessage) {
+    async fn notify_user(&self, meta: &Meta, work: &v1::ReceiveMessage) {
         let notice = v1::DeliverFiles {
             delivery_id: derived_operation(&meta.operation, "notice").to_string(),
             target: work.chat.clone(),
@@ -168,30 +180,33 @@ impl MessageReceiver {
         account: &PlatformAccount,
         attachment: &v1::ReceivedAttachment,
         (epoch, position): (u64, usize),
-        left: u64,
+        remaining_bytes: u64,
     ) -> AttachmentResult {
         if !attachment.unavailable.is_empty() {
             return AttachmentResult::Unavailable(attachment.unavailable.clone());
         }
-        let most = self.config.max_attachment.as_u64().min(left);
-        // Before any byte is fetched; an announced size that is too small ends the fetch later.
-        if attachment.size > most {
-            return too_large(attachment.size, most);
+        let max_bytes = self.config.max_attachment.as_u64().min(remaining_bytes);
+        // Checked before any byte is fetched. A file that is larger than announced fails during the fetch.
+        if attachment.size > max_bytes {
+            return too_large(attachment.size, max_bytes);
         }
         let Some(inbox) = &account.inbox else {
             return AttachmentResult::Unavailable("this account takes no files".to_owned());
         };
-        let wanted = to_inbound_attachment(attachment);
-        let mut tries = 0;
+        let inbound_attachment = to_inbound_attachment(attachment);
+        let mut attempts = 0;
         loop {
-            tries += 1;
-            // An operation for each attempt, so that the staged bytes of two attempts never meet.
-            let operation = derived_operation(&meta.operation, &format!("a{position}t{tries}"));
+            attempts += 1;
+            // An operation for each attempt, so that the staged bytes of two attempts never mix.
+            let operation = derived_operation(&meta.operation, &format!("a{position}t{attempts}"));
             let writer = self
                 .store
                 .writer(&meta.tenant, &operation, epoch)
                 .deadline(meta.deadline);
-            let error = match self.fetch_once(inbox.as_ref(), &wanted, writer, most).await {
+            let error = match self
+                .fetch_once(inbox.as_ref(), &inbound_attachment, writer, max_bytes)
+                .await
+            {
                 Ok(claim) => return AttachmentResult::Stored(claim),
                 Err(error) => error,
             };
@@ -200,15 +215,16 @@ impl MessageReceiver {
                 "an attachment was not fetched"
             );
             if error.kind() == ErrorKind::TooLarge {
-                return too_large(attachment.size.max(most.saturating_add(1)), most);
+                return too_large(attachment.size.max(max_bytes.saturating_add(1)), max_bytes);
             }
-            let may_pass = matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
-            if !may_pass || tries >= MAX_FETCH_ATTEMPTS {
+            let is_temporary =
+                matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
+            if !is_temporary || attempts >= MAX_FETCH_ATTEMPTS {
                 return AttachmentResult::Unavailable(kind_reason(error.kind()).to_owned());
             }
             let wait = error
                 .retry_after()
-                .unwrap_or(Duration::from_secs(1) * tries);
+                .unwrap_or(Duration::from_secs(1) * attempts);
             tokio::time::sleep(wait.min(Duration::from_secs(30))).await;
         }
     }
@@ -219,41 +235,42 @@ impl MessageReceiver {
         inbox: &dyn InboundSource,
         attachment: &InboundAttachment,
         mut writer: ArtifactWriter,
-        most: u64,
+        max_bytes: u64,
     ) -> Result<Claim, PlatformError> {
         let idle = self.config.fetch_idle.as_duration();
-        let silence = || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
-        let lost = |error| {
+        let stalled_error =
+            || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
+        let store_error = |error| {
             PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
                 .caused_by(error)
         };
         let opened = tokio::time::timeout(idle, inbox.fetch(attachment)).await;
-        let mut stream = opened.map_err(|_| silence())??;
+        let mut stream = opened.map_err(|_| stalled_error())??;
         let mut head: Vec<u8> = Vec::new();
         while let Some(bytes) = tokio::time::timeout(idle, stream.next())
             .await
-            .map_err(|_| silence())?
+            .map_err(|_| stalled_error())?
         {
             let bytes: Bytes = bytes?;
             // Counted as they arrive: the platform's size may be wrong or missing (platform-delivery 11.2).
-            if writer.size() + bytes.len() as u64 > most {
+            if writer.size() + bytes.len() as u64 > max_bytes {
                 return Err(PlatformError::new(
                     ErrorKind::TooLarge,
                     "more bytes than allowed",
                 ));
             }
-            let wanted = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
-            head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
-            writer.write(bytes).await.map_err(lost)?;
+            let head_bytes = kind::HEAD_BYTES.saturating_sub(head.len()).min(bytes.len());
+            head.extend_from_slice(bytes.get(..head_bytes).unwrap_or_default());
+            writer.write(bytes).await.map_err(store_error)?;
         }
-        let called = name::upload_name(&attachment.name);
-        let detected = kind::detect_kind(&head, &called, writer.size());
-        let label = ArtifactLabel::new(detected.media_type, called);
-        writer.finish(label).await.map_err(lost)
+        let file_name = name::upload_name(&attachment.name);
+        let detected = kind::detect_kind(&head, &file_name, writer.size());
+        let label = ArtifactLabel::new(detected.media_type, file_name);
+        writer.finish(label).await.map_err(store_error)
     }
 
-    /// Publishes the work that puts one attachment into the sandbox, or that reports to the agent why it cannot be
-    /// put.
+    /// Publishes the work that places one attachment in the sandbox, or that reports to the agent why it is not
+    /// available.
     async fn place(
         &self,
         meta: &Meta,
@@ -297,7 +314,7 @@ impl MessageReceiver {
         }
         self.metrics.attachment(&platform, &audit.state);
         let operation = derived_operation(&meta.operation, &format!("a{position}"));
-        // Its own deadline: a file may wait for its sandbox much longer than this message takes.
+        // A separate deadline, because a file may wait for its sandbox much longer than this message takes.
         let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
         let envelope = meta
             .clone()
@@ -329,16 +346,19 @@ fn received_event(
 }
 
 /// An operation that follows from another, the same one for a repeated message.
-fn derived_operation(operation: &OperationId, what: &str) -> OperationId {
-    OperationId::new(format!("{what}-{}", operation.ledger_token()))
+fn derived_operation(operation: &OperationId, prefix: &str) -> OperationId {
+    OperationId::new(format!("{prefix}-{}", operation.ledger_token()))
         .unwrap_or_else(|_| operation.clone())
 }
 
-fn too_large(found: u64, most: u64) -> AttachmentResult {
-    AttachmentResult::Unavailable(format!("too large ({})", size::over_limit(found, most)))
+fn too_large(size_bytes: u64, max_bytes: u64) -> AttachmentResult {
+    AttachmentResult::Unavailable(format!(
+        "too large ({})",
+        size::over_limit(size_bytes, max_bytes)
+    ))
 }
 
-/// The reason for which an attachment is missing, in the words of a context line.
+/// Why an attachment is not available, as a phrase for the agent.
 const fn kind_reason(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound | ErrorKind::StaleFileId => "the platform no longer has it",

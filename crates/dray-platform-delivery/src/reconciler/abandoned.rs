@@ -1,5 +1,5 @@
-//! Deliveries without a worker: it was dead-lettered, or ended before the record did. The ledger of work
-//! knows; what the record says of the files decides how they end.
+//! Ends or continues deliveries without a worker: their work was dead-lettered, or ended before the record did. The
+//! ledger has the state of the work; the record decides how the files end.
 
 use dray_bus::LedgerKey;
 use dray_proto::v1::{self, TerminalState};
@@ -10,42 +10,42 @@ use crate::error::DeliveryError;
 use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::RevisionedRecord;
 
-/// Between two looks at the work of one delivery.
-pub(super) const LOOK_MS: u64 = 10_000;
+/// Interval between two checks of the work of one delivery, in milliseconds.
+pub(super) const WORK_CHECK_INTERVAL_MS: u64 = 10_000;
 
 /// Age from which a record without work of a platform's queue counts as abandoned.
 const UNPUBLISHED_MS: u64 = 60_000;
 
-/// Where the work of a delivery stands.
+/// State of the work of a delivery.
 enum WorkState {
-    /// A worker has it, or will.
+    /// A worker has the work or will get it.
     Open,
-    /// No worker will do it any more.
+    /// No worker will get the work any more.
     Dead,
-    /// It ended without the delivery: another round is needed.
+    /// The work ended, but the delivery did not: another round is needed.
     Idle,
 }
 
 impl Reconciler {
-    /// Ends a delivery whose work is dead, and gives another round to one whose work ended too soon.
-    pub(super) async fn look_at_work(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(mut held) = self.log.records.read(&line.key).await? else {
+    /// Ends a delivery whose work is a dead letter, and publishes another round for one whose work ended too early.
+    pub(super) async fn check_work(&self, entry: &IndexEntry) -> Result<(), DeliveryError> {
+        let Some(mut stored) = self.log.records.read(&entry.key).await? else {
             return Ok(());
         };
-        if held.record.finished {
+        if stored.record.finished {
             return Ok(());
         }
-        match self.work_of(&held.record).await? {
+        match self.work_of(&stored.record).await? {
             WorkState::Open => Ok(()),
             WorkState::Dead => {
                 tracing::error!(
-                    delivery = held.record.delivery_id,
+                    delivery = stored.record.delivery_id,
                     "a delivery is given up: its work is dead"
                 );
-                give_up(&mut held.record);
-                self.end(&line.key, held, "abandoned").await
+                give_up(&mut stored.record);
+                self.end(&entry.key, stored, "abandoned").await
             }
-            WorkState::Idle => self.next_round(line, held).await,
+            WorkState::Idle => self.next_round(entry, stored).await,
         }
     }
 
@@ -58,11 +58,11 @@ impl Reconciler {
         let (dead, idle) = (Ok(WorkState::Dead), Ok(WorkState::Idle));
         match self.terminal(&key).await? {
             Some(TerminalState::Unspecified) => Ok(WorkState::Open),
-            // The worker's clock said that it is not due yet.
+            // By the clock of that worker, the delivery was not due yet.
             Some(TerminalState::Done) => idle,
             Some(_) => dead,
             None if record.rounds > 0 || !self.is_left(record) => Ok(WorkState::Open),
-            // The record was written, and its work never published.
+            // The record was written, but its work was not published.
             None => {
                 let id = OperationId::new(record.delivery_id.as_str());
                 let Ok(id) = id else {
@@ -79,14 +79,14 @@ impl Reconciler {
         }
     }
 
-    /// How a piece of work ended; unspecified while it has not, `None` when it has not begun.
+    /// The terminal state of work: unspecified while it is open, `None` if the ledger does not know it.
     async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, DeliveryError> {
         let found = self.bus.ledger().read(key).await;
         let found = found.map_err(|error| DeliveryError::Asked {
             what: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;
-        Ok(found.map(|held| held.record.terminal()))
+        Ok(found.map(|stored| stored.record.terminal()))
     }
 
     fn is_left(&self, record: &DeliveryRecord) -> bool {
@@ -96,15 +96,15 @@ impl Reconciler {
 
     async fn next_round(
         &self,
-        line: &IndexEntry,
-        mut held: RevisionedRecord,
+        entry: &IndexEntry,
+        mut stored: RevisionedRecord,
     ) -> Result<(), DeliveryError> {
-        let record = &mut held.record;
+        let record = &mut stored.record;
         record.rounds += 1;
         record.due_at_ms = record.due_at_ms.max(self.clock.now_ms()).max(1);
         record.waiting.get_or_insert(WaitingReason::Queue);
         self.log
-            .write(&line.key, held.record, held.revision)
+            .write(&entry.key, stored.record, stored.revision)
             .await?;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Deliveries that a caller ends. The record decides, as for every other end: who writes it first wins, and a worker
-//! that finds it changed stops.
+//! Cancels deliveries. The first writer of the record decides how a delivery ends, and a worker that finds the record
+//! changed stops.
 
 use dray_bus::Meta;
 use dray_proto::convert::InvalidMessage;
@@ -15,9 +15,9 @@ use crate::record::{DeliveryRecord, DeliveryStart, FileState};
 use crate::records::{self, RecordError, RevisionedRecord};
 use crate::report;
 
-/// Attempts while a worker changes the record at the same time. It writes a few times per file.
+/// Most attempts while a worker changes the record too. A worker writes a few times per file.
 const MAX_CANCEL_ATTEMPTS: u32 = 20;
-/// What is reported about files that were not sent.
+/// Message of files that were not sent.
 const CANCELLED_MESSAGE: &str = "The delivery was cancelled.";
 
 impl Reconciler {
@@ -36,13 +36,13 @@ impl Reconciler {
         let key = records::record_key(&meta.tenant, &id);
         for _ in 0..MAX_CANCEL_ATTEMPTS {
             let ending = match self.log.records.read(&key).await? {
-                Some(held) if held.record.session != request.session => {
+                Some(stored) if stored.record.session != request.session => {
                     return Err(DeliveryError::NotFound("delivery"));
                 }
-                Some(held) if held.record.finished => return Ok(as_report(&held.record)),
-                Some(mut held) => {
-                    cancel_record(&mut held.record);
-                    held
+                Some(stored) if stored.record.finished => return Ok(as_report(&stored.record)),
+                Some(mut stored) => {
+                    cancel_record(&mut stored.record);
+                    stored
                 }
                 None => {
                     self.record_before_files(context, meta, &id, request)
@@ -50,7 +50,7 @@ impl Reconciler {
                 }
             };
             match self.end(&key, ending, "cancelled").await {
-                // The next look finds the end, or what the worker wrote.
+                // The next check finds the end, or the changes of the worker.
                 Ok(()) | Err(DeliveryError::Record(RecordError::Moved)) => {}
                 Err(error) => return Err(error),
             }
@@ -58,7 +58,7 @@ impl Reconciler {
         Err(RecordError::Moved.into())
     }
 
-    /// A record for a delivery whose files are not stored yet. Its worker finds it when it writes its own.
+    /// A record for a delivery whose files are not stored yet. The worker finds this record when it writes its own.
     async fn record_before_files(
         &self,
         context: &RequestContext,
@@ -79,24 +79,26 @@ impl Reconciler {
             session: request.session.clone(),
             ..v1::SendFileRequested::default()
         };
-        let own = meta.clone().with_operation(id.clone());
-        let order = GatherRequest {
-            meta: &own,
+        let own_meta = meta.clone().with_operation(id.clone());
+        let gather_request = GatherRequest {
+            meta: &own_meta,
             work: &work,
             epoch: 0,
         };
-        // Its chat, so that the place in it is given back.
-        let session = context.session(&order, "cancel", SESSION_TIMEOUT).await;
+        // The chat is read so that the place in it is released.
+        let session = context
+            .session(&gather_request, "cancel", SESSION_TIMEOUT)
+            .await;
         let target = session
             .ok()
-            .and_then(|session| context.target(&order, session.as_ref()).ok());
+            .and_then(|session| context.target(&gather_request, session.as_ref()).ok());
         let start = DeliveryStart {
             delivery_id: id.to_string(),
             session: request.session.clone(),
             target,
             ..DeliveryStart::default()
         };
-        let mut record = DeliveryRecord::begin(&own, start, self.clock.now_ms(), 0);
+        let mut record = DeliveryRecord::begin(&own_meta, start, self.clock.now_ms(), 0);
         record.cancelled = true;
         Ok(RevisionedRecord {
             record,
@@ -109,7 +111,7 @@ fn as_report(record: &DeliveryRecord) -> v1::DeliveryReport {
     report::fit_report(v1::DeliveryReport::from(record), report::MAX_RESPONSE_BYTES)
 }
 
-/// Ends every step and every file. What a platform has already may be visible.
+/// Ends every step and every file. A file that was being sent may be visible.
 fn cancel_record(record: &mut DeliveryRecord) {
     record.cancelled = true;
     let is_sending = |step: &DeliveryStep| matches!(step, DeliveryStep::Sending(_));
@@ -119,14 +121,14 @@ fn cancel_record(record: &mut DeliveryRecord) {
         .filter(|step| is_sending(step))
         .flat_map(|step| step.files.clone())
         .collect();
-    for (at, file) in record.files.iter_mut().enumerate() {
-        let is_sent = u32::try_from(at).is_ok_and(|at| sending.contains(&at));
+    for (index, file) in record.files.iter_mut().enumerate() {
+        let is_sent = u32::try_from(index).is_ok_and(|index| sending.contains(&index));
         if !is_sent && !file.state.is_final() {
             file.state = FileState::Failed;
             CANCELLED_MESSAGE.clone_into(&mut file.error_message);
         }
     }
-    // The files that are left are those of steps under way.
+    // Only files of steps that were being sent are left.
     give_up(record);
 }
 

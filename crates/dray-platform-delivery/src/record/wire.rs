@@ -1,6 +1,7 @@
-//! A delivery on the wire: the stored record, the public report, and the work that begins one.
+//! Conversions of a delivery to and from messages: the stored record, the public report, and the work that begins a
+//! delivery.
 //!
-//! The stored record keeps everything; the report leaves out what only this service needs.
+//! The stored record has all fields; the report leaves out those that only this service needs.
 
 use dray_platform::{ErrorKind, Route};
 use dray_proto::codes::{DeliveryTask, UnknownCode};
@@ -123,8 +124,8 @@ impl From<&FileRecord> for v1::DeliveredFile {
 impl From<v1::DeliveredFile> for FileRecord {
     fn from(wire: v1::DeliveredFile) -> Self {
         Self {
-            // A newer worker may write a state that this version does not know; queued files are checked again before
-            // a send.
+            // A newer worker may write a state that this version does not know. As queued, the file is checked again
+            // before a send.
             state: FileState::of_code(wire.file_state()).unwrap_or(FileState::Queued),
             route: wire.route_taken().and_then(route_of),
             error_kind: wire.failure().and_then(failure_of),
@@ -232,10 +233,10 @@ fn wire_step(step: &DeliveryStep) -> v1::DeliveryStep {
 fn step_of(wire: v1::DeliveryStep) -> Result<DeliveryStep, UnknownCode> {
     let state = wire.step_state();
     let error_kind = wire.failure().map(|code| {
-        // A step fails with a kind of its platform.
+        // A step fails only with an error kind of a platform.
         kind_of(code).unwrap_or(ErrorKind::Unknown)
     });
-    // No worker ever wrote a step without a route; a text is the route that shows no file.
+    // No worker writes a step without a route. As a text, such a step shows no file.
     let route = wire.planned_route()?.and_then(route_of);
     let data = StepData {
         plan: StepPlan {
@@ -267,7 +268,7 @@ fn waiting_code(waiting: Option<WaitingReason>) -> v1::WaitingReason {
     waiting.map_or(v1::WaitingReason::Unspecified, Into::into)
 }
 
-/// A message with the fields that the stored record and the report for callers share, and with these of its own.
+/// A message with the fields that the stored record and the report share, and with the given further fields.
 macro_rules! delivery_message {
     ($record:expr, { $($field:ident: $value:expr,)* }) => {{
         let record: &DeliveryRecord = $record;
@@ -352,7 +353,8 @@ impl From<&DeliveryRecord> for v1::DeliveryReport {
 }
 
 impl DeliveryStart {
-    /// What work of a platform's queue begins; without files and words for work that continues with a record.
+    /// The start of a delivery from work of a platform's queue; without files and text for work that continues a
+    /// record.
     pub fn of_work(work: &v1::DeliverFiles) -> Self {
         let start = Self {
             delivery_id: work.delivery_id.clone(),
@@ -377,7 +379,7 @@ impl DeliveryStart {
     }
 }
 
-/// One audit line of a file on the way out.
+/// The audit event of one delivered file.
 pub(crate) fn audit_line(
     record: &DeliveryRecord,
     file: &FileRecord,

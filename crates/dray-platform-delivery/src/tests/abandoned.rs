@@ -15,13 +15,13 @@ use crate::deliver::WorkEnd;
 use crate::reconciler::{round_meta, round_work};
 use crate::record::{DeliveryRecord, FileState};
 
-/// Ends every piece of work in the given way.
+/// How a worker ends all work.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
-    /// The work fails in every attempt.
+    /// With a failure that may be retried.
     Fails,
-    /// The work reports success without doing anything.
-    Does,
+    /// With success, without doing anything.
+    Succeeds,
 }
 
 impl ScriptedWorker {
@@ -35,7 +35,7 @@ impl ScriptedWorker {
                 let fault = Fault::new(FaultCode::Unavailable, "It does not work.");
                 Err(fault.retry_after(Duration::from_millis(1)).into())
             }
-            Self::Does => Ok(WorkCompleted::event(&v1::DeliveryProgressed::default())),
+            Self::Succeeds => Ok(WorkCompleted::event(&v1::DeliveryProgressed::default())),
         }
     }
 }
@@ -120,11 +120,11 @@ async fn audited(fixture: &DeliveryFixture) -> Vec<(String, String)> {
 #[tokio::test]
 async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
     let mut fixture = DeliveryFixture::new().await;
-    fixture.fake.script([FakeAction::DieAfter]);
-    let dying = fixture
+    fixture.fake.script([FakeAction::CrashAfter]);
+    let crashing = fixture
         .files("d", &[("a.txt", b"a"), ("b.txt", b"b")])
         .await;
-    fixture.die_in(&dying).await;
+    fixture.crash_in(&crashing).await;
     fixture.sweep().await;
     assert!(!fixture.record("d").await.finished, "somebody may have it");
 
@@ -141,9 +141,9 @@ async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
         report.notice
     );
     assert!(report.result_json.contains(r#""success":false"#));
-    let told = audited(&fixture).await;
+    let audited_files = audited(&fixture).await;
     assert_eq!(
-        told,
+        audited_files,
         [
             ("a.txt".to_owned(), "unknown".to_owned()),
             ("b.txt".to_owned(), "failed".to_owned())
@@ -167,7 +167,7 @@ async fn a_round_that_a_slow_clock_considers_too_early_is_repeated() {
     let waiting = fixture.files("d", &[("a.txt", b"a")]).await;
     fixture.deliver(&waiting).await.unwrap();
     fixture.clock.advance(Duration::from_mins(98));
-    round(&fixture, "d", ScriptedWorker::Does).await;
+    round(&fixture, "d", ScriptedWorker::Succeeds).await;
     fixture.sweep().await;
     assert_eq!(fixture.record("d").await.rounds, 2);
     let WorkEnd::Finished(report) = fixture.resume("d").await.unwrap() else {
@@ -177,7 +177,7 @@ async fn a_round_that_a_slow_clock_considers_too_early_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_record_whose_writer_died_before_requesting_the_next_round_is_ended() {
+async fn a_record_whose_writer_crashed_before_requesting_the_next_round_is_ended() {
     let fixture = DeliveryFixture::new().await;
     let claim = fixture.claim("a.txt", b"a").await;
     let request = v1::SendFileRequested {

@@ -18,10 +18,10 @@ use crate::account_checks::AccountChecker;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::error::DeliveryError;
 
-/// A token that no reply may show.
+/// A token that no reply may contain.
 const BOT_TOKEN: &str = "123:secret-of-the-bot";
 
-/// What the platform does with a check.
+/// The behaviour of the platform in a check.
 #[derive(Clone, Copy, Debug)]
 enum CheckOutcome {
     Accept,
@@ -180,9 +180,9 @@ async fn a_platform_that_never_answers_holds_up_neither_the_reply_nor_the_others
         ("hangs", None, CheckOutcome::Hang),
         ("works", None, CheckOutcome::Accept),
     ]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let reply = fixture.check("acme", "").await.unwrap();
-    assert!(begun.elapsed() <= Duration::from_secs(10));
+    assert!(started_at.elapsed() <= Duration::from_secs(10));
     let states: Vec<CredentialState> = reply
         .accounts
         .iter()

@@ -1,4 +1,4 @@
-//! An agent's final text and the files that it names.
+//! An agent's final text and the files in its tags.
 
 use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
@@ -25,7 +25,7 @@ async fn stored_text(fixture: &DeliveryFixture, text: &[u8]) -> v1::SendTextRequ
     }
 }
 
-/// A text above what a message carries, with one tag at its end.
+/// A text that is too long for a bus message, with one tag at its end.
 fn long_text() -> String {
     format!("{}MEDIA:/w/a.pdf", "строка\n".repeat(20_000))
 }
@@ -131,7 +131,7 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_long_text_is_read_from_the_store_and_returned_through_it() {
+async fn a_long_text_is_read_from_and_returned_in_the_store() {
     let fixture = fixture().await;
     let long = long_text();
     let request = stored_text(&fixture, long.as_bytes()).await;

@@ -1,4 +1,4 @@
-//! Deliveries that a caller ends: before their files are stored, while they wait, and in the middle of a request.
+//! Deliveries that a caller cancels: before their files are stored, while they wait, and during a request.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn a_waiting_delivery_that_is_cancelled_is_never_sent() {
     fixture.sweep().await;
     assert!(fixture.published("delivery-telegram").await.is_empty());
     assert!(fixture.fake.visible_texts().is_empty());
-    // Once more changes nothing.
+    // A second cancellation changes nothing.
     assert_eq!(cancel(&fixture, "d1", "s").await.unwrap(), report);
 }
 
@@ -73,15 +73,15 @@ async fn a_delivery_that_is_over_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_whose_request_is_under_way_is_unknown_after_a_cancellation() {
     let mut fixture = DeliveryFixture::new().await;
-    fixture.fake.script([FakeAction::DieAfter]);
+    fixture.fake.script([FakeAction::CrashAfter]);
     let work = fixture
         .files("d1", &[("a.txt", b"a"), ("b.txt", b"b")])
         .await;
-    fixture.die_in(&work).await;
+    fixture.crash_in(&work).await;
     assert!(cancel(&fixture, "d1", "s").await.unwrap().cancelled);
     let record = fixture.record("d1").await;
     assert_eq!(states(&record), [FileState::Unknown, FileState::Failed]);
-    // The next worker finds it over, and sends nothing.
+    // The next worker finds that it has ended, and sends nothing.
     let requests = fixture.fake.requests();
     assert!(matches!(
         fixture.deliver(&work).await.unwrap(),

@@ -1,4 +1,4 @@
-//! Copies on the command line: never over a file, never half a file.
+//! Copies for the command line, which never overwrite a file and are never partial.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ async fn names_are_clean_and_stay_in_the_folder() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_gives_way_to_the_next_or_fails() {
+async fn a_folder_that_cannot_be_written_is_skipped_or_the_copy_fails() {
     let mut fixture = DeliveryFixture::new().await;
     let fallback = fixture.folder().join("downloads");
     std::fs::create_dir(&fallback).unwrap();
@@ -126,7 +126,7 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
     std::fs::create_dir(&folder).unwrap();
     let work = to(fixture.files("d", &[("a.txt", b"a")]).await, &folder);
     fixture.delivered(&work).await;
-    // As a crash between the copy and the record leaves it.
+    // The state after a crash between the copy and its record.
     let meta = fixture.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
     let mut held = fixture

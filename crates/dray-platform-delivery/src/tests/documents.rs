@@ -1,4 +1,4 @@
-//! The configuration on the pages of the platforms can be copied: the loader takes it, and the accounts open.
+//! The configuration on the pages of the platforms is valid: it can be loaded, and the accounts can be opened.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A platform with one memory of what its users see, that fails as a script says.
+//! A scripted platform that stores the messages its users see.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,36 +17,36 @@ mod inbox;
 
 pub(crate) use self::inbox::UserAttachment;
 
-/// What happens to one request.
+/// The effect of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FakeAction {
-    /// It is shown and answered.
+    /// It is shown and confirmed.
     Show,
     /// It is refused, and nothing is shown.
     Refuse(ErrorKind),
-    /// It is refused until so much later.
+    /// It is refused with this delay.
     Wait(Duration),
-    /// The chat has this id now.
+    /// It is refused, because the chat has this id now.
     MoveTo(&'static str),
-    /// Too large: the chat takes this many bytes.
+    /// It is refused as larger than this many bytes.
     Limit(u64),
-    /// It is shown, and the response is lost.
+    /// It is shown, but the response is lost.
     LoseAnswer,
-    /// It is lost with its response.
+    /// It is not shown, and there is no response.
     LoseRequest,
-    /// It is answered, and neither shown nor confirmed.
-    ProveNothing,
-    /// It is shown, and the process dies before the response.
-    DieAfter,
-    /// The process dies before it is shown.
-    DieBefore,
-    /// It is shown without the files from this place on.
-    Partly(usize),
-    /// It is shown, and may be taken back later.
+    /// It is answered, but neither shown nor confirmed.
+    Unconfirmed,
+    /// It is shown, and the process crashes before the response.
+    CrashAfter,
+    /// The process crashes before it is shown.
+    CrashBefore,
+    /// Only this many of its files are shown.
+    ShowSome(usize),
+    /// It is shown, and the confirmation is provisional.
     Accept,
 }
 
-/// One message as users see it.
+/// A message as users see it in its chat.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenMessage {
     pub(crate) id: String,
@@ -56,7 +56,7 @@ pub(crate) struct SeenMessage {
     pub(crate) text: String,
     pub(crate) files: Vec<String>,
     pub(crate) bytes: Vec<u8>,
-    /// Whether its files came as ids of earlier ones.
+    /// Whether its files were sent by their ids.
     pub(crate) by_id: bool,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct FakePlatform {
     name: &'static str,
     ambiguity: DuplicateProtection,
     state: Mutex<FakeState>,
-    died: tokio::sync::Notify,
+    crashed: tokio::sync::Notify,
 }
 
 impl FakePlatform {
@@ -114,20 +114,20 @@ impl FakePlatform {
                 waiting: Vec::new(),
                 polls: 0,
             }),
-            died: tokio::sync::Notify::new(),
+            crashed: tokio::sync::Notify::new(),
         })
     }
 
-    /// What happens to the next requests; those after them are shown.
-    pub(crate) fn script(&self, acts: impl IntoIterator<Item = FakeAction>) {
-        self.lock().script.extend(acts);
+    /// Sets the effects of the next requests. Later ones are shown.
+    pub(crate) fn script(&self, actions: impl IntoIterator<Item = FakeAction>) {
+        self.lock().script.extend(actions);
     }
 
     pub(crate) fn visible_messages(&self) -> Vec<SeenMessage> {
         self.lock().seen.clone()
     }
 
-    /// What users see, as `route:files|text`.
+    /// The visible messages, as `route:files|text`.
     pub(crate) fn visible_texts(&self) -> Vec<String> {
         let line =
             |seen: SeenMessage| format!("{}:{}|{}", seen.route, seen.files.join(","), seen.text);
@@ -154,17 +154,17 @@ impl FakePlatform {
         self.lock().prepares = true;
     }
 
-    /// Resolves when a request dies.
-    pub(crate) async fn died(&self) {
-        self.died.notified().await;
+    /// Waits until a request simulates a crash.
+    pub(crate) async fn crashed(&self) {
+        self.crashed.notified().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows a message once for each key where the platform promises that.
-    fn show(&self, request: &Request<'_>, bytes: Vec<u8>, most: usize) -> (String, Vec<String>) {
+    /// Shows a message. With protection against duplicates, a repeated key returns the first message.
+    fn show(&self, request: &Request<'_>, bytes: Vec<u8>, limit: usize) -> (String, Vec<String>) {
         let mut state = self.lock();
         let is_known = matches!(
             self.ambiguity,
@@ -178,7 +178,7 @@ impl FakePlatform {
             .step
             .files()
             .iter()
-            .take(most)
+            .take(limit)
             .map(|file| files[*file].name.clone())
             .collect();
         let id = format!("m{}", state.seen.len() + 1);
@@ -202,7 +202,7 @@ impl FakePlatform {
     fn confirmed(
         request: &Request<'_>,
         id: &str,
-        most: usize,
+        limit: usize,
         provisional: bool,
     ) -> Vec<ConfirmedFile> {
         let one = |file: Option<usize>| ConfirmedFile {
@@ -216,7 +216,7 @@ impl FakePlatform {
         if request.step.files().is_empty() {
             return vec![one(None)];
         }
-        let files = request.step.files().iter().take(most);
+        let files = request.step.files().iter().take(limit);
         files.map(|file| one(Some(*file))).collect()
     }
 }
@@ -320,7 +320,7 @@ impl Platform for FakePlatform {
         request: Request<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-        let act = {
+        let action = {
             let mut state = self.lock();
             state.requests += 1;
             if state.prepares && !request.step.files().is_empty() {
@@ -328,21 +328,21 @@ impl Platform for FakePlatform {
             }
             state.script.pop_front().unwrap_or(FakeAction::Show)
         };
-        let refused = |kind| PlatformError::new(kind, "the script says so");
-        let shows = matches!(
-            act,
+        let refusal = |kind| PlatformError::new(kind, "the script says so");
+        let is_shown = matches!(
+            action,
             FakeAction::Show
                 | FakeAction::LoseAnswer
-                | FakeAction::DieAfter
-                | FakeAction::Partly(_)
+                | FakeAction::CrashAfter
+                | FakeAction::ShowSome(_)
                 | FakeAction::Accept
         );
-        let bytes = if shows {
+        let bytes = if is_shown {
             read(&request, progress).await?
         } else {
             Vec::new()
         };
-        match act {
+        match action {
             FakeAction::Show => {
                 let (id, names) = self.show(&request, bytes, usize::MAX);
                 Ok(Self::confirmed(&request, &id, names.len(), false))
@@ -351,29 +351,29 @@ impl Platform for FakePlatform {
                 let (id, _) = self.show(&request, bytes, usize::MAX);
                 Ok(Self::confirmed(&request, &id, usize::MAX, true))
             }
-            FakeAction::Partly(most) => {
-                let (id, names) = self.show(&request, bytes, most);
+            FakeAction::ShowSome(limit) => {
+                let (id, names) = self.show(&request, bytes, limit);
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
-            FakeAction::Refuse(kind) => Err(refused(kind).code("7")),
-            FakeAction::MoveTo(chat) => Err(refused(ErrorKind::NotFound).with_moved_to(chat)),
-            FakeAction::Wait(delay) => Err(refused(ErrorKind::RateLimited).with_retry_after(delay)),
-            FakeAction::Limit(most) => {
-                Err(refused(ErrorKind::TooLarge).with_numbers(most + 1, most))
+            FakeAction::Refuse(kind) => Err(refusal(kind).code("7")),
+            FakeAction::MoveTo(chat) => Err(refusal(ErrorKind::NotFound).with_moved_to(chat)),
+            FakeAction::Wait(delay) => Err(refusal(ErrorKind::RateLimited).with_retry_after(delay)),
+            FakeAction::Limit(limit) => {
+                Err(refusal(ErrorKind::TooLarge).with_numbers(limit + 1, limit))
             }
             FakeAction::LoseAnswer => {
                 self.show(&request, bytes, usize::MAX);
-                Err(refused(ErrorKind::Transient).ambiguous())
+                Err(refusal(ErrorKind::Transient).ambiguous())
             }
             FakeAction::LoseRequest => {
-                Err(refused(ErrorKind::Transient).at(SendOutcome::Ambiguous))
+                Err(refusal(ErrorKind::Transient).at(SendOutcome::Ambiguous))
             }
-            FakeAction::ProveNothing => Err(refused(ErrorKind::Unknown).ambiguous()),
-            FakeAction::DieAfter | FakeAction::DieBefore => {
-                if act == FakeAction::DieAfter {
+            FakeAction::Unconfirmed => Err(refusal(ErrorKind::Unknown).ambiguous()),
+            FakeAction::CrashAfter | FakeAction::CrashBefore => {
+                if action == FakeAction::CrashAfter {
                     self.show(&request, bytes, usize::MAX);
                 }
-                self.died.notify_one();
+                self.crashed.notify_one();
                 std::future::pending().await
             }
         }

@@ -1,5 +1,4 @@
-//! One delivery service with everything around it: a bus and a store of its own, a scripted platform, and a sandbox and
-//! sessions that answer what a test sets.
+//! A delivery service with its own bus and store, a scripted platform, and fake sessions and sandbox.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +37,7 @@ pub(crate) fn tenant() -> TenantId {
     TenantId::new("acme").unwrap()
 }
 
-/// A bus of its own with everything provisioned, and a clock that stands.
+/// A new bus with all streams and buckets, and a manual clock.
 pub(crate) async fn in_process() -> (Bus, Clock) {
     let clock = Clock::manual(NOW_MS);
     (provisioned(&clock).await, clock)
@@ -76,7 +75,8 @@ impl DeliveryFixture {
         Self::at(Clock::manual(NOW_MS), ambiguity, change).await
     }
 
-    /// A fixture of this time: signatures of the store are checked against the machine's clock.
+    /// A fixture with this clock. Tests of signed URLs need the real time, because the store checks them by the
+    /// machine's clock.
     pub(crate) async fn at(
         clock: Clock,
         ambiguity: DuplicateProtection,
@@ -86,7 +86,7 @@ impl DeliveryFixture {
         Self::start_on(bus, clock, ambiguity, change).await
     }
 
-    /// A fixture over this bus.
+    /// A fixture on this bus.
     pub(crate) async fn start_on(
         bus: Bus,
         clock: Clock,
@@ -118,7 +118,7 @@ impl DeliveryFixture {
         }
     }
 
-    /// The same bus and store after this process died: nothing is remembered.
+    /// Replaces the service by a new one on the same bus and store, as after a crash.
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
@@ -144,7 +144,7 @@ impl DeliveryFixture {
             .unwrap()
     }
 
-    /// Work of the platform's queue over stored files, to the chat `42`.
+    /// A delivery of new stored files to the chat `42`.
     pub(crate) async fn files(&self, id: &str, files: &[(&str, &[u8])]) -> DeliveryStart {
         let mut stored = Vec::new();
         for (name, bytes) in files {
@@ -160,7 +160,7 @@ impl DeliveryFixture {
         }
     }
 
-    /// Does this work once.
+    /// Runs the work of this delivery once.
     pub(crate) async fn deliver(&self, start: &DeliveryStart) -> Result<WorkEnd, DeliveryError> {
         let cancel = CancellationToken::new();
         self.replica
@@ -169,7 +169,7 @@ impl DeliveryFixture {
             .await
     }
 
-    /// Does this work to its end.
+    /// Runs the work of this delivery, which must end it.
     pub(crate) async fn delivered(&self, start: &DeliveryStart) -> DeliveryRecord {
         match self.deliver(start).await.unwrap() {
             WorkEnd::Finished(record) => record,
@@ -177,20 +177,20 @@ impl DeliveryFixture {
         }
     }
 
-    /// Does this work until the platform's client dies with the process.
-    pub(crate) async fn die_in(&mut self, start: &DeliveryStart) {
+    /// Runs the work of this delivery until the platform simulates a crash, then restarts the service.
+    pub(crate) async fn crash_in(&mut self, start: &DeliveryStart) {
         {
-            let dying = self.deliver(start);
-            tokio::pin!(dying);
+            let crashing = self.deliver(start);
+            tokio::pin!(crashing);
             tokio::select! {
-                ended = &mut dying => panic!("it did not die: {ended:?}"),
-                () = self.fake.died() => {}
+                ended = &mut crashing => panic!("it did not crash: {ended:?}"),
+                () = self.fake.crashed() => {}
             }
         }
         self.restart();
     }
 
-    /// What the reconciler publishes now.
+    /// Runs the reconciler once.
     pub(crate) async fn sweep(&self) {
         self.replica.receipts.log.index.refresh().await.unwrap();
         self.replica
@@ -212,7 +212,7 @@ impl DeliveryFixture {
             .record
     }
 
-    /// Does the work that continues with a delivery after its wait.
+    /// Runs the work that continues a delivery after its wait.
     pub(crate) async fn resume(&self, id: &str) -> Result<WorkEnd, DeliveryError> {
         let report = self.record(id).await;
         let meta = crate::reconciler::round_meta(&report).unwrap();
@@ -221,7 +221,7 @@ impl DeliveryFixture {
         self.replica.sender.deliver(&meta, &work, &cancel).await
     }
 
-    /// Operations of the work in the stream, of all queues.
+    /// Operations of all work of this kind in the stream.
     pub(crate) async fn published(&self, kind: &str) -> Vec<String> {
         let filter = EventFilter::new(format!("dray.work.{kind}.>")).from_start();
         let mut events = self.bus.events(filter).await.unwrap();
@@ -238,7 +238,7 @@ impl DeliveryFixture {
     }
 }
 
-/// The same replica, before and after a restart.
+/// The context of the replica, which is the same after a restart.
 fn context(bus: &Bus, store: &Store, clock: &Clock) -> ServiceContext {
     ServiceContext {
         instance: "replica".to_owned(),
@@ -252,7 +252,7 @@ pub(crate) fn accounts(fake: &Arc<FakePlatform>) -> AccountRegistry {
         .with_tenant(Some(tenant()))])
 }
 
-/// A service that repeats a failed request after a millisecond.
+/// A service that retries after a millisecond.
 fn quick(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Arc<DeliveryService> {
     let retry_unit = Duration::from_millis(1);
     Arc::new(DeliveryService::with_retry_unit(
@@ -260,12 +260,12 @@ fn quick(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Arc<
     ))
 }
 
-/// States of all files.
+/// The states of all files.
 pub(crate) fn states(record: &DeliveryRecord) -> Vec<FileState> {
     record.files.iter().map(|file| file.state).collect()
 }
 
-/// Work of the platform's queue that begins a delivery.
+/// The work that begins a delivery.
 pub(crate) fn start_work(start: &DeliveryStart) -> v1::DeliverFiles {
     let work = v1::DeliverFiles {
         delivery_id: start.delivery_id.clone(),
@@ -297,23 +297,23 @@ struct SandboxState {
     session: Option<v1::Session>,
 }
 
-/// Sessions and one sandbox without a machine.
+/// Fake sessions and one fake sandbox.
 pub(crate) struct FakeSandbox {
-    told: Arc<Mutex<SandboxState>>,
+    shared: Arc<Mutex<SandboxState>>,
     _tasks: JoinSet<()>,
 }
 
 impl FakeSandbox {
     #[expect(clippy::too_many_lines, reason = "one answer after the other")]
     pub(crate) async fn start(bus: &Bus) -> Self {
-        let told = Arc::new(Mutex::new(SandboxState::default()));
+        let shared = Arc::new(Mutex::new(SandboxState::default()));
         let mut tasks = JoinSet::new();
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {
             lock(&known).session.clone().ok_or_else(missing)
         })
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(bus, &mut tasks, move |request: v1::FindSessionRequest| {
             let session = lock(&known).session.clone().ok_or_else(missing)?;
             if session.chat == request.chat {
@@ -323,7 +323,7 @@ impl FakeSandbox {
             }
         })
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(bus, &mut tasks, move |request: v1::StatSandboxRequest| {
             let found = lock(&known).files.get(&request.path).cloned();
             let (kind, _) = found.unwrap_or_else(|| Err(missing()))?;
@@ -334,7 +334,7 @@ impl FakeSandbox {
             Ok(entry.with_kind(v1::SandboxEntryKind::from_name(&kind).unwrap()))
         })
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(
             bus,
             &mut tasks,
@@ -349,7 +349,7 @@ impl FakeSandbox {
             },
         )
         .await;
-        let known = Arc::clone(&told);
+        let known = Arc::clone(&shared);
         serve(
             bus,
             &mut tasks,
@@ -367,37 +367,37 @@ impl FakeSandbox {
         )
         .await;
         Self {
-            told,
+            shared,
             _tasks: tasks,
         }
     }
 
-    /// Binds a chat to every session.
+    /// Assigns a chat to every session.
     pub(crate) fn bind(&self, chat: v1::ChatTarget) {
-        lock(&self.told).session = Some(v1::Session {
+        lock(&self.shared).session = Some(v1::Session {
             session: "s".to_owned(),
             chat: Some(chat),
             ..v1::Session::default()
         });
     }
 
-    /// Puts something of this kind (`file`, `dir`, `fifo` …) at a path.
+    /// Creates an entry of this kind (`file`, `dir`, `fifo` …) at a path.
     pub(crate) fn put(&self, path: &str, kind: &str, claim: Option<Claim>) {
         let entry = Ok((kind.to_owned(), claim.map(v1::Claim::from)));
-        lock(&self.told)
+        lock(&self.shared)
             .files
             .insert(path.as_bytes().to_vec(), entry);
     }
 
-    /// Every request for this path gets this fault.
+    /// Makes every request for this path fail.
     pub(crate) fn refuse(&self, path: &str, fault: Fault) {
-        lock(&self.told)
+        lock(&self.shared)
             .files
             .insert(path.as_bytes().to_vec(), Err(fault));
     }
 }
 
-/// Proof that exactly this file was copied.
+/// A receipt for the copy of this file.
 fn receipt_of(claim: &v1::Claim) -> v1::TransferReceipt {
     let artifact = claim.artifact.clone().unwrap_or_default();
     v1::TransferReceipt {
@@ -411,7 +411,7 @@ fn missing() -> Fault {
     Fault::new(FaultCode::NotFound, "The resource does not exist.")
 }
 
-/// Answers one kind of call.
+/// Handles one kind of call.
 pub(super) async fn serve<C, F>(bus: &Bus, tasks: &mut JoinSet<()>, answer: F)
 where
     C: dray_proto::Call,

@@ -1,4 +1,4 @@
-//! The service as it runs: in a host, with its configuration, asked over the bus.
+//! The service in a host, with its configuration, called over the bus.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Messages of users: taken once when sent twice, fetched within limits, passed on.
+//! Messages of users: accepted once when sent twice, fetched within limits, and forwarded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn sink(fixture: &DeliveryFixture) -> DurableInboundSink {
     }
 }
 
-/// Everything in the stream of one kind of work.
+/// All work of one kind in the stream.
 async fn work<W: prost::Message + Default>(
     fixture: &DeliveryFixture,
     filter: &str,
@@ -69,7 +69,7 @@ async fn work<W: prost::Message + Default>(
     all
 }
 
-/// Takes a message in and does its work once.
+/// Accepts a message and runs its work once.
 async fn receive(
     fixture: &DeliveryFixture,
     message: InboundMessage,
@@ -112,17 +112,17 @@ async fn a_message_sent_twice_is_taken_once_and_its_files_are_placed_in_order() 
             UserAttachment::Bytes(vec![0; 100]),
         ],
     );
-    let mut gone = attachment("old.pdf", 9);
-    gone.unavailable = "over 20 MB, cannot fetch".to_owned();
+    let mut unavailable_file = attachment("old.pdf", 9);
+    unavailable_file.unavailable = "over 20 MB, cannot fetch".to_owned();
     let all = vec![
         attachment("a.csv", 4),
         attachment("b.bin", 100),
-        gone,
+        unavailable_file,
         attachment("none", 1),
     ];
-    let told = message("7", all);
-    sink(&fixture).message(told.clone()).await.unwrap();
-    receive(&fixture, told, 1).await.unwrap();
+    let inbound = message("7", all);
+    sink(&fixture).message(inbound.clone()).await.unwrap();
+    receive(&fixture, inbound, 1).await.unwrap();
     let received = work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
     assert_eq!(received.len(), 1);
     let placed = placed(&fixture).await;
@@ -210,10 +210,10 @@ async fn silence_ends_a_fetch_and_the_agent_is_informed() {
 #[tokio::test]
 async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
     let fixture = fixture(|_| {}).await;
-    let told = message("7", vec![attachment("a", 1)]);
-    let failure = receive(&fixture, told.clone(), 1).await.unwrap_err();
+    let inbound = message("7", vec![attachment("a", 1)]);
+    let failure = receive(&fixture, inbound.clone(), 1).await.unwrap_err();
     assert!(failure.fault().is_retryable());
-    let failure = receive(&fixture, told, 5).await.unwrap_err();
+    let failure = receive(&fixture, inbound, 5).await.unwrap_err();
     assert_eq!(failure.fault().detail, "no_session");
     assert!(!failure.fault().is_retryable());
     let notices = work::<v1::DeliverFiles>(&fixture, "dray.work.delivery-telegram.>").await;
@@ -345,7 +345,7 @@ async fn a_webhook_needs_its_signature_its_account_and_our_host() {
     );
 }
 
-/// A service that takes uploads of at most 100 bytes with this token, and a session for its chat.
+/// A service that accepts uploads of at most 100 bytes with this token, and a session for its chat.
 async fn upload_fixture(token: &str) -> DeliveryFixture {
     let clock = dray_types::Clock::system();
     let fixture = DeliveryFixture::at(
@@ -364,7 +364,7 @@ async fn upload_fixture(token: &str) -> DeliveryFixture {
 }
 
 #[tokio::test]
-async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
+async fn an_upload_with_a_token_is_stored_and_placed() {
     let token = "0123456789abcdef";
     let fixture = upload_fixture(token).await;
     let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);
@@ -382,19 +382,19 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
         ask(&fixture, with(token, "[]".to_owned())).await.0,
         StatusCode::BAD_REQUEST
     );
-    let (status, told) = ask(&fixture, with(token, announced(101))).await;
+    let (status, grant) = ask(&fixture, with(token, announced(101))).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(told["error"]["detail"], "upload_too_large");
+    assert_eq!(grant["error"]["detail"], "upload_too_large");
     let without_session = r#"{"session":"","name":"a.txt","size":5}"#.to_owned();
-    let (status, told) = ask(&fixture, with(token, without_session)).await;
+    let (status, grant) = ask(&fixture, with(token, without_session)).await;
     assert_eq!(
         status,
         StatusCode::BAD_REQUEST,
-        "nothing would collect it: {told}"
+        "nothing would collect it: {grant}"
     );
-    let (status, told) = ask(&fixture, with(token, announced(5))).await;
+    let (status, grant) = ask(&fixture, with(token, announced(5))).await;
     assert_eq!(status, StatusCode::OK);
-    let id = told["upload_id"].as_str().unwrap().to_owned();
+    let id = grant["upload_id"].as_str().unwrap().to_owned();
     let finish = || {
         post(&format!("/uploads/{id}/finish"), "")
             .header("authorization", format!("Bearer {token}"))
@@ -406,7 +406,7 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
         StatusCode::NOT_FOUND,
         "nothing was uploaded yet"
     );
-    put(&told, b"12345").await;
+    put(&grant, b"12345").await;
     let (status, first) = ask(&fixture, finish()).await;
     assert_eq!(status, StatusCode::OK, "{first}");
     assert_eq!(
@@ -423,24 +423,24 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     );
 }
 
-/// PUTs bytes as a browser does with the grant.
+/// Uploads bytes with the granted URL, as a browser does.
 #[expect(
     clippy::disallowed_methods,
     reason = "the test is the browser, the address is the test's own store"
 )]
-pub(super) async fn put(told: &serde_json::Value, bytes: &[u8]) {
+pub(super) async fn put(grant: &serde_json::Value, bytes: &[u8]) {
     use std::fmt::Write as _;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    let url = url::Url::parse(told["url"].as_str().unwrap()).unwrap();
+    let url = url::Url::parse(grant["url"].as_str().unwrap()).unwrap();
     let host = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
     let mut stream = tokio::net::TcpStream::connect(&host).await.unwrap();
     let path = &url[url::Position::BeforePath..];
     let mut head = format!("PUT {path} HTTP/1.1\r\nconnection: close\r\n");
     let mut has_host = false;
     let mut has_length = false;
-    for (name, value) in told["headers"].as_object().unwrap() {
+    for (name, value) in grant["headers"].as_object().unwrap() {
         has_host |= name.eq_ignore_ascii_case("host");
         has_length |= name.eq_ignore_ascii_case("content-length");
         write!(head, "{name}: {}\r\n", value.as_str().unwrap()).unwrap();

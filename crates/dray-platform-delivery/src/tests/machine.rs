@@ -1,5 +1,4 @@
-//! Crashes, lost responses and refusals at every moment: never two visible sends unless the platform's own means make
-//! them one, never a wrong "delivered".
+//! Crashes, lost responses and refusals at every step: users never see a message twice, and no receipt is wrong.
 
 use std::time::Duration;
 
@@ -32,12 +31,12 @@ async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
 
 #[tokio::test]
 async fn a_crash_after_the_request_was_sent_is_unknown_and_never_repeated() {
-    for act in [FakeAction::DieAfter, FakeAction::DieBefore] {
-        let shown = usize::from(act == FakeAction::DieAfter);
+    for act in [FakeAction::CrashAfter, FakeAction::CrashBefore] {
+        let shown = usize::from(act == FakeAction::CrashAfter);
         let mut fixture = DeliveryFixture::new().await;
         fixture.fake.script([act]);
         let work = fixture.files("d", &[("a.txt", b"a")]).await;
-        fixture.die_in(&work).await;
+        fixture.crash_in(&work).await;
         let report = fixture.delivered(&work).await;
         assert_eq!(states(&report), [FileState::Unknown]);
         let of_file = fixture
@@ -65,15 +64,15 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
         for act in [
             FakeAction::LoseAnswer,
             FakeAction::LoseRequest,
-            FakeAction::DieAfter,
-            FakeAction::DieBefore,
+            FakeAction::CrashAfter,
+            FakeAction::CrashBefore,
         ] {
-            let dies = matches!(act, FakeAction::DieAfter | FakeAction::DieBefore);
+            let dies = matches!(act, FakeAction::CrashAfter | FakeAction::CrashBefore);
             let mut fixture = DeliveryFixture::with(ambiguity, |_| {}).await;
             fixture.fake.script([act.clone()]);
             let work = fixture.files("d", &[("a.txt", b"a")]).await;
             if dies {
-                fixture.die_in(&work).await;
+                fixture.crash_in(&work).await;
                 if ambiguity == DuplicateProtection::Reconcile {
                     fixture.clock.advance(REQUEST_LIFETIME);
                 }
@@ -94,11 +93,11 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
 }
 
 #[tokio::test]
-async fn a_request_of_a_dead_worker_that_may_still_arrive_is_not_sent_again() {
+async fn a_request_of_a_crashed_worker_that_may_still_arrive_is_not_sent_again() {
     let mut fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
-    fixture.fake.script([FakeAction::DieBefore]);
+    fixture.fake.script([FakeAction::CrashBefore]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
-    fixture.die_in(&work).await;
+    fixture.crash_in(&work).await;
     let waiting = fixture.resume("d").await.unwrap();
     assert!(matches!(waiting, WorkEnd::Waiting(_)), "{waiting:?}");
     let requests = fixture.fake.requests();
@@ -115,9 +114,9 @@ async fn a_request_of_a_dead_worker_that_may_still_arrive_is_not_sent_again() {
 #[tokio::test]
 async fn after_the_window_of_a_key_no_replica_sends_again() {
     let mut fixture = DeliveryFixture::with(RESEND_WINDOW, |_| {}).await;
-    fixture.fake.script([FakeAction::DieAfter]);
+    fixture.fake.script([FakeAction::CrashAfter]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
-    fixture.die_in(&work).await;
+    fixture.crash_in(&work).await;
     fixture.clock.advance(Duration::from_secs(121));
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Unknown]);
@@ -145,9 +144,9 @@ async fn a_request_that_is_lost_twice_is_not_sent_a_third_time() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_answered_without_proof_is_not_sent_again() {
+async fn a_request_that_was_answered_but_not_confirmed_is_not_sent_again() {
     let fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
-    fixture.fake.script([FakeAction::ProveNothing]);
+    fixture.fake.script([FakeAction::Unconfirmed]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Unknown]);
@@ -170,9 +169,9 @@ async fn a_refused_repetition_does_not_exclude_a_visible_message() {
 async fn invisible_uploads_are_sent_once() {
     let mut fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
     fixture.fake.prepares();
-    fixture.fake.script([FakeAction::DieBefore]);
+    fixture.fake.script([FakeAction::CrashBefore]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
-    fixture.die_in(&work).await;
+    fixture.crash_in(&work).await;
     fixture.clock.advance(REQUEST_LIFETIME);
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
@@ -180,7 +179,7 @@ async fn invisible_uploads_are_sent_once() {
 }
 
 #[tokio::test]
-async fn every_class_of_refusal_ends_in_its_state() {
+async fn every_kind_of_refusal_has_its_state() {
     use ErrorKind as Kind;
     for (kind, expected) in [
         (Kind::BadFormat, FileState::Rejected),
@@ -237,18 +236,18 @@ async fn transient_errors_have_at_most_five_attempts() {
 }
 
 #[tokio::test]
-async fn a_short_wait_is_waited_out_and_does_not_count_as_an_attempt() {
+async fn a_short_wait_is_made_inline_and_is_not_an_attempt() {
     let fixture = DeliveryFixture::new().await;
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
     fixture
         .fake
         .script(vec![FakeAction::Wait(Duration::from_millis(50)); 7]);
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].attempts, 1);
     assert!(
-        begun.elapsed() >= Duration::from_millis(350),
+        started_at.elapsed() >= Duration::from_millis(350),
         "it came back too soon"
     );
 }
@@ -265,13 +264,13 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     assert_eq!(waiting.waiting, Some(WaitingReason::RateLimited));
     let later = fixture.files("d2", &[("b.txt", b"b")]).await;
     let WorkEnd::Waiting(_) = fixture.deliver(&later).await.unwrap() else {
-        panic!("it overtook the other");
+        panic!("it was sent first");
     };
     let mut elsewhere = fixture.files("d3", &[("c.txt", b"c")]).await;
     elsewhere.target = Some(super::fixture::chat("43"));
     assert!(fixture.delivered(&elsewhere).await.success);
     assert_eq!(fixture.fake.visible_texts(), ["document:c.txt|"]);
-    // Redelivered work of the first round finds that others will continue.
+    // Redelivered work of the first round does nothing, because a later round continues.
     assert!(matches!(
         fixture.deliver(&work).await.unwrap(),
         WorkEnd::Waiting(_)
@@ -282,7 +281,7 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
 #[tokio::test]
 async fn r_10_parts_that_were_not_confirmed_are_not_delivered() {
     let fixture = DeliveryFixture::new().await;
-    fixture.fake.script([FakeAction::Partly(1)]);
+    fixture.fake.script([FakeAction::ShowSome(1)]);
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
     let work = fixture.files("d", &[("a.png", png), ("b.png", png)]).await;
     let report = fixture.delivered(&work).await;

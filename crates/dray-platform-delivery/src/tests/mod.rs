@@ -1,4 +1,4 @@
-//! The service as a whole, with a platform and a sandbox that do what a test says.
+//! The complete service, with a scripted platform and a fake sandbox.
 
 pub(crate) mod fake;
 pub(crate) mod fixture;

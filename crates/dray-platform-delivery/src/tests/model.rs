@@ -1,4 +1,4 @@
-//! Random failures, crashes and redeliveries against the one memory of what users see.
+//! Random failures, crashes and redeliveries, and the messages that users see.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ fn act() -> impl Strategy<Value = FakeAction> {
         4 => Just(FakeAction::Show),
         2 => Just(FakeAction::LoseAnswer),
         2 => Just(FakeAction::LoseRequest),
-        2 => Just(FakeAction::DieAfter),
-        2 => Just(FakeAction::DieBefore),
+        2 => Just(FakeAction::CrashAfter),
+        2 => Just(FakeAction::CrashBefore),
         2 => Just(FakeAction::Refuse(ErrorKind::Transient)),
         1 => Just(FakeAction::Refuse(ErrorKind::Forbidden)),
         1 => Just(FakeAction::Refuse(ErrorKind::TooLarge)),
         1 => Just(FakeAction::Refuse(ErrorKind::WindowClosed)),
         1 => Just(FakeAction::Wait(Duration::from_mins(97))),
         1 => Just(FakeAction::Wait(Duration::from_millis(2))),
-        1 => Just(FakeAction::Partly(0)),
+        1 => Just(FakeAction::ShowSome(0)),
     ]
 }
 
@@ -36,10 +36,10 @@ fn ambiguity() -> impl Strategy<Value = DuplicateProtection> {
     ]
 }
 
-/// Redelivers, restarts and waits until the delivery is over.
+/// Redelivers, restarts and waits until the delivery has ended.
 async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
     for _ in 0..60 {
-        let died = {
+        let crashed = {
             let going = fixture.resume(id);
             tokio::pin!(going);
             tokio::select! {
@@ -47,10 +47,10 @@ async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
                     WorkEnd::Finished(_) => return,
                     WorkEnd::Waiting(_) => false,
                 },
-                () = fixture.fake.died() => true,
+                () = fixture.fake.crashed() => true,
             }
         };
-        if died {
+        if crashed {
             fixture.restart();
             continue;
         }
@@ -104,16 +104,16 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
             .iter()
             .filter(|message| message.route == Route::Link && message.text.contains(&file.name))
             .count();
-        let told = format!("{ambiguity:?} {script:?} {:?} {seen:?}", file.state);
-        assert!(file.state.is_final(), "{told}");
-        assert!(shown <= 1 && linked <= 1, "two visible sends: {told}");
+        let context = format!("{ambiguity:?} {script:?} {:?} {seen:?}", file.state);
+        assert!(file.state.is_final(), "{context}");
+        assert!(shown <= 1 && linked <= 1, "two visible sends: {context}");
         match file.state {
-            FileState::Delivered => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
+            FileState::Delivered => assert_eq!(shown, 1, "a wrong `delivered`: {context}"),
             FileState::DeliveredAsLink => {
-                assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}");
+                assert_eq!(linked, 1, "a wrong `delivered_as_link`: {context}");
             }
             FileState::Unknown => {}
-            _ => assert_eq!(shown, 0, "a wrong `{:?}`: {told}", file.state),
+            _ => assert_eq!(shown, 0, "a wrong `{:?}`: {context}", file.state),
         }
     }
     let all_shown = report.files.iter().all(|file| file.state.is_shown());

@@ -1,4 +1,4 @@
-//! The order of deliveries in a chat, however long their copies take.
+//! The order of deliveries in a chat, regardless of how long their files are copied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn accept(fixture: &DeliveryFixture, id: &str) {
     assert!(!accepted.unwrap().duplicate);
 }
 
-/// Copies the file of a delivery out of the sandbox.
+/// Copies the file of a delivery from the sandbox.
 async fn gather(fixture: &DeliveryFixture, id: &str) {
     let cancel = CancellationToken::new();
     let (meta, work) = (fixture.meta(id), work(id));
@@ -93,13 +93,13 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
     );
 }
 
-/// Asks for eight deliveries in sequence, does their work on these replicas, and checks what the chat shows.
+/// Requests eight deliveries in sequence, runs their work on these replicas, and checks the order of the messages.
 async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
     let stop = CancellationToken::new();
     let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
     let mut reconcilers = JoinSet::new();
     for replica in replicas {
-        reconcilers.spawn(Arc::clone(&replica.reconciler).keep(stop.clone()));
+        reconcilers.spawn(Arc::clone(&replica.reconciler).run(stop.clone()));
     }
     for (id, replica) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
         replica
@@ -133,7 +133,7 @@ async fn two_replicas_show_deliveries_in_the_order_in_which_they_were_asked_for(
 }
 
 #[tokio::test]
-async fn a_delivery_that_hangs_blocks_its_chat_no_longer_than_the_timeout() {
+async fn a_delivery_that_hangs_blocks_its_chat_for_at_most_the_timeout() {
     let fixture = fixture_with_files(&["d1", "d2"]).await;
     accept(&fixture, "d1").await;
     accept(&fixture, "d2").await;
@@ -170,7 +170,7 @@ async fn another_chat_does_not_wait() {
 }
 
 #[tokio::test]
-async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
+async fn repeated_and_refused_requests_do_not_block_the_order() {
     let fixture = fixture_with_files(&["d1"]).await;
     accept(&fixture, "d1").await;
     gather(&fixture, "d1").await;

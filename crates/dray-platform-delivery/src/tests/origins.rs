@@ -1,4 +1,4 @@
-//! Pages of other origins that upload files.
+//! Uploads from pages of other origins.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::inbound::fixture;
 use crate::inbound::listener;
 
 #[tokio::test]
-async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
+async fn only_pages_of_listed_origins_may_upload() {
     let fixture =
         fixture(|config| config.upload_origins = vec!["https://app.example".to_owned()]).await;
     let headers = |request: Request<Body>| async {
@@ -42,7 +42,7 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
         let (status, origin, _) = headers(asked("OPTIONS", path, "https://evil.example")).await;
         assert_eq!((status, origin), (StatusCode::FORBIDDEN, None), "{path}");
     }
-    // A refusal can be read by the page too; other origins get no leave to.
+    // The page may read a refusal too; other origins may not.
     let (status, origin, _) = headers(asked("POST", "/uploads", "https://app.example")).await;
     assert_eq!((status, origin), (StatusCode::UNAUTHORIZED, own));
     let (_, origin, _) = headers(asked("POST", "/uploads", "null")).await;

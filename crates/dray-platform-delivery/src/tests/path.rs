@@ -1,4 +1,4 @@
-//! The whole way: a path in a sandbox, a request, two queues, the platform's word, the receipt.
+//! Complete deliveries: from a path in a sandbox over both queues to the platform and the receipt.
 
 use dray_bus::{EventFilter, WorkSettings};
 use dray_platform::ErrorKind;
@@ -14,7 +14,7 @@ use crate::delivery_service::DeliveryService;
 use crate::record::{DeliveryRecord, FileFailureKind, FileState};
 use std::sync::Arc;
 
-/// Consumes both queues until it is dropped.
+/// Workers for both queues, which end when this is dropped.
 pub(super) struct QueueWorkers {
     _tasks: JoinSet<()>,
 }
@@ -73,7 +73,7 @@ impl QueueWorkers {
     }
 }
 
-/// The record once the delivery is over.
+/// Waits for the end of the delivery and returns its record.
 pub(super) async fn finished_record(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
     let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {

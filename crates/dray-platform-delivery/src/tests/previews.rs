@@ -1,4 +1,4 @@
-//! Files that are sent as links to previews: what leaves, what stays in the sandbox, and what the receipt says later.
+//! Files that are sent as links to previews: the message, the sandbox, and the receipt.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use super::path::{QueueWorkers, finished_record, request};
 use crate::link::LinkPolicy;
 use crate::record::FileState;
 
-/// Previews without files: ids are `p1`, `p2` …, and a link ends after an hour.
+/// A fake preview service. Ids are `p1`, `p2` …, and links expire after an hour.
 #[derive(Clone, Default)]
 struct FakePreviews(Arc<Mutex<PreviewState>>);
 
@@ -24,7 +24,7 @@ struct PreviewState {
     previews: Vec<v1::Preview>,
     /// Faults of the next requests for a preview.
     faults: Vec<Fault>,
-    /// Whether lists are answered.
+    /// Whether requests for lists succeed.
     is_silent: bool,
 }
 
@@ -135,7 +135,7 @@ impl PreviewFixture {
         let meta = self.delivery.meta("asks");
         let receipts = &self.delivery.replica.receipts;
         let outcome = receipts.outcome(&meta, &asked).await.unwrap();
-        // The list says the same.
+        // The list has the same state.
         let listed = receipts
             .receipts(&meta, &v1::ListReceiptsRequest::default())
             .await
@@ -150,7 +150,7 @@ impl PreviewFixture {
 }
 
 #[tokio::test]
-async fn a_preview_is_sent_in_place_of_the_file_and_its_openings_are_in_the_receipt() {
+async fn a_preview_is_sent_instead_of_the_file_and_the_receipt_counts_its_openings() {
     let fixture = PreviewFixture::new(LinkPolicy::Auto).await;
     fixture.send("d1").await.unwrap();
     let record = finished_record(&fixture.delivery, "d1").await;
@@ -171,12 +171,12 @@ async fn a_preview_is_sent_in_place_of_the_file_and_its_openings_are_in_the_rece
         asked[0].only_file && asked[0].delivery_id == "d1",
         "{asked:?}"
     );
-    // Nothing was copied, and the secret is in no record.
+    // Nothing was copied, and no record has the secret.
     assert!(record.files[0].claim.is_none() && record.files[0].sha256.is_empty());
     assert!(!format!("{record:?}").contains("secret"), "{record:?}");
-    let told = fixture.receipt("d1").await;
-    assert_eq!(told.file_state(), v1::FileState::DeliveredAsPreview);
-    let preview = told.preview.unwrap();
+    let reported = fixture.receipt("d1").await;
+    assert_eq!(reported.file_state(), v1::FileState::DeliveredAsPreview);
+    let preview = reported.preview.unwrap();
     assert_eq!(preview.preview_ids, ["p1"]);
     assert_eq!((preview.counts_known, preview.opened_count), (true, 0));
     assert_eq!(preview.state(), PreviewLinkState::Open);
@@ -198,7 +198,7 @@ async fn a_preview_is_sent_in_place_of_the_file_and_its_openings_are_in_the_rece
         (preview.state(), preview.revoked_at_ms),
         (PreviewLinkState::Revoked, 99)
     );
-    // What cannot be asked is not known, and never zero.
+    // Without an answer the count is unknown, not zero.
     fixture.previews.0.lock().unwrap().is_silent = true;
     let preview = fixture.receipt("d1").await.preview.unwrap();
     assert!(!preview.counts_known);

@@ -1,4 +1,4 @@
-//! Two replicas and one chat.
+//! Two replicas that send to one chat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) fn other(fixture: &DeliveryFixture) -> Arc<DeliveryService> {
     Arc::new(DeliveryService::new(config, accounts(&fixture.fake), &cx))
 }
 
-/// What the lease of the chat `42` is called.
+/// The key of the lease of the chat `42`.
 fn lease_name(fixture: &DeliveryFixture) -> String {
     let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     let chat = chat_of(&account.id(), &super::fixture::chat("42"));
@@ -60,17 +60,17 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
+async fn a_crashed_replica_blocks_a_chat_only_until_its_lease_ends() {
     let fixture = DeliveryFixture::new().await;
     let other = other(&fixture);
-    fixture.fake.script([FakeAction::DieBefore]);
-    let dying = fixture.files("d1", &[("a.txt", b"a")]).await;
+    fixture.fake.script([FakeAction::CrashBefore]);
+    let crashing = fixture.files("d1", &[("a.txt", b"a")]).await;
     {
-        let dead = fixture.deliver(&dying);
-        tokio::pin!(dead);
+        let crashed = fixture.deliver(&crashing);
+        tokio::pin!(crashed);
         tokio::select! {
-            ended = &mut dead => panic!("it did not die: {ended:?}"),
-            () = fixture.fake.died() => {}
+            ended = &mut crashed => panic!("it did not crash: {ended:?}"),
+            () = fixture.fake.crashed() => {}
         }
         let name = lease_name(&fixture);
         let taken = other
@@ -83,8 +83,8 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
     fixture.clock.advance(Duration::from_secs(15));
     let next = fixture.files("d2", &[("b.txt", b"b")]).await;
     let cancel = CancellationToken::new();
-    // The work of the replica that died comes to the other one, and goes first.
-    for (work, expected) in [(dying, FileState::Unknown), (next, FileState::Delivered)] {
+    // The other replica gets the work of the one that crashed, and sends it first.
+    for (work, expected) in [(crashing, FileState::Unknown), (next, FileState::Delivered)] {
         let meta = fixture.meta(&work.delivery_id);
         let ended = other
             .sender
@@ -98,7 +98,7 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
+async fn an_earlier_delivery_is_sent_first_by_any_replica() {
     let fixture = DeliveryFixture::new().await;
     let other = other(&fixture);
     let first = fixture.files("d1", &[("first.txt", b"1")]).await;
@@ -118,14 +118,14 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
     let second = fixture.files("d2", &[("second.txt", b"2")]).await;
     fixture.replica.receipts.log.index.refresh().await.unwrap();
     let cancel = CancellationToken::new();
-    // The later one is in hand before the earlier one.
+    // The later delivery starts before the earlier one.
     let first = start_work(&first);
-    let (late, early) = tokio::join!(
+    let (second_record, first_end) = tokio::join!(
         fixture.delivered(&second),
         other.sender.deliver(&meta, &first, &cancel)
     );
-    assert_eq!(states(&late), [FileState::Delivered]);
-    assert!(matches!(early.unwrap(), WorkEnd::Finished(_)));
+    assert_eq!(states(&second_record), [FileState::Delivered]);
+    assert!(matches!(first_end.unwrap(), WorkEnd::Finished(_)));
     assert_eq!(
         fixture.fake.visible_texts(),
         ["document:first.txt|", "document:second.txt|"]

@@ -1,4 +1,4 @@
-//! Sizes, links, file ids, words and empty files.
+//! Sizes, links, file ids, texts and empty files.
 
 use dray_platform::{DuplicateProtection, ErrorKind, Route};
 
@@ -8,7 +8,7 @@ use crate::link::LinkPolicy;
 use crate::record::FileState;
 
 #[tokio::test]
-async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
+async fn r_6_a_refusal_of_the_size_sets_the_limit_and_changes_the_route() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([FakeAction::Limit(100)]);
     let bytes = vec![b'x'; 500];
@@ -29,7 +29,7 @@ async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
 }
 
 #[tokio::test]
-async fn r_12_a_link_is_true_and_stays_out_of_the_result() {
+async fn r_12_a_link_works_and_is_not_in_the_result() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.limit(10);
     let mut work = fixture
@@ -76,7 +76,7 @@ async fn r_12_a_link_is_true_and_stays_out_of_the_result() {
 #[tokio::test]
 async fn without_links_both_numbers_are_reported() {
     for links in [LinkPolicy::Never, LinkPolicy::Auto] {
-        // The store of this fixture is on this machine, where no user can reach it.
+        // The store of this fixture is on loopback, which no user can reach.
         let fixture =
             DeliveryFixture::with(DuplicateProtection::Unknown, |config| config.links = links)
                 .await;
@@ -98,7 +98,7 @@ async fn without_links_both_numbers_are_reported() {
 }
 
 #[tokio::test]
-async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
+async fn r_2_an_empty_file_is_reported_if_the_platform_does_not_accept_it() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([FakeAction::Refuse(ErrorKind::Empty)]);
     let work = fixture
@@ -114,7 +114,7 @@ async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
 }
 
 #[tokio::test]
-async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
+async fn r_7_known_bytes_are_sent_by_id_until_the_platform_forgets_them() {
     let fixture = DeliveryFixture::new().await;
     let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
     fixture.delivered(&work).await;
@@ -141,7 +141,7 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
 }
 
 #[tokio::test]
-async fn a_refused_kind_takes_the_platforms_other_way_and_then_a_link() {
+async fn a_refused_kind_is_sent_by_the_fallback_and_then_as_a_link() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.fall_back_to(Route::Document);
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
@@ -166,7 +166,7 @@ async fn a_refused_kind_takes_the_platforms_other_way_and_then_a_link() {
 }
 
 #[tokio::test]
-async fn a_refused_album_goes_one_by_one() {
+async fn files_of_a_refused_album_are_sent_one_by_one() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([
         FakeAction::Refuse(ErrorKind::TooLarge),
@@ -183,7 +183,7 @@ async fn a_refused_album_goes_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_too_long_goes_in_pieces() {
+async fn a_text_that_is_too_long_is_split() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake
@@ -208,7 +208,7 @@ async fn a_text_that_is_too_long_goes_in_pieces() {
 }
 
 #[tokio::test]
-async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_reported() {
+async fn a_text_that_cannot_be_sent_does_not_stop_files_and_is_reported() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake
@@ -225,7 +225,7 @@ async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_reported() {
 }
 
 #[tokio::test]
-async fn r_1_an_empty_file_does_not_take_its_album_with_it() {
+async fn r_1_an_empty_file_does_not_fail_its_album() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([
         FakeAction::Refuse(ErrorKind::Empty),
@@ -240,7 +240,7 @@ async fn r_1_an_empty_file_does_not_take_its_album_with_it() {
 }
 
 #[tokio::test]
-async fn a_stored_file_that_is_gone_fails_alone() {
+async fn a_missing_stored_file_fails_alone() {
     let fixture = DeliveryFixture::new().await;
     let mut work = fixture
         .files("d", &[("a.txt", b"a"), ("b.txt", b"b")])

@@ -1,7 +1,7 @@
-//! An upgrade with deliveries under way: records and work that the version before wrote are read and finished.
+//! An upgrade during deliveries: records and work of the previous version are read and finished.
 //!
-//! `tests/upgrade` of this crate holds them as that version encoded them: a record in every state, and work of each of
-//! its three meanings. They lie in a bucket and a stream of a real nats-server here.
+//! `tests/upgrade` of this crate has a record in every state and work of all three kinds, as that version encoded them.
+//! The tests add them to a bucket and a stream of a real nats-server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn old_work(name: &str) -> v1::DeliverFiles {
     v1::DeliverFiles::decode(captured("work", name).as_slice()).unwrap()
 }
 
-/// A fixture whose bus is a server of its own, with the files that the old records name.
+/// A fixture on this server, with the files of the old records.
 pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
     let clock = Clock::manual(NOW_MS);
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
@@ -73,7 +73,7 @@ pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
     fixture
 }
 
-/// Puts the record into the bucket as the version before did.
+/// Stores the record in the bucket, as the previous version did.
 async fn put_record(fixture: &DeliveryFixture, id: &str) {
     let key = record_key(&tenant(), &OperationId::new(id).unwrap());
     let keys = fixture.replica.receipts.log.records.keys();
@@ -82,7 +82,7 @@ async fn put_record(fixture: &DeliveryFixture, id: &str) {
         .unwrap();
 }
 
-/// Puts work into the stream; without a task it is encoded as the version before encoded it.
+/// Adds work to the stream. Without a task, it is encoded as in the previous version.
 async fn put_work(fixture: &DeliveryFixture, operation: &str, work: &v1::DeliverFiles) {
     assert_eq!(work.task, None, "the present version wrote it");
     let meta = fixture.meta(operation);
@@ -94,7 +94,7 @@ async fn ended(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
 }
 
 #[test]
-fn records_of_the_version_before_keep_their_states() {
+fn records_of_the_previous_version_keep_their_states() {
     use FileState as State;
     for (id, expected) in [
         ("delivered", vec![State::Delivered]),
@@ -136,12 +136,12 @@ fn records_of_the_version_before_keep_their_states() {
 }
 
 #[test]
-fn a_worker_of_the_version_before_reads_what_this_one_writes() {
+fn a_worker_of_the_previous_version_reads_the_work_of_this_one() {
     for id in ["sending", "delivered", "window-closed", "failed"] {
         let old = v1::DeliveryReport::decode(captured("records", id).as_slice()).unwrap();
         let new = v1::DeliveryRecord::from(&old_record(id)).encode_to_vec();
         let mut new = v1::DeliveryReport::decode(new.as_slice()).unwrap();
-        // That version does not know the codes, and reads the names beside them.
+        // That version does not know the codes and reads the names.
         new.waiting_code = 0;
         for file in &mut new.files {
             (file.state_code, file.route_code, file.error_code) = (0, 0, 0);
@@ -293,7 +293,7 @@ async fn waiting_deliveries_continue_after_an_upgrade() {
     );
 }
 
-/// Operations of so many pieces of work of the platform's queue, sorted.
+/// The sorted operations of this many pieces of work in the platform's queue.
 async fn published(fixture: &DeliveryFixture, count: usize) -> Vec<String> {
     let filter = EventFilter::new("dray.work.delivery-telegram.>").from_start();
     let mut events = fixture.bus.events(filter).await.unwrap();

@@ -1,4 +1,4 @@
-//! Uploads of browsers and services while the bus fails.
+//! Uploads of browsers and services when the bus fails.
 
 use dray_platform::DuplicateProtection;
 use dray_proto::v1;
@@ -11,12 +11,12 @@ use super::upgrade::fixture_on;
 
 #[tokio::test]
 async fn an_upload_without_a_session_stays_in_the_store() {
-    // The store checks the time of signatures by the clock of the machine.
+    // The store checks signatures by the machine's clock.
     let clock = Clock::system();
     let fixture = DeliveryFixture::at(clock, DuplicateProtection::Unknown, |_| ()).await;
     let uploads = &fixture.replica.inbound.uploads;
     let content = b"12345";
-    // Bytes that are stored already have the digest that the upload announces.
+    // Bytes that are already stored have the digest that the upload announces.
     let stored = fixture.claim("a.txt", content).await;
     let request = v1::PrepareUploadRequest {
         name: "a.txt".to_owned(),
@@ -55,7 +55,7 @@ async fn an_upload_without_a_session_stays_in_the_store() {
 }
 
 #[tokio::test]
-async fn an_upload_is_not_called_unknown_while_the_bus_is_away() {
+async fn an_upload_is_not_reported_as_unknown_while_the_bus_is_down() {
     let mut server = NatsServer::start();
     let fixture = fixture_on(&server).await;
     let request = v1::FinishUploadRequest {

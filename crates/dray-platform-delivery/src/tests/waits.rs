@@ -60,7 +60,7 @@ async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
 }
 
 #[tokio::test]
-async fn work_of_an_earlier_round_touches_nothing() {
+async fn work_of_an_earlier_round_changes_nothing() {
     let fixture = DeliveryFixture::new().await;
     let work = park(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
     fixture.clock.advance(Duration::from_mins(98));
@@ -105,15 +105,15 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_in_time_is_ended_truthfully() {
+async fn a_delivery_that_does_not_end_in_time_is_ended_with_its_true_state() {
     let mut fixture = DeliveryFixture::new().await;
     park(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
-    fixture.fake.script([FakeAction::DieAfter]);
-    let mut dying = fixture
+    fixture.fake.script([FakeAction::CrashAfter]);
+    let mut crashing = fixture
         .files("d2", &[("b.txt", b"b"), ("c.txt", b"c")])
         .await;
-    dying.target = Some(chat("43"));
-    fixture.die_in(&dying).await;
+    crashing.target = Some(chat("43"));
+    fixture.crash_in(&crashing).await;
     fixture.clock.advance(Duration::from_hours(80));
     fixture.sweep().await;
     let report = fixture.record("d1").await;
@@ -128,7 +128,7 @@ async fn what_does_not_end_in_time_is_ended_truthfully() {
 }
 
 #[tokio::test]
-async fn later_news_correct_a_receipt_whenever_they_come() {
+async fn later_status_updates_correct_a_receipt_at_any_time() {
     let fixture = DeliveryFixture::new().await;
     let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     let failed = |message: &str, code: &str| StatusUpdate {
@@ -151,7 +151,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
     let report = fixture.record("d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
     assert!(!report.success && report.result_json.contains("forbidden"));
-    // Faster than our own record.
+    // The status arrives before our own record is stored.
     fixture
         .replica
         .inbound
@@ -161,7 +161,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
         .unwrap();
     let work = fixture.files("d2", &[("b.txt", b"b")]).await;
     assert_eq!(states(&fixture.delivered(&work).await), [FileState::Failed]);
-    // A success, and a status update of a confirmed message, change nothing.
+    // A success, or a status of a message that is confirmed, changes nothing.
     let work = fixture.files("d3", &[("c.txt", b"c")]).await;
     fixture.delivered(&work).await;
     let id = fixture.fake.visible_messages().pop().unwrap().id;
@@ -176,7 +176,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
 }
 
 #[tokio::test]
-async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
+async fn r_11_a_window_that_a_status_update_closes_opens_when_the_user_writes() {
     let fixture = DeliveryFixture::new().await;
     let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     fixture.fake.script([FakeAction::Accept]);
@@ -251,7 +251,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
         ..all.clone()
     };
     assert_eq!(list(session).await, (String::new(), false));
-    // The digest is looked for in every record, also behind the limit.
+    // The digest is searched in all records, also beyond the limit.
     let holding = |text: &[u8]| v1::ListReceiptsRequest {
         sha256: Sha256Digest::of(text).as_bytes().to_vec(),
         limit: 1,
@@ -307,7 +307,7 @@ async fn no_tenant_sees_the_deliveries_of_another_tenant() {
 }
 
 #[tokio::test]
-async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
+async fn r_21_a_resend_sends_undelivered_files_as_a_new_delivery() {
     let fixture = DeliveryFixture::new().await;
     fixture.sandbox.bind(chat("42"));
     fixture.fake.script([

@@ -1,4 +1,4 @@
-//! Files from the web: what is kept from which chats, and ways around it that do not work.
+//! Files from the web: from which chats they are withheld, and attempts to avoid that.
 
 use dray_bus::EventFilter;
 use dray_platform::{DuplicateProtection, ErrorKind};
@@ -12,11 +12,11 @@ use crate::config::{WebFileOutcome, WebFileRule};
 use crate::link::LinkPolicy;
 use crate::record::{FileRecord, FileState};
 
-/// Bytes that a fetch brought, and bytes of which none is known.
+/// Bytes of a fetch, and bytes of no known fetch.
 const FETCHED_CONTENT: &[u8] = b"1;2";
 const OWN_CONTENT: &[u8] = b"3;4";
 
-/// Keeps files from the web out of every chat but `7`.
+/// Withholds files from the web from all chats except `7`.
 fn rules() -> Vec<WebFileRule> {
     let staff = WebFileRule {
         name: "staff".to_owned(),
@@ -76,7 +76,7 @@ async fn audit_lines(fixture: &DeliveryFixture) -> Vec<v1::DeliveryAudit> {
 #[tokio::test]
 async fn a_file_from_the_web_is_kept_from_the_chat_and_the_rest_is_sent() {
     let fixture = fixture_with(rules()).await;
-    // Name and type are labels of the caller, so they decide nothing.
+    // Name and type come from the caller, so they do not matter.
     let files = [("holiday.jpg", FETCHED_CONTENT), ("own.csv", OWN_CONTENT)];
     let report = fixture.delivered(&fixture.files("d", &files).await).await;
     assert_eq!(states(&report), [FileState::Rejected, FileState::Delivered]);
@@ -86,7 +86,7 @@ async fn a_file_from_the_web_is_kept_from_the_chat_and_the_rest_is_sent() {
         file.error_message,
         "Policy keeps files from the web out of this chat (rule `outside`)."
     );
-    // The agent gets the rule and no host: a host may be an address.
+    // The agent gets the rule but not the host, which may be an address.
     assert!(report.result_json.contains("rule `outside`"));
     assert!(!report.result_json.contains("example.org"));
     let messages = fixture.fake.visible_messages();
@@ -105,7 +105,7 @@ async fn a_file_from_the_web_is_kept_from_the_chat_and_the_rest_is_sent() {
     );
     assert_eq!(lines[0].state_code, v1::FileState::Rejected as i32);
     assert!(lines[1].refused_by.is_empty() && lines[1].web_hosts.is_empty());
-    // The record keeps it for `dray receipts`.
+    // The record has it for `dray receipts`.
     assert_eq!(fixture.record("d").await.files[0].web, file.web);
 }
 
@@ -117,7 +117,7 @@ async fn the_same_file_goes_to_a_chat_that_a_rule_allows() {
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].web.hosts.len(), 2);
-    // Without rules about the chat nothing is looked up.
+    // Without rules for the chat, nothing is looked up.
     let fixture = fixture_with(Vec::new()).await;
     let work = fixture.files("d", &[("a.csv", FETCHED_CONTENT)]).await;
     let report = fixture.delivered(&work).await;
@@ -126,16 +126,16 @@ async fn the_same_file_goes_to_a_chat_that_a_rule_allows() {
 }
 
 #[tokio::test]
-async fn neither_an_upload_nor_the_cache_nor_a_link_is_a_way_around() {
+async fn no_upload_cache_or_link_avoids_a_rule() {
     let fixture = fixture_with(rules()).await;
-    // A person stored the same bytes, before and after the fetch. The last upload does not change where they were
-    // fetched from, since most ways to store a file are open to the agent too.
+    // A person stored the same bytes before and after the fetch. That does not change where they were fetched from,
+    // because an agent can store files too.
     let uploaded = fixture.claim("mine.csv", FETCHED_CONTENT).await;
     let mut writer = fixture.store.writer(&tenant(), &OperationId::mint(), 1);
     writer = writer.cached();
     writer.write(FETCHED_CONTENT.into()).await.unwrap();
     let cached = writer.finish(ArtifactLabel::default()).await.unwrap();
-    // Too large for the chat, so it would go as a link.
+    // Too large for the chat, so it would be sent as a link.
     fixture.fake.limit(2);
     for (id, claim) in [("uploaded", uploaded), ("cached", cached)] {
         let mut work = fixture.files(id, &[]).await;
@@ -155,7 +155,7 @@ async fn a_file_of_a_sandbox_is_known_while_its_bytes_are_the_same() {
     };
     for (rule, bytes, expected) in [
         (rules().remove(1), FETCHED_CONTENT, FileState::Rejected),
-        // What a program changed is no longer known, unless the rule counts all files of sandboxes.
+        // A file that a program changed is no longer known, unless the rule includes all files of sandboxes.
         (rules().remove(1), OWN_CONTENT, FileState::Delivered),
         (strict, OWN_CONTENT, FileState::Rejected),
     ] {
@@ -201,7 +201,7 @@ async fn a_preview_is_refused_where_its_bytes_would_have_to_be_known() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_only_tried_is_reported_and_the_file_is_sent() {
+async fn a_rule_in_test_mode_is_reported_and_the_file_is_sent() {
     let mut rules = rules();
     rules[1].outcome = WebFileOutcome::Report;
     let fixture = fixture_with(rules).await;

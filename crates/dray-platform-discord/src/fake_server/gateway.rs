@@ -1,4 +1,4 @@
-//! The gateway: sessions, events with numbers, heartbeats, resumption.
+//! The gateway: sessions, numbered events, heartbeats and resumptions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{BOT_TOKEN, FakeDiscord, FakeState, people, user_json};
 
-/// Intent without which messages of others have neither text nor files.
+/// Intent that is needed to get the text and the files of messages.
 const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
 
-/// Faults of the gateway, once each, with the next connection that identifies or resumes.
+/// A fault of the gateway, which happens once, when a client identifies or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayFault {
     /// The session is not valid; whether it may be resumed anyway.
     Invalid(bool),
-    /// Closed with this code.
+    /// The connection is closed with this code.
     Close(u16),
     /// Heartbeats are not answered.
     NoAnswer,
@@ -39,7 +39,7 @@ pub enum GatewayFault {
     Gibberish,
 }
 
-/// What happens to all connections together.
+/// How all open connections end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectAll {
     /// They break without a close frame.
@@ -50,16 +50,16 @@ pub enum DisconnectAll {
     Close(u16),
 }
 
-/// Sessions, and the faults that await their connections.
+/// The sessions, and the faults of the next connections.
 #[derive(Debug)]
 pub(super) struct FakeGateway {
     interval: Duration,
     remaining: u64,
     sessions: BTreeMap<String, Vec<Value>>,
     faults: VecDeque<GatewayFault>,
-    kick: DisconnectAll,
-    /// Changes with every event and every [`DisconnectAll`]; the value counts the latter.
-    news: watch::Sender<u64>,
+    disconnect: DisconnectAll,
+    /// Notifies of each event and each [`DisconnectAll`]; the value counts the latter.
+    changes: watch::Sender<u64>,
     /// The first message of each client, in order.
     begun: Vec<String>,
 }
@@ -71,8 +71,8 @@ impl Default for FakeGateway {
             remaining: 1000,
             sessions: BTreeMap::new(),
             faults: VecDeque::new(),
-            kick: DisconnectAll::Drop,
-            news: watch::Sender::new(0),
+            disconnect: DisconnectAll::Drop,
+            changes: watch::Sender::new(0),
             begun: Vec::new(),
         }
     }
@@ -84,7 +84,7 @@ impl FakeGateway {
         for events in self.sessions.values_mut() {
             push_event(events, name, event);
         }
-        self.news.send_modify(|_| {});
+        self.changes.send_modify(|_| {});
     }
 }
 
@@ -94,13 +94,13 @@ fn push_event(events: &mut Vec<Value>, name: &str, event: &Value) {
 }
 
 impl FakeDiscord {
-    /// How often clients are to send heartbeats from the next connection on; every 40 seconds without it.
-    pub fn beat(&self, interval: Duration) {
+    /// Sets the heartbeat interval for later connections. The default is 40 seconds.
+    pub fn set_heartbeat_interval(&self, interval: Duration) {
         self.server.shared().lock().link.interval = interval;
     }
 
     /// Sets how many sessions may still be begun today.
-    pub fn leave_sessions(&self, remaining: u64) {
+    pub fn set_remaining_sessions(&self, remaining: u64) {
         self.server.shared().lock().link.remaining = remaining;
     }
 
@@ -109,11 +109,14 @@ impl FakeDiscord {
         self.server.shared().lock().link.faults.push_back(fault);
     }
 
-    /// Does this to all open connections.
-    pub fn disconnect_all(&self, kick: DisconnectAll) {
+    /// Ends all open connections.
+    pub fn disconnect_all(&self, disconnect: DisconnectAll) {
         let mut state = self.server.shared().lock();
-        state.link.kick = kick;
-        state.link.news.send_modify(|kicks| *kicks += 1);
+        state.link.disconnect = disconnect;
+        state
+            .link
+            .changes
+            .send_modify(|disconnects| *disconnects += 1);
     }
 
     /// Forgets all sessions, so that no client can resume one.
@@ -121,7 +124,7 @@ impl FakeDiscord {
         self.server.shared().lock().link.sessions.clear();
     }
 
-    /// How clients began: `identify`, or `resume` and the number of the last event that they read.
+    /// The logins until now: `identify`, or `resume` with the number of the last event that the client handled.
     pub fn begun(&self) -> Vec<String> {
         self.server.shared().lock().link.begun.clone()
     }
@@ -138,7 +141,7 @@ impl FakeDiscord {
     }
 }
 
-/// Answers the upgrade, and serves the connection in a task of its own.
+/// Answers the upgrade request and serves the connection in a new task.
 pub(super) fn open_connection(
     shared: &Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
@@ -164,14 +167,14 @@ pub(super) fn open_connection(
     shared.clone().lock().connections.spawn(async move {
         if let Ok(upgraded) = upgrade.await {
             let io = TokioIo::new(upgraded);
-            // The handshake was made by hand, because the server speaks HTTP up to this point.
+            // The handshake is done: `open_connection` answered it as an HTTP request.
             let stream = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
-            let wire = GatewayWire {
+            let connection = GatewayConnection {
                 stream,
                 zlib: is_compressed.then(|| Compress::new(Compression::fast(), true)),
             };
-            // Connections that break are what some tests are about.
-            let _ = serve_gateway(&shared, wire).await;
+            // Some tests break connections, so an error is ignored.
+            let _ = serve_gateway(&shared, connection).await;
         }
     });
     let opened = bytes_reply(101, "text/plain", bytes::Bytes::new());
@@ -180,13 +183,13 @@ pub(super) fn open_connection(
     Ok(with_header(opened, "sec-websocket-accept", &accept))
 }
 
-/// A connection that compresses what it sends where the client asked for it.
-struct GatewayWire<S> {
+/// A connection, whose messages are compressed if the client requested it.
+struct GatewayConnection<S> {
     stream: WebSocketStream<S>,
     zlib: Option<Compress>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> GatewayConnection<S> {
     async fn send(&mut self, value: &Value) -> Result<(), ConnectionClosed> {
         let text = value.to_string();
         let message = match &mut self.zlib {
@@ -222,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
     }
 }
 
-/// Compresses one message and flushes, so that a reader can decode all of it.
+/// Compresses one message and flushes it, so that the client can decode all of it.
 fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
     let mut out = Vec::with_capacity(text.len() + 1024);
     let begun = zlib.total_in();
@@ -232,7 +235,7 @@ fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, Connect
         let rest = text.get(used..).unwrap_or_default();
         let compressed = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
         compressed.map_err(|_| ConnectionClosed)?;
-        // Room was left, so the flush is complete.
+        // The capacity was not used up, so the flush is complete.
         if out.len() < out.capacity() {
             return Ok(out);
         }
@@ -242,51 +245,51 @@ fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, Connect
 
 async fn serve_gateway<S>(
     shared: &SharedState<FakeState>,
-    mut wire: GatewayWire<S>,
+    mut connection: GatewayConnection<S>,
 ) -> Result<(), ConnectionClosed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Subscribed before the client begins: a kick during the greeting must not be missed.
-    let mut news = shared.lock().link.news.subscribe();
-    let kicks = *news.borrow_and_update();
+    // Before the greeting, so that a disconnection during it is not missed.
+    let mut changes = shared.lock().link.changes.subscribe();
+    let disconnects = *changes.borrow_and_update();
     let GatewayClient {
         session,
         mut sent,
-        is_deaf,
-    } = greet_client(shared, &mut wire).await?;
+        ignores_heartbeats,
+    } = greet_client(shared, &mut connection).await?;
     loop {
         // The lock is released before anything is sent.
-        let (events, kick) = {
+        let (events, disconnect) = {
             let state = shared.lock();
             let events = state.link.sessions.get(&session).ok_or(ConnectionClosed)?;
             (
                 events.get(sent..).unwrap_or_default().to_vec(),
-                state.link.kick,
+                state.link.disconnect,
             )
         };
         for event in &events {
-            wire.send(event).await?;
+            connection.send(event).await?;
             sent += 1;
         }
-        if *news.borrow() != kicks {
-            return match kick {
+        if *changes.borrow() != disconnects {
+            return match disconnect {
                 DisconnectAll::Drop => Err(ConnectionClosed),
-                DisconnectAll::Close(code) => Err(wire.close(code).await),
+                DisconnectAll::Close(code) => Err(connection.close(code).await),
                 DisconnectAll::Reconnect => {
-                    wire.send(&json!({ "op": 7, "d": null })).await?;
-                    // The client closes; what it still sends is read and dropped.
-                    while wire.next().await.is_ok() {}
+                    connection.send(&json!({ "op": 7, "d": null })).await?;
+                    // The client closes the connection; its messages until then are ignored.
+                    while connection.next().await.is_ok() {}
                     Err(ConnectionClosed)
                 }
             };
         }
         tokio::select! {
-            changed = news.changed() => changed.map_err(|_| ConnectionClosed)?,
-            payload = wire.next() => {
-                let is_beat = payload?.get("op").and_then(Value::as_u64) == Some(1);
-                if is_beat && !is_deaf {
-                    wire.send(&json!({ "op": 11 })).await?;
+            changed = changes.changed() => changed.map_err(|_| ConnectionClosed)?,
+            payload = connection.next() => {
+                let is_heartbeat = payload?.get("op").and_then(Value::as_u64) == Some(1);
+                if is_heartbeat && !ignores_heartbeats {
+                    connection.send(&json!({ "op": 11 })).await?;
                 }
             }
         }
@@ -296,16 +299,16 @@ where
 /// A client that identified or resumed.
 struct GatewayClient {
     session: String,
-    /// How many of the session's events it has.
+    /// How many events of the session it got already.
     sent: usize,
     /// Whether its heartbeats get no response.
-    is_deaf: bool,
+    ignores_heartbeats: bool,
 }
 
-/// Sends the greeting, and reads until the client identifies or resumes.
+/// Sends the greeting and waits until the client identifies or resumes.
 async fn greet_client<S>(
     shared: &SharedState<FakeState>,
-    wire: &mut GatewayWire<S>,
+    connection: &mut GatewayConnection<S>,
 ) -> Result<GatewayClient, ConnectionClosed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -313,30 +316,30 @@ where
     let interval = shared.lock().link.interval.as_millis();
     let interval = u64::try_from(interval).unwrap_or(u64::MAX);
     let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval } });
-    wire.send(&hello).await?;
+    connection.send(&hello).await?;
     let payload = loop {
         // A client may send a heartbeat before it identifies.
-        let payload = wire.next().await?;
+        let payload = connection.next().await?;
         match payload.get("op").and_then(Value::as_u64) {
-            Some(1) => wire.send(&json!({ "op": 11 })).await?,
+            Some(1) => connection.send(&json!({ "op": 11 })).await?,
             _ => break payload,
         }
     };
     let fault = shared.lock().link.faults.pop_front();
     match fault {
-        Some(GatewayFault::Close(code)) => return Err(wire.close(code).await),
+        Some(GatewayFault::Close(code)) => return Err(connection.close(code).await),
         Some(GatewayFault::Invalid(again)) => {
             if !again {
-                // Gone for all later connections too.
+                // Also for all later connections.
                 shared.lock().link.sessions.clear();
             }
-            // Only to note how the client began.
+            // Only to record the login.
             begin_session(shared, &payload);
-            wire.send(&json!({ "op": 9, "d": again })).await?;
+            connection.send(&json!({ "op": 9, "d": again })).await?;
             return Err(ConnectionClosed);
         }
         Some(GatewayFault::Gibberish) => {
-            let _ = wire.stream.send(Message::text("[what")).await;
+            let _ = connection.stream.send(Message::text("[what")).await;
             return Err(ConnectionClosed);
         }
         _ => {}
@@ -345,11 +348,11 @@ where
         GatewayStart::At(session, sent) => Ok(GatewayClient {
             session,
             sent,
-            is_deaf: fault == Some(GatewayFault::NoAnswer),
+            ignores_heartbeats: fault == Some(GatewayFault::NoAnswer),
         }),
-        GatewayStart::Refused(code) => Err(wire.close(code).await),
+        GatewayStart::Refused(code) => Err(connection.close(code).await),
         GatewayStart::Unknown => {
-            wire.send(&json!({ "op": 9, "d": false })).await?;
+            connection.send(&json!({ "op": 9, "d": false })).await?;
             Err(ConnectionClosed)
         }
     }
@@ -357,7 +360,7 @@ where
 
 /// The result of `IDENTIFY` or `RESUME`.
 enum GatewayStart {
-    /// With this session, after so many of its events.
+    /// The session, and how many of its events the client has.
     At(String, usize),
     Refused(u16),
     Unknown,
@@ -385,7 +388,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
             let guilds: Vec<Value> = state.guilds();
             let known: Vec<Value> = guilds
                 .iter()
-                // Unavailable at first: the `GUILD_CREATE` events below describe them.
+                // Unavailable at first, because the `GUILD_CREATE` events describe them.
                 .map(|guild| json!({ "id": guild.get("id"), "unavailable": true }))
                 .collect();
             let ready = json!({
@@ -409,7 +412,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
                 // Invalid sequence: the client claims events that were never sent.
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
-                    // After the missed events, as the real gateway does.
+                    // After the missed events, as at the real gateway.
                     push_event(events, "RESUMED", &json!({}));
                     GatewayStart::At(id, sent)
                 }
@@ -420,7 +423,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
 }
 
 impl FakeState {
-    /// Servers as the gateway describes them.
+    /// The servers, as JSON of the gateway.
     fn guilds(&self) -> Vec<Value> {
         let described = |guild: &String, tier: &u64| {
             let own = |is_thread: bool| -> Vec<Value> {

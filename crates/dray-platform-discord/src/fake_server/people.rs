@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use super::{FakeDiscord, FakeState, error_reply};
 
-/// The user who writes all messages of people.
+/// The user that writes all messages of people.
 pub const USER_ID: &str = "777000000000000001";
 
-/// Faults of file downloads, once each.
+/// A fault of a file download, which happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFault {
     /// The file does not exist.
     Missing,
-    /// The full length is announced, and half of the bytes are sent.
+    /// The full length is announced, but only half of the bytes are sent.
     Short,
     /// The file is longer than the message announced.
     Long,
@@ -33,7 +33,7 @@ pub(super) struct MessageFile {
 }
 
 impl FakeDiscord {
-    /// Makes a conversation between the bot and a person, and returns its id.
+    /// Creates a conversation between the bot and a person, and returns its id.
     pub fn conversation(&self) -> String {
         let mut state = self.server.shared().lock();
         let id = state.next();
@@ -43,7 +43,7 @@ impl FakeDiscord {
         id
     }
 
-    /// Makes a thread in a channel, and returns its id.
+    /// Creates a thread in a channel, and returns its id.
     pub fn thread(&self, parent: &str) -> String {
         let mut state = self.server.shared().lock();
         let id = state.next();
@@ -57,12 +57,12 @@ impl FakeDiscord {
         id
     }
 
-    /// A person writes, with files of these names and contents. Returns the id of the message.
+    /// Adds a message of a person with these files (names and contents), and returns its id.
     pub fn user_writes(&self, channel: &str, text: &str, files: &[(&str, &[u8])]) -> String {
         self.write_message(channel, text, files, &json!({}))
     }
 
-    /// Adds a message as [`Self::user_writes`] does, with fields that replace those of a person's message.
+    /// Like [`Self::user_writes`], with the fields of `other` in place of those of a person's message.
     pub fn write_message(
         &self,
         channel: &str,
@@ -101,26 +101,26 @@ impl FakeDiscord {
             "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [],
             "pinned": false, "components": [],
         });
-        // Last, so that they replace what is there.
+        // Last, because they replace the fields above.
         if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
             fields.extend(other.clone());
         }
         if let Some(channel) = state.channels.get_mut(channel) {
-            // Stored without addresses: these are signed again each time the message is shown.
+            // Stored without addresses, which are signed again for each response.
             channel.written.push(message.clone());
         }
         state.sign(&shared.url(), &mut message);
         if let Some(guild) = guild.filter(|guild| !guild.is_empty())
             && let Some(fields) = message.as_object_mut()
         {
-            // Only the gateway says where a message was written.
+            // Only events of the gateway have the id of the server.
             fields.insert("guild_id".to_owned(), guild.into());
         }
         state.link.broadcast("MESSAGE_CREATE", &message);
         id
     }
 
-    /// A person deletes a message with its files.
+    /// Deletes a message of a person, with its files.
     pub fn delete(&self, channel: &str, message: &str) {
         let mut state = self.server.shared().lock();
         if let Some(channel) = state.channels.get_mut(channel) {
@@ -131,19 +131,19 @@ impl FakeDiscord {
         state.signature += 1;
     }
 
-    /// Expires the addresses of all files that were sent until now.
+    /// Expires the addresses of all existing files.
     pub fn expire(&self) {
         self.server.shared().lock().signature += 1;
     }
 
-    /// Injects a fault into the next download of a file.
+    /// Adds a fault for a download. Each download uses one, in order.
     pub fn script_file(&self, fault: FileFault) {
         self.server.shared().lock().file_faults.push(fault);
     }
 }
 
 impl FakeState {
-    /// Puts the addresses of files into a message, signed with the current signature.
+    /// Adds the addresses of its files to a message, with the current signature.
     pub(super) fn sign(&self, url: &str, message: &mut Value) {
         let files = message.get_mut("attachments").and_then(Value::as_array_mut);
         for file in files.into_iter().flatten() {
@@ -174,13 +174,13 @@ impl FakeState {
     }
 }
 
-/// The newest message of a channel, as a channel shows it.
+/// The id of the newest message of a channel.
 pub(super) fn newest_message(channel: &super::FakeChannel) -> Value {
     let last = channel.written.last().and_then(|message| message.get("id"));
     last.cloned().unwrap_or_default()
 }
 
-/// Messages after an id, newest first, as many as were requested.
+/// Lists messages after an id, newest first, up to the requested number.
 pub(super) fn list_messages(
     shared: &SharedState<FakeState>,
     channel: &str,
@@ -200,11 +200,11 @@ pub(super) fn list_messages(
     let mut messages: Vec<Value> = state
         .written(channel)
         .filter(|message| id(message).is_some_and(|id| id > after))
-        // The oldest after the id, not the newest of all: a client pages forwards.
+        // The oldest after the id, not the newest, because clients page forwards.
         .take(usize::try_from(limit.min(100)).unwrap_or(100))
         .cloned()
         .collect();
-    // Discord lists newest first, whichever end of the range it took.
+    // Discord always lists the newest first.
     messages.reverse();
     for message in &mut messages {
         state.sign(&shared.url(), message);
@@ -212,7 +212,7 @@ pub(super) fn list_messages(
     json_reply(200, &Value::Array(messages))
 }
 
-/// One message by its id, with fresh addresses of its files.
+/// One message by its id, with new addresses of its files.
 pub(super) fn get_message(shared: &SharedState<FakeState>, channel: &str, id: &str) -> Reply {
     let state = shared.lock();
     let stored = state
@@ -225,10 +225,10 @@ pub(super) fn get_message(shared: &SharedState<FakeState>, channel: &str, id: &s
     json_reply(200, &message)
 }
 
-/// A file by its signed address. A request that shows a token here is answered with 404.
+/// A file by its signed address. Requests with a token get 404.
 pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let mut state = shared.lock();
-    let gone = || {
+    let not_found = || {
         bytes_reply(
             404,
             "text/plain",
@@ -238,7 +238,7 @@ pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedReques
     let id = request.path.split('/').nth(3).unwrap_or_default();
     let is_signed = request.query == state.signed(id);
     if request.header("authorization").is_some() || !is_signed {
-        return gone();
+        return not_found();
     }
     let fault = (!state.file_faults.is_empty()).then(|| state.file_faults.remove(0));
     let Some(MessageFile {
@@ -246,11 +246,11 @@ pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedReques
         media_type,
     }) = state.files.get(id)
     else {
-        return gone();
+        return not_found();
     };
     match fault {
         None => bytes_reply(200, media_type, content.clone()),
-        Some(FileFault::Missing) => gone(),
+        Some(FileFault::Missing) => not_found(),
         Some(FileFault::Short) => cut_reply(media_type, content, content.len() / 2),
         Some(FileFault::Long) => {
             let longer = [content.as_ref(), b"more"].concat();

@@ -1,44 +1,45 @@
-//! Messages from events, and messages that were written without a session.
+//! Messages from events, and messages that were written while there was no session.
 
 use dray_platform::{DeliveryTarget, ErrorKind, InboundSink, PlatformError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::memory::GatewayCache;
+use super::cache::GatewayCache;
 use super::{GatewayReceiver, GatewaySink};
 use crate::{message, question};
 
-/// The platform's epoch, in Unix milliseconds: ids count from it.
+/// The moment from which the times in ids count, in Unix milliseconds.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
-/// Messages of one response, and most responses for one channel after a reconnection.
+/// Most messages in one response.
 const PAGE_MESSAGES: usize = 100;
+/// Most responses for one channel after a reconnection.
 const MAX_PAGES: usize = 50;
 /// Kinds of channels that are threads: announcement, public, private.
 const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
-/// Handles an event: stores its messages and remembers its channels. An error means that not all of it was stored.
+/// Handles an event: stores its messages and caches its channels. After an error, not all of it was stored.
 pub(super) async fn handle_event(
     gateway: &GatewayReceiver<'_>,
-    memory: &mut GatewayCache,
+    cache: &mut GatewayCache,
     (name, event): (&str, &Value),
     sink: &GatewaySink<'_>,
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
     let deliver = sink.deliver;
-    // Not only with `READY`: a session whose catch-up failed is resumed after `READY`, which does not come again. It goes
-    // before the event, because a later message of a conversation would hide the ones that were missed.
-    if memory.needs_catch_up() {
-        for conversation in memory.conversations() {
+    // Not only with `READY`: when the catch-up failed, the session is resumed, and `READY` does not come again. Before
+    // the event, because a later message of a conversation would hide those that were missed.
+    if cache.needs_catch_up() {
+        for conversation in cache.conversations() {
             let all = (conversation.as_str(), u64::MAX);
-            store_missed(gateway, memory, all, deliver, stop).await?;
+            store_missed(gateway, cache, all, deliver, stop).await?;
         }
-        memory.caught_up();
+        cache.finish_catch_up();
     }
     match name {
-        "INTERACTION_CREATE" => take_press(gateway, memory, event, sink).await,
-        "MESSAGE_CREATE" => store_message(gateway, memory, event, deliver).await,
+        "INTERACTION_CREATE" => forward_press(gateway, cache, event, sink).await,
+        "MESSAGE_CREATE" => store_message(gateway, cache, event, deliver).await,
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
-            remember_channel(memory, event);
+            remember_channel(cache, event);
             Ok(())
         }
         "GUILD_CREATE" => {
@@ -46,17 +47,17 @@ pub(super) async fn handle_event(
                 let items = event.get(name).and_then(Value::as_array);
                 items.into_iter().flatten()
             };
-            // All are noted before one is caught up: a message in a thread needs its parent.
+            // All are cached before the first is caught up, because a message in a thread needs the thread's parent.
             let channels: Vec<&Value> = list("channels").chain(list("threads")).collect();
             for channel in &channels {
-                remember_channel(memory, channel);
+                remember_channel(cache, channel);
             }
             for channel in channels {
                 let text = |name: &str| channel.get(name).and_then(Value::as_str);
                 let last = text("last_message_id").and_then(|id| id.parse().ok());
-                // Also on the first connection, where `gateway.since` bounds it.
+                // Also on the first connection, up to the age that `gateway.since` sets.
                 if let (Some(id), Some(last)) = (text("id"), last) {
-                    store_missed(gateway, memory, (id, last), deliver, stop).await?;
+                    store_missed(gateway, cache, (id, last), deliver, stop).await?;
                 }
             }
             Ok(())
@@ -65,10 +66,10 @@ pub(super) async fn handle_event(
     }
 }
 
-/// Hands a press of a button on. Other interactions count as done.
-async fn take_press(
+/// Queues the press of a button. Ignores other interactions.
+async fn forward_press(
     gateway: &GatewayReceiver<'_>,
-    memory: &mut GatewayCache,
+    cache: &mut GatewayCache,
     event: &Value,
     sink: &GatewaySink<'_>,
 ) -> Result<(), PlatformError> {
@@ -76,38 +77,38 @@ async fn take_press(
         return Ok(());
     };
     let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
-    resolve_thread(gateway, memory, &mut press.target, is_in_a_server).await?;
-    // Not awaited: a full queue must not hold the messages behind it.
+    resolve_thread(gateway, cache, &mut press.target, is_in_a_server).await?;
+    // Without waiting, because a full queue must not delay messages.
     if sink.presses.try_send(press).is_err() {
-        tracing::warn!("too many presses of buttons: one was dropped");
+        tracing::warn!("too many button presses: one was dropped");
     }
     Ok(())
 }
 
-/// Remembers a channel or thread. A category does not count as the parent of a channel.
-fn remember_channel(memory: &mut GatewayCache, channel: &Value) {
+/// Caches a channel or thread. The category of a channel is not its parent.
+fn remember_channel(cache: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
     let kind = channel.get("type").and_then(Value::as_u64);
     let is_thread = kind.is_some_and(|kind| THREAD_TYPES.contains(&kind));
     if let Some(id) = text("id") {
-        memory.know(id, text("parent_id").filter(|_| is_thread));
+        cache.add_channel(id, text("parent_id").filter(|_| is_thread));
     }
 }
 
-/// Stores one message if a person wrote it in a channel that the options allow. Anything else counts as done.
+/// Stores a message if a person wrote it in a channel that the options allow. Ignores other messages.
 async fn store_message(
     gateway: &GatewayReceiver<'_>,
-    memory: &mut GatewayCache,
+    cache: &mut GatewayCache,
     event: &Value,
     deliver: &dyn InboundSink,
 ) -> Result<(), PlatformError> {
-    let Some(mut message) = message::inbound_message(gateway.options, &memory.me, event) else {
+    let Some(mut message) = message::inbound_message(gateway.options, &cache.own_id, event) else {
         return Ok(());
     };
     let channel = message.target.chat.clone();
-    // Messages from the HTTP API have no `guild_id`; their channel was announced, or is a conversation.
+    // Messages from the HTTP API have no `guild_id`, but their channel was announced or is a conversation.
     let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
-    resolve_thread(gateway, memory, &mut message.target, is_in_a_server).await?;
+    resolve_thread(gateway, cache, &mut message.target, is_in_a_server).await?;
     let listed = &gateway.options.channels;
     let target = &message.target;
     let is_listed = |one: &String| *one == target.chat || *one == target.thread;
@@ -115,23 +116,23 @@ async fn store_message(
         return Ok(());
     }
     let id = message.message_id.clone();
-    // Noted only after it was stored: the next catch-up starts at this id.
+    // Only after it was stored, because the next catch-up starts at this id.
     deliver.message(message).await?;
-    memory.stored(&channel, &id);
+    cache.note_stored(&channel, &id);
     Ok(())
 }
 
-/// Makes the target the channel with the thread below it, as a delivery names it.
+/// If the chat of the target is a thread, makes it the thread of its channel, as in the target of a delivery.
 async fn resolve_thread(
     gateway: &GatewayReceiver<'_>,
-    memory: &mut GatewayCache,
+    cache: &mut GatewayCache,
     target: &mut DeliveryTarget,
     is_in_a_server: bool,
 ) -> Result<(), PlatformError> {
-    if is_in_a_server && !memory.knows(&target.chat) {
-        request_channel_type(gateway, memory, &target.chat).await?;
+    if is_in_a_server && !cache.is_known(&target.chat) {
+        request_channel_type(gateway, cache, &target.chat).await?;
     }
-    if let Some(parent) = memory.parent(&target.chat) {
+    if let Some(parent) = cache.parent(&target.chat) {
         target.thread = std::mem::replace(&mut target.chat, parent.to_owned());
     }
     Ok(())
@@ -140,32 +141,32 @@ async fn resolve_thread(
 /// Requests the type of a channel that no event announced, to find out whether it is a thread.
 async fn request_channel_type(
     gateway: &GatewayReceiver<'_>,
-    memory: &mut GatewayCache,
+    cache: &mut GatewayCache,
     channel: &str,
 ) -> Result<(), PlatformError> {
     match gateway.api.get(&format!("/channels/{channel}"), &[]).await {
-        Ok(announced) => remember_channel(memory, &announced),
+        Ok(announced) => remember_channel(cache, &announced),
         // The bot may not read the channel itself, but gets its messages.
         Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
-            memory.know(channel, None);
+            cache.add_channel(channel, None);
         }
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// Stores what was written in a channel since its last stored message, or since `gateway.since`.
+/// Stores the messages of a channel since the last stored one, or since `gateway.since`.
 async fn store_missed(
     gateway: &GatewayReceiver<'_>,
-    memory: &mut GatewayCache,
+    cache: &mut GatewayCache,
     (channel, last): (&str, u64),
     deliver: &dyn InboundSink,
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
-    // An id holds its time in the bits above the lowest 22, so a time is an id to compare with.
+    // The bits above the lowest 22 are the time of an id, so a time can be compared with ids.
     let oldest = gateway.since.saturating_sub(DISCORD_EPOCH_MS) << 22;
-    let mut after = memory.newest(channel).unwrap_or(oldest);
-    // It becomes a part of a path.
+    let mut after = cache.newest(channel).unwrap_or(oldest);
+    // The id becomes a part of a path.
     if !message::is_id(channel) {
         return Ok(());
     }
@@ -189,7 +190,7 @@ async fn store_missed(
                     "the response is not a list of messages",
                 ));
             }
-            // A channel that the bot may see but not read.
+            // The bot may see this channel but not read it.
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
                 tracing::debug!(%error, "could not list the messages of a channel");
                 return Ok(());
@@ -202,11 +203,12 @@ async fn store_missed(
             .into_iter()
             .filter_map(|message| Some((id(&message)?, message)))
             .collect();
-        // Oldest first: ids grow with time, and a stop in the middle must leave only newer ones behind.
+        // Oldest first, so that after an interruption only newer messages are missing. Ids grow with time.
         known.sort_by_key(|(id, _)| *id);
         for (id, message) in &known {
-            store_message(gateway, memory, message, deliver).await?;
-            // Also for messages that were not stored, such as those of bots, or the loop would request them again.
+            store_message(gateway, cache, message, deliver).await?;
+            // Also for messages that were not stored, such as those of bots, so that the loop does not request them
+            // again.
             after = after.max(*id);
         }
         if count < PAGE_MESSAGES || known.is_empty() {
@@ -215,7 +217,7 @@ async fn store_missed(
     }
     tracing::warn!(
         channel,
-        "more messages of a channel were missed than are fetched again"
+        "too many messages of a channel were missed: the newest are not fetched"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The codes with which the gateway closes a connection, and what follows from each.
+//! The codes with which the gateway closes a connection, and what to do after each.
 
 use dray_platform::{ErrorKind, PlatformError};
 
@@ -8,17 +8,17 @@ pub(super) enum CloseAction {
     /// Connect again and resume the session.
     Resume,
     /// Connect again and identify: the session cannot be resumed.
-    Begin,
-    /// Only an operator can help; the text says how.
+    Identify,
+    /// Only an operator can correct the cause; the text says how.
     GiveUp(&'static str),
 }
 
 pub(super) const fn close_action(code: u16) -> CloseAction {
     match code {
-        4003 | 4007 | 4009 => CloseAction::Begin,
+        4003 | 4007 | 4009 => CloseAction::Identify,
         4004 => CloseAction::GiveUp("Discord does not accept the token: set the bot's current one"),
         4010 | 4011 => CloseAction::GiveUp("the bot is in too many servers for one connection"),
-        4012 => CloseAction::GiveUp("Discord no longer speaks this version of the gateway"),
+        4012 => CloseAction::GiveUp("Discord no longer supports this version of the gateway"),
         4013 => CloseAction::GiveUp("Discord does not know a requested intent"),
         4014 => CloseAction::GiveUp(
             "the bot may not read messages: allow the message content intent in the developer portal, \
@@ -29,7 +29,7 @@ pub(super) const fn close_action(code: u16) -> CloseAction {
     }
 }
 
-/// The error for a refusal that only an operator can lift. Its kind, [`ErrorKind::Auth`], ends the polling.
+/// The error for a refusal whose cause only an operator can correct. Its kind, [`ErrorKind::Auth`], ends receiving.
 pub(super) fn refused_close_error(code: u16, why: &str) -> PlatformError {
     PlatformError::new(ErrorKind::Auth, why).code(code.to_string())
 }
@@ -44,7 +44,7 @@ mod tests {
             assert_eq!(close_action(code), CloseAction::Resume, "{code}");
         }
         for code in [4003, 4007, 4009] {
-            assert_eq!(close_action(code), CloseAction::Begin, "{code}");
+            assert_eq!(close_action(code), CloseAction::Identify, "{code}");
         }
         for code in [4004, 4010, 4011, 4012, 4013, 4014] {
             assert!(

@@ -1,4 +1,4 @@
-//! A connection that was greeted: identifying, heartbeats, and events in their order.
+//! A connection after its greeting: login, heartbeats, and events in order.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
+use super::cache::GatewayCache;
 use super::close::{self, CloseAction};
-use super::memory::GatewayCache;
 use super::socket::{GatewayPayload, GatewaySocket, SocketRead};
 use super::{GatewayReceiver, GatewaySink, catch_up};
 
@@ -25,50 +25,50 @@ const CLOSE_CODE: u16 = 1000;
 pub(super) enum ConnectionEnd {
     /// The receiver was asked to stop.
     Stopped,
-    /// Connect again immediately or after a wait; the reason is for the log.
-    Again(&'static str),
+    /// Connect again, immediately or after a wait. The reason is for the log.
+    Reconnect(&'static str),
     /// The session is not valid, or no longer valid.
     Invalid,
 }
 
-/// Heartbeats of one connection.
+/// The heartbeats of one connection.
 #[derive(Debug)]
 struct HeartbeatState {
-    beats: Interval,
-    /// Whether the last heartbeat was answered.
+    timer: Interval,
+    /// Whether the gateway acknowledged the last heartbeat.
     answered: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct LiveConnection<'a> {
     gateway: &'a GatewayReceiver<'a>,
-    memory: &'a mut GatewayCache,
+    cache: &'a mut GatewayCache,
     socket: GatewaySocket,
-    heart: HeartbeatState,
+    heartbeat: HeartbeatState,
 }
 
 impl<'a> LiveConnection<'a> {
     pub(super) fn new(
         gateway: &'a GatewayReceiver<'a>,
-        memory: &'a mut GatewayCache,
+        cache: &'a mut GatewayCache,
         socket: GatewaySocket,
         interval: Duration,
     ) -> Self {
         // The first heartbeat comes at a random moment of the interval, so that clients do not all send theirs
         // together.
         let first = interval.mul_f64(rand::rng().random_range(0.0..=1.0));
-        let mut beats = interval_at(Instant::now() + first, interval);
-        // A late heartbeat is sent once, not made up for by a burst.
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let heart = HeartbeatState {
-            beats,
+        let mut timer = interval_at(Instant::now() + first, interval);
+        // After a delay, one heartbeat is sent instead of all that were missed.
+        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let heartbeat = HeartbeatState {
+            timer,
             answered: true,
         };
         Self {
             gateway,
-            memory,
+            cache,
             socket,
-            heart,
+            heartbeat,
         }
     }
 
@@ -78,27 +78,27 @@ impl<'a> LiveConnection<'a> {
         sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<ConnectionEnd, PlatformError> {
-        let begin = self.begin();
-        self.socket.send(&begin).await?;
+        let login = self.login_payload();
+        self.socket.send(&login).await?;
         loop {
             tokio::select! {
                 () = stop.cancelled() => {
                     self.socket.close(CLOSE_CODE).await;
                     return Ok(ConnectionEnd::Stopped);
                 }
-                _ = self.heart.beats.tick() => {
-                    // A zombie connection: still open, but the other side is gone.
-                    if !self.heart.answered {
+                _ = self.heartbeat.timer.tick() => {
+                    // The connection is still open, but the other end does not respond.
+                    if !self.heartbeat.answered {
                         self.socket.close(RESUMABLE_CLOSE_CODE).await;
-                        return Ok(ConnectionEnd::Again("a heartbeat was not answered"));
+                        return Ok(ConnectionEnd::Reconnect("a heartbeat was not answered"));
                     }
-                    self.heart.beat(&mut self.socket, self.memory).await?;
+                    self.heartbeat.send_heartbeat(&mut self.socket, self.cache).await?;
                 }
                 read = self.socket.next() => match read? {
-                    SocketRead::Closed(code) => return self.closed(code),
+                    SocketRead::Closed(code) => return self.handle_close(code),
                     SocketRead::Payload(payload) => {
-                        if let Some(end) = self.take(payload, sink, stop).await? {
-                            // The session is taken up again, so it must stay resumable.
+                        if let Some(end) = self.handle_payload(payload, sink, stop).await? {
+                            // The next connection resumes the session.
                             self.socket.close(RESUMABLE_CLOSE_CODE).await;
                             return Ok(end);
                         }
@@ -108,10 +108,10 @@ impl<'a> LiveConnection<'a> {
         }
     }
 
-    /// `RESUME` where there is a session, `IDENTIFY` otherwise.
-    fn begin(&self) -> Value {
+    /// `RESUME` if there is a session, otherwise `IDENTIFY`.
+    fn login_payload(&self) -> Value {
         let token = self.gateway.api.token.expose();
-        match self.memory.session() {
+        match self.cache.session() {
             Some((id, seq)) => json!({
                 "op": 6,
                 "d": { "token": token, "session_id": id, "seq": seq },
@@ -127,53 +127,59 @@ impl<'a> LiveConnection<'a> {
         }
     }
 
-    fn closed(&mut self, code: Option<u16>) -> Result<ConnectionEnd, PlatformError> {
+    fn handle_close(&mut self, code: Option<u16>) -> Result<ConnectionEnd, PlatformError> {
         let Some(code) = code else {
-            return Ok(ConnectionEnd::Again("the connection broke"));
+            return Ok(ConnectionEnd::Reconnect("the connection broke"));
         };
         tracing::debug!(code, "the gateway closed the connection");
         match close::close_action(code) {
-            CloseAction::Resume => Ok(ConnectionEnd::Again("the gateway closed the connection")),
-            CloseAction::Begin => {
-                self.memory.forget_session();
+            CloseAction::Resume => Ok(ConnectionEnd::Reconnect(
+                "the gateway closed the connection",
+            )),
+            CloseAction::Identify => {
+                self.cache.forget_session();
                 Ok(ConnectionEnd::Invalid)
             }
             CloseAction::GiveUp(why) => Err(close::refused_close_error(code, why)),
         }
     }
 
-    /// Handles one message of the gateway; returns how the connection ends when it ends with it.
-    async fn take(
+    /// Handles one message of the gateway. If the message ends the connection, returns why.
+    async fn handle_payload(
         &mut self,
         payload: GatewayPayload,
         sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<Option<ConnectionEnd>, PlatformError> {
         match payload.op {
-            0 => self.event(payload, sink, stop).await?,
-            // The gateway may ask for a heartbeat outside of the interval.
-            1 => self.heart.beat(&mut self.socket, self.memory).await?,
+            0 => self.handle_dispatch(payload, sink, stop).await?,
+            // The gateway may request a heartbeat at any time.
+            1 => {
+                self.heartbeat
+                    .send_heartbeat(&mut self.socket, self.cache)
+                    .await?;
+            }
             7 => {
-                return Ok(Some(ConnectionEnd::Again(
+                return Ok(Some(ConnectionEnd::Reconnect(
                     "the gateway requested a reconnect",
                 )));
             }
             9 => {
                 // `d` says whether the session can be resumed.
                 if payload.d.as_bool() != Some(true) {
-                    self.memory.forget_session();
+                    self.cache.forget_session();
                 }
                 return Ok(Some(ConnectionEnd::Invalid));
             }
-            11 => self.heart.answered = true,
-            // Opcodes that are not known, which Discord may add at any time.
+            11 => self.heartbeat.answered = true,
+            // Unknown opcodes: Discord may add some at any time.
             _ => {}
         }
         Ok(None)
     }
 
-    /// Handles one event. It counts as read once all of it was stored; heartbeats continue meanwhile.
-    async fn event(
+    /// Handles one event, and counts it as handled when all its messages are stored. Heartbeats continue meanwhile.
+    async fn handle_dispatch(
         &mut self,
         payload: GatewayPayload,
         sink: &GatewaySink<'_>,
@@ -183,42 +189,42 @@ impl<'a> LiveConnection<'a> {
         let name = payload.t.as_deref().unwrap_or_default();
         match name {
             "READY" => {
-                // Before it is handled: catching up needs our own id.
-                self.memory.ready(&payload.d, seq);
+                // Before the event is handled, because catching up needs our own id.
+                self.cache.begin_session(&payload.d, seq);
                 tracing::info!("connected to the gateway");
             }
             "RESUMED" => tracing::info!("resumed the session of the gateway"),
             _ => {}
         }
-        // Taken before: the event must not be acknowledged until it is stored.
-        let last = self.memory.session().map(|(_, seq)| seq);
+        // Heartbeats carry the number of the previous event until this one is stored.
+        let last = self.cache.session().map(|(_, seq)| seq);
         {
             let handling =
-                catch_up::handle_event(self.gateway, self.memory, (name, &payload.d), sink, stop);
+                catch_up::handle_event(self.gateway, self.cache, (name, &payload.d), sink, stop);
             tokio::pin!(handling);
             loop {
                 tokio::select! {
                     done = &mut handling => break done?,
-                    _ = self.heart.beats.tick() => {
-                        // Responses are not read now, so a missing one would mean nothing: `answered` keeps its
-                        // value.
+                    _ = self.heartbeat.timer.tick() => {
+                        // Acknowledgements are not read now, so a missing one would mean nothing, and `answered` keeps
+                        // its value.
                         self.socket.send(&json!({ "op": 1, "d": last })).await?;
                     }
                 }
             }
         }
-        self.memory.read(seq);
+        self.cache.note_handled(seq);
         Ok(())
     }
 }
 
 impl HeartbeatState {
-    async fn beat(
+    async fn send_heartbeat(
         &mut self,
         socket: &mut GatewaySocket,
-        memory: &GatewayCache,
+        cache: &GatewayCache,
     ) -> Result<(), PlatformError> {
-        let last = memory.session().map(|(_, seq)| seq);
+        let last = cache.session().map(|(_, seq)| seq);
         self.answered = false;
         socket.send(&json!({ "op": 1, "d": last })).await
     }

@@ -1,13 +1,13 @@
-//! Inbound messages: a connection to the gateway, which is resumed where it broke.
+//! Inbound messages, by a connection to the gateway whose session is resumed after a failure.
 //!
-//! An event counts as read when its message is stored. Only then its number goes into heartbeats and resumptions, so
-//! that the gateway sends again what was not stored. When a session cannot be resumed, the messages that were written
-//! meanwhile are read from the channels.
+//! An event counts as handled when its message is stored. Only then does its number appear in heartbeats and
+//! resumptions, so that the gateway repeats events that were not stored. When a session cannot be resumed, the messages
+//! that were written meanwhile are read from the channels.
 
+mod cache;
 mod catch_up;
 mod close;
 mod live;
-mod memory;
 mod socket;
 
 use std::time::Duration;
@@ -24,15 +24,15 @@ use tokio_util::sync::CancellationToken;
 use crate::api::DiscordApi;
 use crate::options::DiscordOptions;
 
+use cache::GatewayCache;
 use live::{ConnectionEnd, LiveConnection};
-use memory::GatewayCache;
 use socket::GatewaySocket;
 
-/// How long a connection must live to count as stable, which resets the count of failures.
+/// How long a connection must last to count as stable, which resets the number of failures.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 
-/// Most presses of buttons that are handled concurrently, and as many more that wait. Further ones are dropped: their people
-/// see a failure and press again.
+/// Most button presses that are handled concurrently; as many more may wait. Further ones are dropped: their users see
+/// a failure and press again.
 const MAX_CONCURRENT_PRESSES: usize = 32;
 
 /// Waits between two connections.
@@ -42,7 +42,7 @@ pub(crate) struct ReconnectDelays {
     pub(crate) first: Duration,
     /// Longest wait after failures.
     pub(crate) longest: Duration,
-    /// Before a new session after an invalid one: at least this, and up to five times as long. Discord asks for one
+    /// Shortest wait before a new session after an invalid one; the longest is five times as long. Discord asks for one
     /// to five seconds.
     pub(crate) invalid: Duration,
 }
@@ -57,20 +57,20 @@ impl Default for ReconnectDelays {
     }
 }
 
-/// Where events go: messages are stored before the next event, presses are handled beside them.
+/// The recipients of events. Messages are stored before the next event; presses are handled concurrently.
 #[derive(Debug)]
 pub(crate) struct GatewaySink<'a> {
     pub(crate) deliver: &'a dyn InboundSink,
     pub(crate) presses: mpsc::Sender<ButtonPress>,
 }
 
-/// The receiver of one bot, with what all of its connections share.
+/// The receiver of one bot, with the state that its connections share.
 #[derive(Debug)]
 pub(crate) struct GatewayReceiver<'a> {
     pub(crate) options: &'a DiscordOptions,
     pub(crate) api: &'a DiscordApi,
-    pauses: &'a ReconnectDelays,
-    /// Older messages are not caught up. In Unix milliseconds.
+    delays: &'a ReconnectDelays,
+    /// Older messages are not caught up (Unix milliseconds).
     pub(crate) since: u64,
 }
 
@@ -78,62 +78,65 @@ impl<'a> GatewayReceiver<'a> {
     pub(crate) const fn new(
         options: &'a DiscordOptions,
         api: &'a DiscordApi,
-        pauses: &'a ReconnectDelays,
+        delays: &'a ReconnectDelays,
         since: u64,
     ) -> Self {
         Self {
             options,
             api,
-            pauses,
+            delays,
             since,
         }
     }
 
-    /// Receives until `stop`. Ends by itself only when an operator has to do something.
+    /// Receives until `stop` is cancelled. Returns earlier only with an error that an operator must correct.
     pub(crate) async fn run(
         &self,
         deliver: &dyn InboundSink,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
-        let (presses, waiting) = mpsc::channel::<ButtonPress>(MAX_CONCURRENT_PRESSES);
-        // Beside the events: a decision takes longer than a person may wait for the acknowledgement of the next press.
-        let handled = handle_presses(deliver, waiting);
+        let (presses, queue) = mpsc::channel::<ButtonPress>(MAX_CONCURRENT_PRESSES);
+        // Concurrently with the events: a decision may take longer than the time in which the next press must be
+        // acknowledged.
+        let handling = handle_presses(deliver, queue);
         let sink = GatewaySink { deliver, presses };
-        let (received, ()) = tokio::join!(self.receive(sink, stop), handled);
+        let (received, ()) = tokio::join!(self.receive(sink, stop), handling);
         received
     }
 
-    /// Receives from one connection after the other. Consumes the sink: its presses end with it.
+    /// Receives from one connection after the other. Consumes the sink, so that the queue of presses ends with it.
     async fn receive(
         &self,
         sink: GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
-        // Kept over connections, lost with the process: a restart catches up from `since`.
-        let mut memory = GatewayCache::default();
+        // Kept for all connections of this process. After a restart, messages are caught up from `since`.
+        let mut cache = GatewayCache::default();
         let mut failures = 0;
         while !stop.is_cancelled() {
-            let begun = Instant::now();
-            let ended = self.connection(&mut memory, &sink, stop).await;
-            if begun.elapsed() >= STABLE_AFTER {
+            let connected_at = Instant::now();
+            let ended = self.connection(&mut cache, &sink, stop).await;
+            if connected_at.elapsed() >= STABLE_AFTER {
                 failures = 0;
             }
             let wait = match ended {
                 Ok(ConnectionEnd::Stopped) => break,
                 Ok(ConnectionEnd::Invalid) => self.after_invalid(),
-                Ok(ConnectionEnd::Again(why)) => {
+                Ok(ConnectionEnd::Reconnect(why)) => {
                     tracing::info!(why, "reconnecting to the gateway");
                     self.backoff(failures)
                 }
                 // A wrong token or a missing intent: connecting again would only use up the starts of sessions.
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "no gateway");
-                    // The resume address may be down permanently; the next attempt asks for a new one.
-                    memory.forget_address();
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "could not receive from the gateway"
+                    );
+                    // The address to resume at may be gone, so the next attempt requests a new one.
+                    cache.forget_address();
                     let retry_after = error.retry_after();
-                    // At least the first wait: an error, unlike a lost connection, never leads to a reconnection
-                    // without one.
+                    // Unlike after a lost connection, there is always a wait after an error.
                     retry_after.unwrap_or_else(|| self.backoff(failures.max(1)))
                 }
             };
@@ -146,36 +149,36 @@ impl<'a> GatewayReceiver<'a> {
         Ok(())
     }
 
-    /// Zero at first, then doubling, between half and all of the full wait.
+    /// The wait after a number of failures: zero at first, then between half and all of a time that doubles.
     fn backoff(&self, failures: u32) -> Duration {
         let Some(exponent) = failures.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // The bound keeps the shift inside 32 bits.
-        let full = self.pauses.first.saturating_mul(1 << exponent.min(16));
-        full.min(self.pauses.longest)
+        // `min` keeps the shift inside 32 bits.
+        let full = self.delays.first.saturating_mul(1 << exponent.min(16));
+        full.min(self.delays.longest)
             .mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
-    /// A random wait, so that many bots do not identify together.
+    /// A random wait after an invalid session, so that many bots do not identify at the same time.
     fn after_invalid(&self) -> Duration {
         let factor = rand::rng().random_range(1.0..=5.0);
-        self.pauses.invalid.mul_f64(factor)
+        self.delays.invalid.mul_f64(factor)
     }
 
-    /// One connection, from its address to its end. Connecting stops when `stop` is cancelled.
+    /// Connects and handles events until the connection ends. Cancelling `stop` also stops connecting.
     async fn connection(
         &self,
-        memory: &mut GatewayCache,
+        cache: &mut GatewayCache,
         sink: &GatewaySink<'_>,
         stop: &CancellationToken,
     ) -> Result<ConnectionEnd, PlatformError> {
         let connecting = async {
-            let url = match memory.address() {
+            let url = match cache.address() {
                 Some(url) => url.to_owned(),
-                None => self.address(memory.resumes()).await?,
+                None => self.request_address(cache.has_session()).await?,
             };
-            // Checked here for both sources: the address of `READY` comes over the network as well.
+            // Checked here for both sources: the address in `READY` comes from the network as well.
             let url = self.api.gateway(&url)?;
             let mut socket = GatewaySocket::open(self.api, &url).await?;
             let interval = socket.hello().await?;
@@ -185,17 +188,17 @@ impl<'a> GatewayReceiver<'a> {
             connected = connecting => connected?,
             () = stop.cancelled() => return Ok(ConnectionEnd::Stopped),
         };
-        LiveConnection::new(self, memory, socket, interval)
+        LiveConnection::new(self, cache, socket, interval)
             .run(sink, stop)
             .await
     }
 
-    /// The address of the gateway. Fails with the delay to wait when no further session may be begun today.
-    async fn address(&self, resumes: bool) -> Result<String, PlatformError> {
+    /// Requests the address of the gateway. Fails, with the delay to wait, when no further session may begin today.
+    async fn request_address(&self, has_session: bool) -> Result<String, PlatformError> {
         let response = self.api.get("/gateway/bot", &[]).await?;
         let number = |pointer: &str| response.pointer(pointer).and_then(Value::as_u64);
         // Resuming does not count as a start.
-        if !resumes && number("/session_start_limit/remaining") == Some(0) {
+        if !has_session && number("/session_start_limit/remaining") == Some(0) {
             let after = number("/session_start_limit/reset_after").unwrap_or_default();
             let error = PlatformError::new(
                 ErrorKind::RateLimited,
@@ -210,13 +213,13 @@ impl<'a> GatewayReceiver<'a> {
     }
 }
 
-/// Handles presses concurrently until their sender is gone, and those that arrived to their end.
-async fn handle_presses(deliver: &dyn InboundSink, mut waiting: mpsc::Receiver<ButtonPress>) {
+/// Handles presses concurrently until the sender is dropped and all presses that arrived are handled.
+async fn handle_presses(deliver: &dyn InboundSink, mut queue: mpsc::Receiver<ButtonPress>) {
     let mut running = FuturesUnordered::new();
     let mut is_open = true;
     loop {
         tokio::select! {
-            press = waiting.recv(), if is_open && running.len() < MAX_CONCURRENT_PRESSES => match press {
+            press = queue.recv(), if is_open && running.len() < MAX_CONCURRENT_PRESSES => match press {
                 Some(press) => running.push(deliver.press(press)),
                 None => is_open = false,
             },
@@ -238,8 +241,8 @@ mod tests {
             ..DiscordOptions::default()
         };
         let api = DiscordApi::new(&options).unwrap();
-        let pauses = ReconnectDelays::default();
-        let gateway = GatewayReceiver::new(&options, &api, &pauses, 0);
+        let delays = ReconnectDelays::default();
+        let gateway = GatewayReceiver::new(&options, &api, &delays, 0);
         assert_eq!(gateway.backoff(0), Duration::ZERO);
         for (failures, limit) in [(1, 1), (2, 2), (4, 8), (7, 60), (u32::MAX, 60)] {
             let limit = Duration::from_secs(limit);

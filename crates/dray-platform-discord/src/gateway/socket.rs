@@ -1,4 +1,4 @@
-//! A WebSocket that carries the gateway's JSON.
+//! The WebSocket of the gateway, with JSON messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 
 use crate::api::DiscordApi;
 
-/// Largest message, in bytes: a large server is described with all its channels in one.
+/// Largest message, in bytes: one message lists all channels of a server.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// How long sending a close frame may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,9 +49,9 @@ pub(super) struct GatewaySocket {
 }
 
 impl GatewaySocket {
-    /// Opens a connection at an address of HTTP. Fails with the delay to wait when the gateway names one.
+    /// Opens a connection at an HTTP address. An error carries the delay to wait if the gateway names one.
     pub(super) async fn open(api: &DiscordApi, url: &str) -> Result<Self, PlatformError> {
-        // The handshake is done by hand, so that the connection has the TLS roots and timeouts of the API's client.
+        // The handshake is made here, so that the connection has the TLS roots and timeouts of the API's client.
         let key = generate_key();
         let request = api
             .client
@@ -61,22 +61,23 @@ impl GatewaySocket {
             .header("sec-websocket-version", "13")
             .header("sec-websocket-key", &key);
         let response = request.send(&|_| {}).await?;
-        let wrong = |why: &str| PlatformError::new(ErrorKind::Transient, why);
+        let connect_error = |why: &str| PlatformError::new(ErrorKind::Transient, why);
         if response.status() != 101 {
             let status = response.status().to_string();
-            let error = wrong("could not connect to the gateway").code(status);
+            let error = connect_error("could not connect to the gateway").code(status);
             return Err(match response.retry_after() {
                 Some(wait) => error.with_retry_after(wait),
                 None => error,
             });
         }
-        // RFC 6455, section 4.1: proves that the other side read this request and speaks WebSocket.
+        // RFC 6455, section 4.1: proves that the server read this request and supports WebSocket.
         if response.header("sec-websocket-accept") != Some(&derive_accept_key(key.as_bytes())) {
-            return Err(wrong("the gateway did not open a WebSocket"));
+            return Err(connect_error("the gateway did not open a WebSocket"));
         }
-        // A peer that answers 101 and then stops must not hold the receiver.
+        // The receiver must not wait forever for a server that answers 101 and then stops.
         let upgraded = timeout(api.answer_timeout, response.into_upgrade()).await;
-        let upgraded = upgraded.map_err(|_| wrong("could not connect to the gateway"))??;
+        let upgraded =
+            upgraded.map_err(|_| connect_error("could not connect to the gateway"))??;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))
             .max_frame_size(Some(MAX_MESSAGE_BYTES));
@@ -87,20 +88,21 @@ impl GatewaySocket {
         })
     }
 
-    /// Waits for the greeting (opcode 10), and returns the interval of heartbeats.
+    /// Waits for the greeting (opcode 10) and returns the interval of heartbeats.
     pub(super) async fn hello(&mut self) -> Result<Duration, PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::Transient, "the gateway sent no hello");
+        let hello_error = || PlatformError::new(ErrorKind::Transient, "the gateway sent no hello");
         let read = timeout(self.answer_timeout, self.next()).await;
-        let SocketRead::Payload(GatewayPayload { op: 10, d, .. }) = read.map_err(|_| wrong())??
+        let SocketRead::Payload(GatewayPayload { op: 10, d, .. }) =
+            read.map_err(|_| hello_error())??
         else {
-            return Err(wrong());
+            return Err(hello_error());
         };
         let interval = d.get("heartbeat_interval").and_then(Value::as_u64);
         interval
             // An interval of zero would panic in `interval_at`.
             .filter(|interval| *interval > 0)
             .map(Duration::from_millis)
-            .ok_or_else(wrong)
+            .ok_or_else(hello_error)
     }
 
     /// Reads the next message. Cancellation safe: a dropped future loses no message.
@@ -120,7 +122,10 @@ impl GatewaySocket {
             match message {
                 Message::Text(text) => {
                     let payload = serde_json::from_str(&text).map_err(|cause| {
-                        let error = PlatformError::new(ErrorKind::Transient, "not of the gateway");
+                        let error = PlatformError::new(
+                            ErrorKind::Transient,
+                            "the gateway sent malformed JSON",
+                        );
                         error.caused_by(cause)
                     })?;
                     return Ok(SocketRead::Payload(payload));
@@ -128,7 +133,7 @@ impl GatewaySocket {
                 Message::Close(frame) => {
                     return Ok(SocketRead::Closed(frame.map(|frame| frame.code.into())));
                 }
-                // Pings are answered by the library; binary messages would be compressed, which was not asked for.
+                // The library answers pings. Binary messages would be compressed, which was not requested.
                 _ => {}
             }
         }
@@ -144,13 +149,13 @@ impl GatewaySocket {
         }
     }
 
-    /// Sends a close frame: with 1000 the session is over, with other codes it can be resumed.
+    /// Sends a close frame. Code 1000 ends the session; after other codes it can be resumed.
     pub(super) async fn close(mut self, code: u16) {
         let frame = CloseFrame {
             code: CloseCode::from(code),
             reason: "".into(),
         };
-        // The connection is dropped in any case.
+        // The connection is dropped even if this fails.
         let _ = timeout(CLOSE_TIMEOUT, self.stream.close(Some(frame))).await;
     }
 }

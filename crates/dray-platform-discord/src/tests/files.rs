@@ -1,4 +1,4 @@
-//! Files of users, and the fake server before a client that we did not write.
+//! Files of users, and the fake server with a client that we did not write.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::DiscordOptions;
 use crate::fake_server::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_ID};
 
 #[tokio::test]
-async fn files_of_users_come_with_their_words() {
+async fn files_of_users_come_with_their_text() {
     let fake = FakeDiscord::start().await.unwrap();
     let bot = with_short_delays(options(&fake));
     let (channel, person) = (fake.channel(0), fake.conversation());
     let thread = fake.thread(&channel);
-    let (polled, ()) = receive(&bot, 0, |mut scene| async move {
+    let (polled, ()) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "look", &[("a.png", b"\x89PNG!"), ("b.txt", b"")]);
         fake.user_writes(&thread, "in the thread", &[]);
         fake.user_writes(&person, "", &[("c.txt", b"among us")]);
-        let first = scene.next().await;
+        let first = fixture.next().await;
         assert_eq!(
             (first.text.as_str(), first.sender.as_str()),
             ("look", USER_ID)
@@ -47,12 +47,12 @@ async fn files_of_users_come_with_their_words() {
                 .unwrap()
                 .is_empty()
         );
-        let second = scene.next().await;
+        let second = fixture.next().await;
         assert_eq!(
             (second.target.chat, second.target.thread),
             (channel, thread)
         );
-        let third = scene.next().await;
+        let third = fixture.next().await;
         assert_eq!((third.target.chat, third.attachments.len()), (person, 1));
     })
     .await;
@@ -71,10 +71,10 @@ async fn files_of_another_size_than_reported_fail() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let receiver = with_short_delays(options(&fake));
-    let (_, ()) = receive(&receiver, 0, |mut scene| async move {
+    let (_, ()) = receive(&receiver, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         let id = fake.user_writes(&channel, "", &[("a.txt", &vec![7; 100_000])]);
-        let message = scene.next().await;
+        let message = fixture.next().await;
         let file = &message.attachments[0];
         for fault in [FileFault::Short, FileFault::Long] {
             fake.script_file(fault);
@@ -86,7 +86,7 @@ async fn files_of_another_size_than_reported_fail() {
             bot_fetch(&fake, file).await.unwrap_err().kind(),
             ErrorKind::Unknown
         );
-        // A file that is missing is looked for by its message, and an expired address is made new.
+        // If the file is missing or its address has expired, a new address is read from its message.
         fake.script_file(FileFault::Missing);
         assert_eq!(
             bot_fetch(&fake, file).await.unwrap().concat().len(),
@@ -158,7 +158,7 @@ async fn discord_py_accepts_the_fake_gateway() {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "look", &[("a.txt", b"hello")]);
         fake.user_writes(&thread, "in the thread", &[]);
-        // The client asks for what follows by what it writes itself.
+        // The message of the client is the signal for the next step.
         let waiting = async {
             while fake.visible_messages(&channel).is_empty() {
                 tokio::task::yield_now().await;
@@ -166,7 +166,7 @@ async fn discord_py_accepts_the_fake_gateway() {
         };
         tokio::time::timeout(Duration::from_mins(2), waiting)
             .await
-            .expect("it writes");
+            .expect("the client writes");
         fake.disconnect_all(DisconnectAll::Drop);
         fake.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
         begun(&fake, 2).await

@@ -18,10 +18,10 @@ use crate::fake_server::{BOT_TOKEN, DisconnectAll, FakeDiscord, GatewayFault};
 use crate::gateway::ReconnectDelays;
 use crate::{DiscordOptions, DiscordPlatform};
 
-/// A bot that does not wait long.
+/// A bot with short delays between connections.
 pub(super) fn with_short_delays(options: DiscordOptions) -> DiscordPlatform {
     let mut bot = bot(options);
-    bot.pauses = ReconnectDelays {
+    bot.reconnect_delays = ReconnectDelays {
         first: Duration::from_millis(5),
         longest: Duration::from_millis(20),
         invalid: Duration::from_millis(1),
@@ -29,7 +29,7 @@ pub(super) fn with_short_delays(options: DiscordOptions) -> DiscordPlatform {
     bot
 }
 
-/// What a test sees of a bot that receives.
+/// The messages of a bot that receives.
 pub(super) struct InboxFixture {
     pub(super) received: UnboundedReceiver<InboundMessage>,
 }
@@ -38,7 +38,7 @@ impl InboxFixture {
     /// The next message.
     pub(super) async fn next(&mut self) -> InboundMessage {
         let next = tokio::time::timeout(Duration::from_secs(30), self.received.recv());
-        next.await.expect("a message comes").unwrap()
+        next.await.expect("a message arrives").unwrap()
     }
 
     async fn texts(&mut self, count: usize) -> Vec<String> {
@@ -50,7 +50,7 @@ impl InboxFixture {
     }
 }
 
-/// Receives while `test` looks; what the receiver ended with, and the messages that it did not take.
+/// Receives while `test` runs. Returns the results of both.
 pub(super) async fn receive<F>(
     bot: &DiscordPlatform,
     refuses: u32,
@@ -61,17 +61,17 @@ where
 {
     let (sink, received) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
-    let scene = InboxFixture { received };
+    let fixture = InboxFixture { received };
     let polling = bot.poll(&sink, stop.clone());
     let (polled, result) = tokio::join!(polling, async {
-        let result = test(scene).await;
+        let result = test(fixture).await;
         stop.cancel();
         result
     });
     (polled, result)
 }
 
-/// Waits until clients began in so many ways, and gives them.
+/// Waits until there are this many logins, and returns them.
 pub(super) async fn begun(fake: &FakeDiscord, count: usize) -> Vec<String> {
     let waiting = async {
         while fake.begun().len() < count {
@@ -92,7 +92,7 @@ async fn messages_of_bots_and_of_other_channels_are_skipped() {
         channels: vec![channel.clone()],
         ..options(&fake)
     });
-    let (_, texts) = receive(&bot, 0, |mut scene| async move {
+    let (_, texts) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         let program = json!({ "author": { "id": "5", "username": "b", "bot": true } });
         fake.write_message(&channel, "of a bot", &[], &program);
@@ -101,7 +101,7 @@ async fn messages_of_bots_and_of_other_channels_are_skipped() {
         fake.user_writes(&other, "elsewhere", &[]);
         fake.user_writes(&channel, "first", &[]);
         fake.user_writes(&thread, "second", &[]);
-        scene.texts(2).await
+        fixture.texts(2).await
     })
     .await;
     assert_eq!(texts, ["first", "second"]);
@@ -112,11 +112,11 @@ async fn a_thread_that_no_event_announced_is_requested() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = with_short_delays(options(&fake));
-    let (polled, ()) = receive(&bot, 0, |mut scene| async move {
+    let (polled, ()) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         let thread = fake.thread(&channel);
         fake.user_writes(&thread, "new", &[]);
-        let message = scene.next().await;
+        let message = fixture.next().await;
         assert_eq!(
             (message.target.chat, &message.target.thread),
             (channel, &thread)
@@ -131,10 +131,10 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = with_short_delays(options(&fake));
-    let (polled, ()) = receive(&bot, 0, |mut scene| async move {
+    let (polled, ()) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
-        assert_eq!(scene.texts(1).await, ["1"]);
+        assert_eq!(fixture.texts(1).await, ["1"]);
         for (index, kick) in [
             DisconnectAll::Drop,
             DisconnectAll::Reconnect,
@@ -148,7 +148,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
             let texts = [format!("{index} meanwhile"), format!("{index} later")];
             fake.user_writes(&channel, &texts[0], &[]);
             fake.user_writes(&channel, &texts[1], &[]);
-            assert_eq!(scene.texts(2).await, texts, "{kick:?}");
+            assert_eq!(fixture.texts(2).await, texts, "{kick:?}");
         }
         let begun = fake.begun();
         assert_eq!(
@@ -156,7 +156,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
             1,
             "{begun:?}"
         );
-        assert!(scene.received.try_recv().is_err());
+        assert!(fixture.received.try_recv().is_err());
     })
     .await;
     polled.unwrap();
@@ -167,12 +167,12 @@ async fn messages_that_could_not_be_stored_come_again_in_order() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = with_short_delays(options(&fake));
-    let (_, texts) = receive(&bot, 3, |mut scene| async move {
+    let (_, texts) = receive(&bot, 3, |mut fixture| async move {
         begun(&fake, 1).await;
         for text in ["1", "2", "3"] {
             fake.user_writes(&channel, text, &[]);
         }
-        scene.texts(3).await
+        fixture.texts(3).await
     })
     .await;
     assert_eq!(texts, ["1", "2", "3"]);
@@ -182,13 +182,13 @@ async fn messages_that_could_not_be_stored_come_again_in_order() {
 async fn a_heartbeat_without_an_answer_ends_the_connection() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    fake.beat(Duration::from_millis(20));
+    fake.set_heartbeat_interval(Duration::from_millis(20));
     fake.script_gateway(GatewayFault::NoAnswer);
     let bot = with_short_delays(options(&fake));
-    let (_, begun) = receive(&bot, 0, |mut scene| async move {
+    let (_, begun) = receive(&bot, 0, |mut fixture| async move {
         let begun = begun(&fake, 2).await;
         fake.user_writes(&channel, "still here", &[]);
-        assert_eq!(scene.texts(1).await, ["still here"]);
+        assert_eq!(fixture.texts(1).await, ["still here"]);
         begun
     })
     .await;
@@ -201,11 +201,11 @@ async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
     let fake = FakeDiscord::start().await.unwrap();
     let (channel, person) = (fake.channel(0), fake.conversation());
     let bot = with_short_delays(options(&fake));
-    let (polled, ()) = receive(&bot, 0, |mut scene| async move {
+    let (polled, ()) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "before", &[]);
         fake.user_writes(&person, "between us", &[]);
-        assert_eq!(scene.texts(2).await, ["before", "between us"]);
+        assert_eq!(fixture.texts(2).await, ["before", "between us"]);
         fake.script_gateway(GatewayFault::Invalid(false));
         fake.forget_sessions();
         fake.disconnect_all(DisconnectAll::Drop);
@@ -214,11 +214,11 @@ async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
             fake.user_writes(&channel, text, &[("n.txt", b"n")]);
         }
         fake.user_writes(&person, "still between us", &[]);
-        let mut texts = scene.texts(131).await;
-        // Conversations come before servers; of a channel nothing is out of order or twice.
+        let mut texts = fixture.texts(131).await;
+        // Conversations come before servers. The messages of the channel are in order, without duplicates.
         texts.retain(|text| text != "still between us");
         assert_eq!(texts, expected);
-        assert!(scene.received.try_recv().is_err());
+        assert!(fixture.received.try_recv().is_err());
         let begun = fake.begun();
         assert_eq!(
             begun.last().map(String::as_str),
@@ -230,10 +230,11 @@ async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
     polled.unwrap();
 }
 
-/// Stores messages, except the one with this text for the first time.
+/// Stores messages, but refuses one once.
 #[derive(Debug)]
 struct RefusingSink {
     inner: RecordingSink,
+    /// The text of the message to refuse.
     refused: Mutex<Option<&'static str>>,
 }
 
@@ -262,12 +263,12 @@ async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumpti
         refused: Mutex::new(Some("missed")),
     };
     let stop = CancellationToken::new();
-    let mut scene = InboxFixture { received };
+    let mut fixture = InboxFixture { received };
     let (polled, ()) = tokio::join!(bot.poll(&sink, stop.clone()), async {
         begun(&fake, 1).await;
         fake.user_writes(&person, "before", &[]);
-        assert_eq!(scene.texts(1).await, ["before"]);
-        // No session brings this one: only the catch-up of the next session does.
+        assert_eq!(fixture.texts(1).await, ["before"]);
+        // No session has this message: it only arrives by the catch-up of the next session.
         fake.forget_sessions();
         fake.user_writes(&person, "missed", &[]);
         fake.disconnect_all(DisconnectAll::Drop);
@@ -275,7 +276,7 @@ async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumpti
             tokio::task::yield_now().await;
         }
         fake.user_writes(&person, "after", &[]);
-        assert_eq!(scene.texts(2).await, ["missed", "after"]);
+        assert_eq!(fixture.texts(2).await, ["missed", "after"]);
         let begun = fake.begun();
         assert!(begun.last().unwrap().starts_with("resume "), "{begun:?}");
         stop.cancel();
@@ -288,15 +289,15 @@ async fn a_resumable_session_is_resumed() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = with_short_delays(options(&fake));
-    let (_, begun) = receive(&bot, 0, |mut scene| async move {
+    let (_, begun) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
-        assert_eq!(scene.texts(1).await, ["1"]);
+        assert_eq!(fixture.texts(1).await, ["1"]);
         fake.script_gateway(GatewayFault::Invalid(true));
         fake.disconnect_all(DisconnectAll::Close(4009));
         let _ = begun(&fake, 2).await;
         fake.user_writes(&channel, "2", &[]);
-        assert_eq!(scene.texts(1).await, ["2"]);
+        assert_eq!(fixture.texts(1).await, ["2"]);
         fake.begun()
     })
     .await;
@@ -316,11 +317,11 @@ async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
         };
         let bot = with_short_delays(options);
         let (fake, channel) = (&fake, &channel);
-        let (_, text) = receive(&bot, 0, |mut scene| async move {
+        let (_, text) = receive(&bot, 0, |mut fixture| async move {
             let begins = fake.begun().len() + 1;
             begun(fake, begins).await;
             fake.user_writes(channel, "after", &[]);
-            scene.next().await.text
+            fixture.next().await.text
         })
         .await;
         assert_eq!(text, expected, "{NOW_MS}");
@@ -357,10 +358,10 @@ async fn a_failing_gateway_is_retried() {
         fake.script_gateway(fault);
     }
     let bot = with_short_delays(options(&fake));
-    let (_, texts) = receive(&bot, 0, |mut scene| async move {
+    let (_, texts) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
-        scene.texts(1).await
+        fixture.texts(1).await
     })
     .await;
     assert_eq!(texts, ["1"]);
@@ -370,9 +371,9 @@ async fn a_failing_gateway_is_retried() {
 async fn no_session_is_started_beyond_the_start_limit() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
-    fake.leave_sessions(0);
+    fake.set_remaining_sessions(0);
     let bot = with_short_delays(options(&fake));
-    let (_, ()) = receive(&bot, 0, |mut scene| async move {
+    let (_, ()) = receive(&bot, 0, |mut fixture| async move {
         let gateway_requests = || {
             let requests = fake.requests();
             requests
@@ -389,10 +390,10 @@ async fn no_session_is_started_beyond_the_start_limit() {
             .await
             .expect("it asks again");
         assert!(fake.begun().is_empty());
-        fake.leave_sessions(1);
+        fake.set_remaining_sessions(1);
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
-        assert_eq!(scene.texts(1).await, ["1"]);
+        assert_eq!(fixture.texts(1).await, ["1"]);
     })
     .await;
 }

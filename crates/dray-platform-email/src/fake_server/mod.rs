@@ -32,7 +32,7 @@ pub enum InjectedFault {
     Refuse(&'static str),
     /// The reply to `MAIL FROM` is this line.
     RefuseSender(&'static str),
-    /// The mail is kept, and the connection closed.
+    /// The mail is stored, but the connection is closed without a reply.
     LoseAnswer,
     /// The mail is stored, and the reply is not valid SMTP.
     Gibberish,
@@ -59,14 +59,14 @@ pub struct MailFile {
     pub sha256: Sha256Digest,
 }
 
-/// A mail as a reader gets it, with the data of its envelope.
+/// A mail as its recipient gets it, with its envelope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedMail {
     /// Sender of the envelope.
     pub from: String,
     /// Recipients of the envelope.
     pub to: Vec<String>,
-    /// Bytes on the wire, without the dot that ends it.
+    /// Bytes that were sent, without the final dot.
     pub length: u64,
     /// `SIZE` of `MAIL FROM`, in bytes.
     pub announced: Option<u64>,
@@ -107,10 +107,10 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fault(&self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
+    fn fault(&self, is_match: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let mut state = self.lock();
-        let at = state.faults.iter().position(wanted)?;
-        Some(state.faults.remove(at))
+        let index = state.faults.iter().position(is_match)?;
+        Some(state.faults.remove(index))
     }
 }
 
@@ -143,7 +143,7 @@ impl FakeMailServer {
         serving.spawn(async move {
             let mut sessions = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
-                // Ended sessions are reaped here, so that a long run does not collect them.
+                // Removes ended sessions, or the set would grow.
                 while sessions.try_join_next().is_some() {}
                 let shared = Arc::clone(&inner);
                 sessions.spawn(async move {
@@ -167,13 +167,13 @@ impl FakeMailServer {
             security: ConnectionSecurity::None,
             username: USER_NAME.to_owned(),
             password: Secret::new(USER_PASSWORD),
-            // Not ASCII, so that every test sees an encoded word.
+            // Not ASCII, so that every test has an encoded word.
             from: format!("Бот <{SENDER_ADDRESS}>"),
             ..EmailOptions::default()
         }
     }
 
-    /// Injects a fault. Several are used one after the other, each where it applies.
+    /// Adds a fault. Each mail uses the first one that applies to it.
     pub fn script(&self, fault: InjectedFault) {
         self.shared.lock().faults.push(fault);
     }

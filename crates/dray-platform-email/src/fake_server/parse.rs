@@ -1,4 +1,4 @@
-//! Reads a mail line by line. Attachments are digested while they arrive; texts are kept.
+//! Reads a mail line by line. Attachments are hashed while they arrive; texts are stored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -51,7 +51,7 @@ pub(super) struct MailParser {
 
 impl MailParser {
     pub(super) fn line(&mut self, line: &[u8]) -> Result<(), MalformedMail> {
-        // Before the stage: a boundary line ends every part.
+        // Checked in every state, because a boundary line ends every part.
         if let Some(boundary) = &self.boundary
             && let Some(end) = line.strip_prefix(boundary.as_bytes())
         {
@@ -120,7 +120,7 @@ impl MailParser {
                 });
             } else {
                 let text = String::from_utf8(part.text).map_err(|_| MalformedMail)?;
-                // Texts travel with CRLF; tests compare them with line feeds.
+                // Texts are sent with CRLF, but tests compare them with line feeds.
                 mail.text.push_str(&text.replace("\r\n", "\n"));
             }
         }

@@ -21,14 +21,14 @@ struct MailSession<'a> {
     shared: &'a SharedState,
     io: BufReader<Box<dyn MailStream>>,
     protected: bool,
-    known: bool,
+    is_logged_in: bool,
     from: Option<String>,
     announced: Option<u64>,
     to: Vec<String>,
 }
 
-/// Whether the session continues.
-type Goes = io::Result<bool>;
+/// Result of a command: whether the session continues.
+type SessionResult = io::Result<bool>;
 
 pub(super) async fn serve_connection(
     shared: &SharedState,
@@ -38,7 +38,7 @@ pub(super) async fn serve_connection(
         shared,
         io: BufReader::new(io),
         protected: false,
-        known: false,
+        is_logged_in: false,
         from: None,
         announced: None,
         to: Vec::new(),
@@ -47,7 +47,7 @@ pub(super) async fn serve_connection(
     while let Some(line) = session.read().await? {
         let line = String::from_utf8_lossy(&line).into_owned();
         let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
-        // Here, because the handshake consumes the stream of the session.
+        // The handshake is made here, because it consumes the stream of the session.
         if verb.eq_ignore_ascii_case("STARTTLS") {
             session = session.start_tls().await?;
         } else if !session.command(&verb.to_ascii_uppercase(), &line).await? {
@@ -80,7 +80,7 @@ impl MailSession<'_> {
         Ok(Some(line))
     }
 
-    async fn command(&mut self, verb: &str, line: &str) -> Goes {
+    async fn command(&mut self, verb: &str, line: &str) -> SessionResult {
         let needs_tls = self.shared.tls.is_some() && !self.protected;
         match verb {
             "EHLO" => self.hello().await?,
@@ -88,7 +88,7 @@ impl MailSession<'_> {
             "NOOP" => self.write_line("250 2.0.0 ok").await?,
             "RSET" => {
                 // RFC 5321, section 4.1.1.5.
-                self.forget();
+                self.reset_transaction();
                 self.write_line("250 2.0.0 ok").await?;
             }
             "QUIT" => {
@@ -97,7 +97,7 @@ impl MailSession<'_> {
             }
             _ if needs_tls => self.write_line("530 5.7.0 STARTTLS first").await?,
             "AUTH" => self.login(line).await?,
-            _ if !self.known => self.write_line("530 5.7.0 log in first").await?,
+            _ if !self.is_logged_in => self.write_line("530 5.7.0 log in first").await?,
             "MAIL" => self.sender(line).await?,
             "RCPT" => self.recipient(line).await?,
             "DATA" if self.to.is_empty() => self.write_line("503 5.5.1 no recipients").await?,
@@ -107,18 +107,18 @@ impl MailSession<'_> {
         Ok(true)
     }
 
-    fn forget(&mut self) {
+    fn reset_transaction(&mut self) {
         self.from = None;
         self.announced = None;
         self.to.clear();
     }
 
     async fn hello(&mut self) -> io::Result<()> {
-        self.forget();
+        self.reset_transaction();
         let tls = if self.shared.tls.is_some() && !self.protected {
             "250-STARTTLS\r\n"
         } else {
-            // Logins are offered only where they are protected, when the server has TLS.
+            // A server with TLS offers logins only after the handshake.
             "250-AUTH PLAIN LOGIN\r\n"
         };
         let largest = self.shared.largest;
@@ -148,7 +148,7 @@ impl MailSession<'_> {
             shared: self.shared,
             io: BufReader::new(Box::new(io)),
             protected: true,
-            known: false,
+            is_logged_in: false,
             from: None,
             announced: None,
             to: Vec::new(),
@@ -159,33 +159,33 @@ impl MailSession<'_> {
         let mut words = line.split_whitespace().skip(1);
         let mechanism = words.next().unwrap_or_default().to_ascii_uppercase();
         let first = words.next().map(str::to_owned);
-        self.known = match mechanism.as_str() {
+        self.is_logged_in = match mechanism.as_str() {
             "PLAIN" => {
                 let credentials = match first {
                     Some(credentials) => credentials,
                     // An empty challenge: the client sends its response after it (RFC 4954).
-                    None => self.ask("").await?,
+                    None => self.challenge("").await?,
                 };
                 decode_base64(&credentials) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
             }
             "LOGIN" => {
                 let user = match first {
                     Some(user) => user,
-                    None => self.ask("VXNlcm5hbWU6").await?,
+                    None => self.challenge("VXNlcm5hbWU6").await?,
                 };
-                let password = self.ask("UGFzc3dvcmQ6").await?;
+                let password = self.challenge("UGFzc3dvcmQ6").await?;
                 decode_base64(&user) == USER_NAME && decode_base64(&password) == USER_PASSWORD
             }
             _ => return self.write_line("504 5.5.4 mechanism").await,
         };
-        if self.known {
+        if self.is_logged_in {
             self.write_line("235 2.7.0 welcome").await
         } else {
             self.write_line("535 5.7.8 bad credentials").await
         }
     }
 
-    async fn ask(&mut self, what: &str) -> io::Result<String> {
+    async fn challenge(&mut self, what: &str) -> io::Result<String> {
         self.write_line(&format!("334 {what}")).await?;
         let line = self.read().await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&line).into_owned())
@@ -228,7 +228,7 @@ impl MailSession<'_> {
         }
     }
 
-    async fn data(&mut self) -> Goes {
+    async fn data(&mut self) -> SessionResult {
         self.write_line("354 go").await?;
         let fault = self.shared.fault(|fault| {
             !matches!(
@@ -264,25 +264,25 @@ impl MailSession<'_> {
                 .as_mut()
                 .is_some_and(|parser| parser.line(line).is_err())
             {
-                // Read on: the client expects a response after the last line only.
+                // Reads further, because the client expects a response only after the last line.
                 parser = None;
             }
         }
         if let Some(InjectedFault::Refuse(response)) = fault {
-            self.forget();
+            self.reset_transaction();
             self.write_line(response).await?;
             return Ok(true);
         }
-        self.keep(parser, length, fault.as_ref()).await
+        self.store_mail(parser, length, fault.as_ref()).await
     }
 
-    async fn keep(
+    async fn store_mail(
         &mut self,
         parser: Option<MailParser>,
         length: u64,
         fault: Option<&InjectedFault>,
-    ) -> Goes {
-        // By the real length: `SIZE` is only an announcement.
+    ) -> SessionResult {
+        // The actual length is checked, because `SIZE` is only an announcement.
         if length > self.shared.largest {
             self.write_line("552 5.3.4 too big").await?;
             return Ok(true);
@@ -317,8 +317,8 @@ fn decode_base64(text: &str) -> String {
 
 /// The address in angle brackets after a word.
 fn path_address(line: &str, word: &str) -> Option<String> {
-    let at = line.to_ascii_uppercase().find(word)?;
-    let after = line.get(at + word.len()..)?.trim_start();
+    let index = line.to_ascii_uppercase().find(word)?;
+    let after = line.get(index + word.len()..)?.trim_start();
     let (address, _) = after.strip_prefix('<')?.split_once('>')?;
     Some(address.to_owned())
 }

@@ -41,7 +41,7 @@ pub(crate) struct ImapConnection {
     /// Capabilities, in upper case.
     offers: Vec<String>,
     /// Whether new mail was announced since the last search.
-    pub(crate) has_news: bool,
+    pub(crate) has_new_mail: bool,
 }
 
 impl ImapConnection {
@@ -57,7 +57,7 @@ impl ImapConnection {
         let connecting = async {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the address is the operator's word"
+                reason = "the operator configured the address"
             )]
             let tcp = TcpStream::connect((host, inbox.port)).await;
             let tcp = tcp
@@ -65,7 +65,7 @@ impl ImapConnection {
                 .map_err(|cause| broken_connection("no connection").caused_by(cause))?;
             let io: Box<dyn MailStream> = match inbox.security {
                 ConnectionSecurity::Tls => start_tls(Box::new(tcp), host, tls).await?,
-                // `StartTls` begins in the clear, and changes below.
+                // `StartTls` begins without TLS, which is started below.
                 ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
             };
             Ok(BufReader::new(io))
@@ -75,14 +75,14 @@ impl ImapConnection {
             idle: options.idle_timeout.as_duration(),
             count: 0,
             offers: Vec::new(),
-            has_news: false,
+            has_new_mail: false,
         };
-        let is_known = connection.greeted().await?;
+        let is_authenticated = connection.read_greeting().await?;
         if inbox.security == ConnectionSecurity::StartTls {
             connection = connection.start_tls(host, wait, tls).await?;
         }
         // Read only now, because RFC 3501, section 6.2.1, discards capabilities that were announced before TLS.
-        if !is_known {
+        if !is_authenticated {
             connection.capabilities().await?;
             connection.login(inbox).await?;
         }
@@ -92,7 +92,7 @@ impl ImapConnection {
     }
 
     /// Reads the greeting; returns whether the user is already authenticated, as with a client certificate.
-    async fn greeted(&mut self) -> Result<bool, PlatformError> {
+    async fn read_greeting(&mut self) -> Result<bool, PlatformError> {
         match timeout(self.idle, self.read_response()).await {
             Ok(Ok(ServerResponse::Untagged(greeting))) => match greeting.word().as_str() {
                 "OK" => Ok(false),
@@ -161,7 +161,7 @@ impl ImapConnection {
         if self.offers("AUTH=PLAIN") {
             let tag = self.begin("AUTHENTICATE PLAIN").await?;
             // The credentials follow the server's consent: `SASL-IR` is an extension that not all servers have.
-            self.continued(&tag).await.map_err(refused)?;
+            self.wait_for_continuation(&tag).await.map_err(refused)?;
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.write(format!("{credentials}\r\n").as_bytes()).await?;
             return self.end(&tag).await.map(drop).map_err(refused);
@@ -202,17 +202,17 @@ impl ImapConnection {
 
     /// UIDs of mails by `UID SEARCH`, ascending and without duplicates.
     pub(crate) async fn search(&mut self, criteria: &str) -> Result<Vec<u64>, PlatformError> {
-        // Before the command: mail that arrives while it runs must not be missed.
-        self.has_news = false;
+        // Cleared before the command, so that mail that arrives while it runs is not missed.
+        self.has_new_mail = false;
         let responses = self.command(&format!("UID SEARCH {criteria}")).await?;
-        let mut all: Vec<u64> = responses
+        let mut uids: Vec<u64> = responses
             .iter()
             .filter(|response| response.word() == "SEARCH")
             .flat_map(|response| response.values.iter().filter_map(ImapValue::number))
             .collect();
-        all.sort_unstable();
-        all.dedup();
-        Ok(all)
+        uids.sort_unstable();
+        uids.dedup();
+        Ok(uids)
     }
 
     /// The result of `UID FETCH` for one mail; `None` for an unknown mail.
@@ -228,38 +228,38 @@ impl ImapConnection {
                 return None;
             };
             let fetched = FetchedMail(list.list()?.to_vec());
-            let is_it = word.bytes()?.eq_ignore_ascii_case(b"FETCH")
+            let is_requested = word.bytes()?.eq_ignore_ascii_case(b"FETCH")
                 && fetched.find("UID").and_then(ImapValue::number) == Some(uid);
-            is_it.then_some(fetched)
+            is_requested.then_some(fetched)
         }))
     }
 
-    /// Waits for new mail with `IDLE`, for at most `longest`. The result is in [`ImapConnection::has_news`].
-    pub(crate) async fn wait(&mut self, longest: Duration) -> Result<(), PlatformError> {
+    /// Waits for new mail with `IDLE`, for at most `max_wait`. The result is in [`ImapConnection::has_news`].
+    pub(crate) async fn wait(&mut self, max_wait: Duration) -> Result<(), PlatformError> {
         let tag = self.begin("IDLE").await?;
-        self.continued(&tag).await?;
+        self.wait_for_continuation(&tag).await?;
         let waiting = async {
-            while !self.has_news {
-                self.note().await?;
+            while !self.has_new_mail {
+                self.read_announcement().await?;
             }
             Ok::<_, PlatformError>(())
         };
         // The connection continues after a timeout, so the command is ended in both cases.
-        match timeout(longest, waiting).await {
+        match timeout(max_wait, waiting).await {
             Ok(waited) => waited?,
             Err(_elapsed) => {}
         }
-        self.done(&tag).await
+        self.end_idle(&tag).await
     }
 
     /// Ends `IDLE` and reads the rest of its responses.
-    async fn done(&mut self, tag: &str) -> Result<(), PlatformError> {
+    async fn end_idle(&mut self, tag: &str) -> Result<(), PlatformError> {
         self.write(b"DONE\r\n").await?;
         self.end(tag).await.map(drop)
     }
 
     /// Reads one unsolicited response. Waits without its own timeout, because a mailbox may be quiet for a long time.
-    async fn note(&mut self) -> Result<(), PlatformError> {
+    async fn read_announcement(&mut self) -> Result<(), PlatformError> {
         match self.read_response().await? {
             ServerResponse::Untagged(response) => {
                 self.record_announcement(&response);
@@ -297,12 +297,12 @@ impl ImapConnection {
     }
 
     /// Waits until the server requests the continuation of a command.
-    async fn continued(&mut self, tag: &str) -> Result<(), PlatformError> {
+    async fn wait_for_continuation(&mut self, tag: &str) -> Result<(), PlatformError> {
         loop {
             match self.next().await? {
                 ServerResponse::Continue => return Ok(()),
                 ServerResponse::Untagged(response) => self.record_announcement(&response),
-                // The command ended without the question, so it was refused.
+                // The command ended without a request to continue, so it was refused.
                 ServerResponse::Done(done_tag, line) if done_tag == tag => {
                     return Err(refusal_error(&line));
                 }
@@ -313,19 +313,19 @@ impl ImapConnection {
 
     async fn end(&mut self, tag: &str) -> Result<Vec<UntaggedResponse>, PlatformError> {
         // Bounded in number here, and in size by `read_response`.
-        let mut all = Vec::new();
+        let mut responses = Vec::new();
         loop {
             match self.next().await? {
                 ServerResponse::Untagged(response) => {
                     self.record_announcement(&response);
-                    all.push(response);
+                    responses.push(response);
                 }
                 ServerResponse::Done(done_tag, line) if done_tag == tag => {
                     let is_done = line
                         .get(..2)
                         .is_some_and(|word| word.eq_ignore_ascii_case("OK"));
                     return if is_done {
-                        Ok(all)
+                        Ok(responses)
                     } else {
                         Err(refusal_error(&line))
                     };
@@ -334,7 +334,7 @@ impl ImapConnection {
                     return Err(unexpected_response());
                 }
             }
-            if all.len() > MAX_RESPONSES {
+            if responses.len() > MAX_RESPONSES {
                 return Err(unexpected_response());
             }
         }
@@ -348,39 +348,39 @@ impl ImapConnection {
             .map(ImapValue::text)
             .unwrap_or_default();
         if second.eq_ignore_ascii_case("EXISTS") {
-            self.has_news = true;
+            self.has_new_mail = true;
         }
     }
 
     /// Reads one response, with its literals. Not cancellation safe: a dropped future may lose a part of a line.
     async fn read_response(&mut self) -> Result<ServerResponse, PlatformError> {
-        let mut pieces: Vec<ResponseChunk> = Vec::new();
-        let mut left = MAX_RESPONSE_BYTES;
+        let mut chunks: Vec<ResponseChunk> = Vec::new();
+        let mut remaining_bytes = MAX_RESPONSE_BYTES;
         loop {
             let mut line = Vec::new();
-            let mut bounded = (&mut self.io).take(left);
+            let mut bounded = (&mut self.io).take(remaining_bytes);
             // Bounded before it is read: a server could send a line without an end.
             let read = bounded.read_until(b'\n', &mut line).await;
             read.map_err(|cause| broken_connection("the connection broke").caused_by(cause))?;
-            left = left.saturating_sub(line.len() as u64);
+            remaining_bytes = remaining_bytes.saturating_sub(line.len() as u64);
             let Some(stripped) = line.strip_suffix(b"\n") else {
                 // The limit cut the line, or the connection ended in it.
-                return Err(if left == 0 {
+                return Err(if remaining_bytes == 0 {
                     unexpected_response()
                 } else {
                     broken_connection("the connection was closed")
                 });
             };
             let stripped = stripped.strip_suffix(b"\r").unwrap_or(stripped);
-            let Some((length, at)) = announced_literal(stripped) else {
-                pieces.push(ResponseChunk {
+            let Some((length, literal_start)) = announced_literal(stripped) else {
+                chunks.push(ResponseChunk {
                     line: stripped.to_vec(),
                     literal: None,
                 });
-                return parse_response(&pieces);
+                return parse_response(&chunks);
             };
             // Checked before anything is allocated for it.
-            if length > left {
+            if length > remaining_bytes {
                 return Err(PlatformError::new(
                     ErrorKind::Unknown,
                     "a response is too long",
@@ -393,9 +393,9 @@ impl ImapConnection {
             if literal.len() as u64 != length {
                 return Err(broken_connection("the connection was closed"));
             }
-            left -= length;
-            pieces.push(ResponseChunk {
-                line: stripped.get(..at).unwrap_or_default().to_vec(),
+            remaining_bytes -= length;
+            chunks.push(ResponseChunk {
+                line: stripped.get(..literal_start).unwrap_or_default().to_vec(),
                 literal: Some(literal),
             });
         }
@@ -416,7 +416,7 @@ impl ImapConnection {
     /// Sends `LOGOUT` and closes without waiting for the response.
     pub(crate) async fn logout(mut self) {
         if let Err(error) = self.begin("LOGOUT").await {
-            tracing::debug!(%error, "no goodbye");
+            tracing::debug!(%error, "could not send LOGOUT");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct UntaggedResponse {
 #[derive(Debug)]
 pub(super) enum ServerResponse {
     Untagged(UntaggedResponse),
-    /// It waits for more of the command.
+    /// The server waits for the rest of the command.
     Continue,
     /// The end of a command: its tag, and the rest of the line.
     Done(String, String),
@@ -60,8 +60,8 @@ impl UntaggedResponse {
     }
 }
 
-pub(super) fn parse_response(pieces: &[ResponseChunk]) -> Result<ServerResponse, PlatformError> {
-    let first = pieces.first().ok_or_else(unexpected_response)?;
+pub(super) fn parse_response(chunks: &[ResponseChunk]) -> Result<ServerResponse, PlatformError> {
+    let first = chunks.first().ok_or_else(unexpected_response)?;
     let line = String::from_utf8_lossy(&first.line).into_owned();
     if line.starts_with('+') {
         return Ok(ServerResponse::Continue);
@@ -82,12 +82,12 @@ pub(super) fn parse_response(pieces: &[ResponseChunk]) -> Result<ServerResponse,
             line,
         }));
     }
-    let mut pieces = pieces.to_vec();
-    if let Some(first) = pieces.first_mut() {
+    let mut chunks = chunks.to_vec();
+    if let Some(first) = chunks.first_mut() {
         // `* `, which was checked above.
         first.line.drain(..2);
     }
-    let values = parse_values(&pieces).ok_or_else(unexpected_response)?;
+    let values = parse_values(&chunks).ok_or_else(unexpected_response)?;
     Ok(ServerResponse::Untagged(UntaggedResponse { values, line }))
 }
 
@@ -113,7 +113,7 @@ pub(super) fn refusal_error(line: &str) -> PlatformError {
     PlatformError::new(kind, text)
 }
 
-/// For data that is not IMAP, or out of place.
+/// The error for data that is not IMAP, or not expected at this point.
 pub(super) fn unexpected_response() -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, "could not parse the response")
 }

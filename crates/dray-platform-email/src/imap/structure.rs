@@ -18,7 +18,7 @@ pub(crate) struct BodyPart {
     pub(crate) charset: String,
     /// `base64`, `quoted-printable`, `7bit` …, in lower case.
     pub(crate) encoding: String,
-    /// Its length as it travels, in bytes.
+    /// Its length in the transfer encoding, in bytes.
     pub(crate) octets: u64,
     /// Its file name as declared, not decoded; may be empty.
     pub(crate) name: String,
@@ -35,7 +35,7 @@ impl BodyPart {
     }
 
     /// Length when it is decoded, in bytes; an estimate.
-    pub(crate) fn decoded(&self) -> u64 {
+    pub(crate) fn decoded_bytes(&self) -> u64 {
         match self.encoding.as_str() {
             // Lines of 76 characters and their ends.
             "base64" => self.octets / 78 * 57 + self.octets % 78 / 4 * 3,
@@ -47,8 +47,8 @@ impl BodyPart {
 /// All leaves in order; `None` for a structure that cannot be read or is too large.
 pub(crate) fn body_parts(structure: &ImapValue) -> Option<Vec<BodyPart>> {
     let mut all = Vec::new();
-    let is_whole = walk_structure(structure, "", 0, &mut all)?;
-    is_whole.then_some(all)
+    let is_complete = walk_structure(structure, "", 0, &mut all)?;
+    is_complete.then_some(all)
 }
 
 /// Returns whether everything was within the limits; `None` for a structure that cannot be read.
@@ -62,7 +62,7 @@ fn walk_structure(
     if depth > MAX_DEPTH || all.len() >= MAX_PARTS {
         return Some(false);
     }
-    let within = |number: usize| {
+    let child_section = |number: usize| {
         if section.is_empty() {
             number.to_string()
         } else {
@@ -73,7 +73,7 @@ fn walk_structure(
     if fields.first().is_some_and(|first| first.list().is_some()) {
         let children = fields.iter().take_while(|field| field.list().is_some());
         for (index, child) in children.enumerate() {
-            if !walk_structure(child, &within(index + 1), depth + 1, all)? {
+            if !walk_structure(child, &child_section(index + 1), depth + 1, all)? {
                 return Some(false);
             }
         }
@@ -92,7 +92,7 @@ fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
     };
     let lower = |value: &ImapValue| value.text().to_ascii_lowercase();
     let media_type = format!("{}/{}", lower(kind), lower(subtype));
-    // The place of the disposition depends on the media type, so it is found by its shape.
+    // The position of the disposition depends on the media type, so it is found by its shape.
     let disposition = rest.iter().find_map(|field| match field.list()? {
         [word, parameters] if word.list().is_none() && is_parameters(parameters) => {
             let is_known = matches!(lower(word).as_str(), "attachment" | "inline");
@@ -131,11 +131,11 @@ fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
             _ => None,
         })
         .collect();
-    let find = |wanted: &str| {
-        let matched = pairs.iter().find(|(name, _)| name == wanted);
+    let find = |key: &str| {
+        let matched = pairs.iter().find(|(name, _)| name == key);
         matched.map(|(_, value)| value.clone())
     };
-    // Servers may hand these parameters over as they are in the mail.
+    // Servers may pass these parameters on as they are in the mail.
     if let Some(value) = find(&format!("{name}*")) {
         return Some(decode_extended(&value));
     }
@@ -158,8 +158,8 @@ fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
 
 /// Decodes `utf-8''%D0%BE.csv`. Other character sets are read as far as they are ASCII.
 fn decode_extended(value: &str) -> String {
-    let mut pieces = value.splitn(3, '\'');
-    let encoded = match (pieces.next(), pieces.next(), pieces.next()) {
+    let mut fields = value.splitn(3, '\'');
+    let encoded = match (fields.next(), fields.next(), fields.next()) {
         (Some(_), Some(_), Some(encoded)) => encoded,
         _ => value,
     };
@@ -193,7 +193,10 @@ mod tests {
         assert_eq!(sections, ["1.1", "1.2", "2", "3"]);
         assert!(parts[0].is_text() && parts[1].is_text());
         assert!(!parts[2].is_text() && !parts[3].is_text());
-        assert_eq!((parts[2].name.as_str(), parts[2].decoded()), ("о.pdf", 57));
+        assert_eq!(
+            (parts[2].name.as_str(), parts[2].decoded_bytes()),
+            ("о.pdf", 57)
+        );
         assert_eq!(
             (parts[2].media_type.as_str(), parts[2].encoding.as_str()),
             ("application/pdf", "base64")

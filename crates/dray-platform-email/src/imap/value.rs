@@ -54,21 +54,21 @@ pub(crate) struct ResponseChunk {
 /// Length of the literal that a line announces, and where the announcement begins.
 pub(crate) fn announced_literal(line: &[u8]) -> Option<(u64, usize)> {
     let inner = line.strip_suffix(b"}")?;
-    let at = inner.iter().rposition(|byte| *byte == b'{')?;
-    let digits = inner.get(at + 1..)?;
+    let start = inner.iter().rposition(|byte| *byte == b'{')?;
+    let digits = inner.get(start + 1..)?;
     // A literal that needs no consent (RFC 7888); servers do not send it, but supporting it is simple.
     let digits = digits.strip_suffix(b"+").unwrap_or(digits);
     let length = std::str::from_utf8(digits).ok()?;
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
     // `~{` announces a binary literal.
-    let at = at - usize::from(at > 0 && line.get(at - 1) == Some(&b'~'));
-    is_number.then(|| Some((length.parse().ok()?, at)))?
+    let start = start - usize::from(start > 0 && line.get(start - 1) == Some(&b'~'));
+    is_number.then(|| Some((length.parse().ok()?, start)))?
 }
 
 /// All values of a response; `None` for unbalanced or too deep parentheses, and open quotes.
-pub(crate) fn parse_values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
+pub(crate) fn parse_values(chunks: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
     let mut stack = vec![Vec::new()];
-    for chunk in pieces {
+    for chunk in chunks {
         parse_line(&chunk.line, &mut stack)?;
         if let Some(literal) = &chunk.literal {
             stack.last_mut()?.push(ImapValue::Text(literal.clone()));
@@ -137,9 +137,9 @@ fn split_atom(text: &[u8]) -> (&[u8], &[u8]) {
 fn parse_quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut unquoted = Vec::new();
     let mut bytes = text.iter().enumerate();
-    while let Some((at, byte)) = bytes.next() {
+    while let Some((index, byte)) = bytes.next() {
         match byte {
-            b'"' => return Some((unquoted, text.get(at + 1..)?)),
+            b'"' => return Some((unquoted, text.get(index + 1..)?)),
             b'\\' => unquoted.push(*bytes.next()?.1),
             other => unquoted.push(*other),
         }
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn literals_stand_where_they_were_announced() {
-        let pieces = [
+    fn literals_are_read_at_their_announced_place() {
+        let chunks = [
             ResponseChunk {
                 line: b"1 FETCH (BODY[]".to_vec(),
                 literal: Some(b") \"\r\n".to_vec()),
@@ -194,7 +194,7 @@ mod tests {
                 literal: None,
             },
         ];
-        let values = parse_values(&pieces).unwrap();
+        let values = parse_values(&chunks).unwrap();
         let list = values[2].list().unwrap();
         assert_eq!(list[1], ImapValue::Text(b") \"\r\n".to_vec()));
         assert_eq!(list[3].number(), Some(7));

@@ -50,7 +50,7 @@ pub(crate) fn sender_doubt<'a>(
             // A server may leave the property out; then its verdict is about the only `From`.
             && from.is_none_or(|from| from.eq_ignore_ascii_case(domain))
     });
-    let is_believed = match verify {
+    let is_verified = match verify {
         SenderVerification::None => true,
         SenderVerification::Dmarc => by_dmarc,
         SenderVerification::Aligned => {
@@ -63,7 +63,7 @@ pub(crate) fn sender_doubt<'a>(
     if has_failed {
         return Some("the sender's domain disowns the mail");
     }
-    (!is_believed).then_some("the sender is not verified")
+    (!is_verified).then_some("the sender is not verified")
 }
 
 /// A method with its result and properties, in lower case.
@@ -149,17 +149,17 @@ fn domain_of(value: &str) -> &str {
     value.rsplit_once('@').map_or(value, |(_, domain)| domain)
 }
 
-/// Whether a domain is responsible for another: it is the same, or above it. A top-level domain never is.
-fn covers_domain(above: &str, domain: &str) -> bool {
-    let (above, domain) = (above.to_ascii_lowercase(), domain.to_ascii_lowercase());
-    above == domain || (above.contains('.') && domain.ends_with(&format!(".{above}")))
+/// Whether `parent` is responsible for `domain`: it is the same domain or a parent of it, but not a top-level domain.
+fn covers_domain(parent: &str, domain: &str) -> bool {
+    let (parent, domain) = (parent.to_ascii_lowercase(), domain.to_ascii_lowercase());
+    parent == domain || (parent.contains('.') && domain.ends_with(&format!(".{parent}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn is_believed(verify: SenderVerification, results: &[&str]) -> bool {
+    fn is_verified(verify: SenderVerification, results: &[&str]) -> bool {
         sender_doubt(
             verify,
             "mx.our.example",
@@ -179,7 +179,7 @@ mod tests {
             "mx.our.example; dkim=fail header.d=mail.example.org; dkim=pass header.d=mail.example.org",
             "mx.our.example; dmarc/1=pass header.from=mail.example.org",
         ] {
-            assert!(is_believed(SenderVerification::Aligned, &[good]), "{good}");
+            assert!(is_verified(SenderVerification::Aligned, &[good]), "{good}");
         }
     }
 
@@ -204,11 +204,11 @@ mod tests {
             "mx.our.example; spf=pass smtp.mailfrom=\"x smtp.mailfrom=mail.example.org\"@evil.example",
         ] {
             assert!(
-                !is_believed(SenderVerification::Aligned, &[wrong]),
+                !is_verified(SenderVerification::Aligned, &[wrong]),
                 "{wrong}"
             );
         }
-        assert!(!is_believed(SenderVerification::Aligned, &[]));
+        assert!(!is_verified(SenderVerification::Aligned, &[]));
     }
 
     #[test]
@@ -216,18 +216,18 @@ mod tests {
         let good = "mx.our.example; dmarc=pass header.from=mail.example.org";
         let bad = "mx.our.example; dmarc=fail header.from=mail.example.org";
         let other = "mx.evil.example; dmarc=fail";
-        assert!(is_believed(
+        assert!(is_verified(
             SenderVerification::Aligned,
             &[other, good, bad]
         ));
-        assert!(!is_believed(SenderVerification::Aligned, &[bad, good]));
+        assert!(!is_verified(SenderVerification::Aligned, &[bad, good]));
     }
 
     #[test]
     fn the_configured_verification_decides() {
         let dkim = "mx.our.example; dkim=pass header.d=mail.example.org";
-        assert!(is_believed(SenderVerification::Aligned, &[dkim]));
-        assert!(!is_believed(SenderVerification::Dmarc, &[dkim]));
-        assert!(is_believed(SenderVerification::None, &[]));
+        assert!(is_verified(SenderVerification::Aligned, &[dkim]));
+        assert!(!is_verified(SenderVerification::Dmarc, &[dkim]));
+        assert!(is_verified(SenderVerification::None, &[]));
     }
 }

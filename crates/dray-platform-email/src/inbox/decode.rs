@@ -55,8 +55,8 @@ impl PartDecoder {
                     }
                 }
                 let whole = rest.len() / 4 * 4;
-                let left = rest.split_off(whole);
-                let groups = std::mem::replace(rest, left);
+                let incomplete = rest.split_off(whole);
+                let groups = std::mem::replace(rest, incomplete);
                 LENIENT_BASE64.decode(groups).unwrap_or_default()
             }
             Self::Quoted(rest) => {
@@ -68,8 +68,8 @@ impl PartDecoder {
                 // A line without an end is decoded as far as it goes, because otherwise the buffer would grow without a
                 // limit.
                 let end = end.or((rest.len() > MAX_LINE_BYTES).then_some(rest.len()));
-                let left = rest.split_off(end.unwrap_or_default());
-                let lines = std::mem::replace(rest, left);
+                let incomplete = rest.split_off(end.unwrap_or_default());
+                let lines = std::mem::replace(rest, incomplete);
                 decode_quoted_printable(&lines)
             }
         }

@@ -128,13 +128,13 @@ impl AttachmentReader {
             PlatformError::new(ErrorKind::NotFound, "the mail is no longer there")
         })?;
         let chunk = fetched.body(section).unwrap_or_default();
-        let broken = |why: &str| PlatformError::new(ErrorKind::Transient, why);
+        let transient_error = |why: &str| PlatformError::new(ErrorKind::Transient, why);
         // Without this check the loop would never end.
         if chunk.is_empty() {
-            return Err(broken("the part is shorter than reported"));
+            return Err(transient_error("the part is shorter than reported"));
         }
         if chunk.len() as u64 > length {
-            return Err(broken("the server sent more than was requested"));
+            return Err(transient_error("the server sent more than was requested"));
         }
         self.read += chunk.len() as u64;
         let decoded = self.decoder.push(chunk);

@@ -76,11 +76,11 @@ impl MailHead {
             return Err(doubt);
         }
         let references = message_ids(mail.references());
-        let answered = message_ids(mail.in_reply_to());
+        let replied_to = message_ids(mail.in_reply_to());
         // `References` begins with the first mail of the thread; `In-Reply-To` names only the last one.
-        let root = references.first().or(answered.first());
+        let root = references.first().or(replied_to.first());
         Ok(Self {
-            // A tag was set by a reply of ours, so it names the conversation more surely than ids.
+            // A tag was set by a reply of this account, so it is a safer name of the conversation than ids.
             thread: recipient_tag(&mail, own)
                 .or(root.cloned())
                 .unwrap_or_default(),
@@ -95,7 +95,7 @@ impl MailHead {
         self,
         options: &InboxOptions,
         location: MailLocation,
-        words: &str,
+        mail_text: &str,
         (parts, octets): (Option<&[BodyPart]>, u64),
     ) -> InboundMessage {
         let whole = [BodyPart {
@@ -109,11 +109,11 @@ impl MailHead {
             .filter(|part| !part.is_text())
             .map(|part| self.attachment(options, location, part))
             .collect();
-        let words = words.trim();
-        let text = match (self.subject.as_str(), words) {
-            ("", words) => words.to_owned(),
+        let mail_text = mail_text.trim();
+        let text = match (self.subject.as_str(), mail_text) {
+            ("", mail_text) => mail_text.to_owned(),
             (subject, "") => subject.to_owned(),
-            (subject, words) => format!("{subject}\n\n{words}"),
+            (subject, mail_text) => format!("{subject}\n\n{mail_text}"),
         };
         InboundMessage {
             target: DeliveryTarget {
@@ -156,7 +156,7 @@ impl MailHead {
             encoding: part.encoding.chars().take(32).collect(),
             octets: part.octets,
         };
-        let (bytes, limit) = (part.decoded(), options.download_limit.as_u64());
+        let (bytes, limit) = (part.decoded_bytes(), options.download_limit.as_u64());
         let unavailable = if bytes > limit {
             format!("too large ({})", size::over_limit(bytes, limit))
         } else {
@@ -239,20 +239,20 @@ fn raw_fields<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<It
 
 /// Whether a program wrote the mail: replies to such mails cause loops (RFC 3834).
 fn is_automatic(mail: &Message<'_>) -> bool {
-    let says = |name, wanted: &dyn Fn(&str) -> bool| {
+    let has_value = |name, is_match: &dyn Fn(&str) -> bool| {
         raw_fields(mail, name).any(|value| {
             let value = value.trim().to_ascii_lowercase();
-            wanted(value.split([';', ' ']).next().unwrap_or_default())
+            is_match(value.split([';', ' ']).next().unwrap_or_default())
         })
     };
     // RFC 3834, section 5: everything but `no` is automatic.
-    says("Auto-Submitted", &|value| value != "no")
-        || says("Precedence", &|value| {
+    has_value("Auto-Submitted", &|value| value != "no")
+        || has_value("Precedence", &|value| {
             matches!(value, "bulk" | "list" | "junk")
         })
-        || says("List-Id", &|_| true)
+        || has_value("List-Id", &|_| true)
         // The empty reverse path of bounces (RFC 5321, section 4.5.5).
-        || says("Return-Path", &|value| value == "<>")
+        || has_value("Return-Path", &|value| value == "<>")
 }
 
 /// The tag of the address to which the mail was sent: `+tag` for `bot+tag@example.org`.
@@ -269,9 +269,10 @@ fn recipient_tag(mail: &Message<'_>, own: &MailSender) -> Option<String> {
         .filter_map(|one| one.address().map(str::to_owned))
         .chain(delivered.map(|value| value.trim().trim_matches(['<', '>']).to_owned()));
     addresses.into_iter().find_map(|address| {
-        let (mailbox, at) = address.rsplit_once('@')?;
-        let (before, tag) = mailbox.split_once('+')?;
-        let is_ours = before.eq_ignore_ascii_case(local) && at.eq_ignore_ascii_case(domain);
+        let (mailbox, mailbox_domain) = address.rsplit_once('@')?;
+        let (local_part, tag) = mailbox.split_once('+')?;
+        let is_ours =
+            local_part.eq_ignore_ascii_case(local) && mailbox_domain.eq_ignore_ascii_case(domain);
         (is_ours && is_tag(tag)).then(|| format!("+{}", tag.to_ascii_lowercase()))
     })
 }
@@ -331,7 +332,7 @@ Subject: =?utf-8?B?0J7RgtGH0ZHRgg==?=
 Message-ID: <1@example.org>";
 
     #[test]
-    fn a_mail_of_a_listed_and_verified_sender_is_taken() {
+    fn a_mail_of_a_listed_and_verified_sender_is_accepted() {
         let head = read(PASSING_RESULTS).unwrap();
         assert_eq!(
             head,
@@ -413,7 +414,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn words_are_decoded_and_markup_is_not_shown() {
+    fn texts_are_decoded_and_markup_is_not_shown() {
         let part = |media_type: &str, charset: &str, encoding: &str| BodyPart {
             media_type: media_type.to_owned(),
             charset: charset.to_owned(),
@@ -429,7 +430,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn a_mail_without_structure_comes_as_one_file() {
+    fn a_mail_without_structure_is_one_file() {
         let location = MailLocation {
             validity: 7,
             uid: 3,

@@ -35,7 +35,7 @@ const MAX_TEXT_PARTS: usize = 5;
 /// Attempts to read a mail before it is marked and ignored.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Waits after failures: the first, and the longest of those that double.
+/// Delays after failures: the first one, and the limit of the doubled ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryDelays {
     pub(crate) first: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct MailReceiver<'a> {
     pub(crate) inbox: &'a InboxOptions,
     pub(crate) own: &'a MailSender,
     pub(crate) tls: &'a Arc<ClientConfig>,
-    pub(crate) pauses: RetryDelays,
+    pub(crate) retry_delays: RetryDelays,
 }
 
 /// Mails that could not be read, by UID, each with the number of failures that the mail itself caused.
@@ -95,10 +95,10 @@ impl MailReceiver<'_> {
         deliver: &dyn InboundSink,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
-        let mut pause = self.pauses.first;
+        let mut retry_delay = self.retry_delays.first;
         let mut failed = FailedMails::default();
         while !stop.is_cancelled() {
-            // Set by the connection: a failure after progress begins with the short wait again.
+            // Set by the connection: after progress, a failure begins with the first delay again.
             let mut has_worked = false;
             let ended = self
                 .connection(deliver, stop, &mut failed, &mut has_worked)
@@ -115,18 +115,19 @@ impl MailReceiver<'_> {
                 "the mailbox cannot be read"
             );
             if has_worked {
-                pause = self.pauses.first;
+                retry_delay = self.retry_delays.first;
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(retry_delay) => {}
                 () = stop.cancelled() => {}
             }
-            pause = (pause * 2).min(self.pauses.longest);
+            retry_delay = (retry_delay * 2).min(self.retry_delays.longest);
         }
         Ok(())
     }
 
-    /// One connection, up to its end. `stuck` outlives it, because a failure ends the connection.
+    /// Receives over one connection until it ends. `failed` outlives the connection, because a failure ends the
+    /// connection.
     async fn connection(
         &self,
         deliver: &dyn InboundSink,
@@ -155,12 +156,13 @@ impl MailReceiver<'_> {
                 }
                 let location = MailLocation { validity, uid };
                 // A started mail is stored completely even if the receiver should stop.
-                self.one(&mut connection, location, deliver, failed).await?;
+                self.receive_mail(&mut connection, location, deliver, failed)
+                    .await?;
                 *has_worked = true;
             }
             *has_worked = true;
             // Announced while the mails above were read: `IDLE` would not announce it again.
-            if connection.has_news {
+            if connection.has_new_mail {
                 continue;
             }
             tokio::select! {
@@ -182,29 +184,29 @@ impl MailReceiver<'_> {
     }
 
     /// Stores one mail or logs why it is not accepted, and marks it.
-    async fn one(
+    async fn receive_mail(
         &self,
         connection: &mut ImapConnection,
         location: MailLocation,
         deliver: &dyn InboundSink,
         failed: &mut FailedMails,
     ) -> Result<(), PlatformError> {
-        let tries = failed.count(location.uid);
-        if tries >= MAX_ATTEMPTS {
+        let attempts = failed.count(location.uid);
+        if attempts >= MAX_ATTEMPTS {
             tracing::error!(
                 uid = location.uid,
                 "could not read a mail, which stays in the mailbox"
             );
-            // Marked, or it would be found again forever. Its content stays in the mailbox.
+            // Marked, because every search would find it again. Its content stays in the mailbox.
             return mark_seen(connection, location.uid).await;
         }
-        // Only reading counts: a message that cannot be stored is not the fault of the mail.
+        // Only failures to read the mail count: a message that cannot be stored is not the fault of the mail.
         let read = self.read(connection, location).await.inspect_err(|error| {
             // A broken connection is not a fault of the mail.
-            let counts = error.kind() != ErrorKind::Transient;
+            let is_mail_fault = error.kind() != ErrorKind::Transient;
             failed
                 .failures
-                .insert(location.uid, tries + u32::from(counts));
+                .insert(location.uid, attempts + u32::from(is_mail_fault));
         })?;
         // From here on, failures are not caused by the mail.
         failed.failures.remove(&location.uid);
@@ -214,7 +216,7 @@ impl MailReceiver<'_> {
             MailOutcome::Refused(why) => {
                 tracing::info!(uid = location.uid, why, "skipped a mail");
             }
-            MailOutcome::Taken(message) => deliver.message(*message).await?,
+            MailOutcome::Accepted(message) => deliver.message(*message).await?,
         }
         mark_seen(connection, location.uid).await
     }
@@ -224,7 +226,7 @@ impl MailReceiver<'_> {
         connection: &mut ImapConnection,
         location: MailLocation,
     ) -> Result<MailOutcome, PlatformError> {
-        // `PEEK` leaves the mark to us.
+        // `PEEK` does not set `\Seen`; the mark follows when the message is stored.
         let what = format!("(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEAD_BYTES}>)");
         let Some(fetched) = connection.fetch(location.uid, &what).await? else {
             return Ok(MailOutcome::Gone);
@@ -243,16 +245,16 @@ impl MailReceiver<'_> {
             Some(fetched) => reported_parts(&fetched),
             None => return Ok(MailOutcome::Gone),
         };
-        let words = self
+        let mail_text = self
             .part_text(connection, location.uid, parts.as_deref())
             .await?;
         let message = head.message(
             self.inbox,
             location,
-            &words,
+            &mail_text,
             (parts.as_deref(), octets.unwrap_or_default()),
         );
-        Ok(MailOutcome::Taken(Box::new(message)))
+        Ok(MailOutcome::Accepted(Box::new(message)))
     }
 
     /// The text of the mail: its plain parts, or the first HTML part if it has no plain ones.
@@ -288,11 +290,11 @@ impl MailReceiver<'_> {
 
 /// The result of reading a mail.
 enum MailOutcome {
-    /// It was removed meanwhile.
+    /// Another client removed it.
     Gone,
     /// It is not accepted, for this reason.
     Refused(&'static str),
-    Taken(Box<dray_platform::InboundMessage>),
+    Accepted(Box<dray_platform::InboundMessage>),
 }
 
 fn reported_parts(fetched: &FetchedMail) -> Option<Vec<BodyPart>> {

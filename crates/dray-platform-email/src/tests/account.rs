@@ -1,4 +1,4 @@
-//! What the server says about the sender, without a mail.
+//! The check of an account, which sends no mail.
 
 use dray_platform::{CredentialCheck, ErrorKind, FilePermission};
 use dray_types::Secret;

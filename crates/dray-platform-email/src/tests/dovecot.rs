@@ -1,4 +1,4 @@
-//! A real IMAP server on loopback (Dovecot), with a mailbox of files, and a proxy between it and us.
+//! A real IMAP server on loopback (Dovecot) with mailboxes, and a proxy in front of it.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream as Probe};
@@ -51,7 +51,7 @@ impl DovecotServer {
         panic!("dovecot does not start: {log}");
     }
 
-    /// Options of a receiver that connects straight, or to that proxy.
+    /// Options of a receiver that connects directly, or to that proxy.
     pub(super) fn options(&self, between: Option<&TamperingProxy>) -> EmailOptions {
         EmailOptions {
             host: "127.0.0.1".to_owned(),
@@ -71,7 +71,7 @@ impl DovecotServer {
         }
     }
 
-    /// Puts a mail into a mailbox as it is.
+    /// Adds an unchanged mail to a mailbox.
     pub(super) fn put(&self, mailbox: &str, mail: &[u8]) {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
         let below = if mailbox == "INBOX" {
@@ -170,7 +170,7 @@ fn give(path: &Path, owner: u32, group: u32) {
 
 impl Drop for DovecotServer {
     fn drop(&mut self) {
-        // Asked to end it ends its children too.
+        // When it is terminated normally, it ends its children too.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -187,7 +187,7 @@ pub(super) enum ProxyAction {
     Stall,
 }
 
-/// Waits for these words of the server, passes on this many bytes from their start, and then does this once.
+/// Waits for this text from the server, forwards this many bytes from its start, and then does this once.
 type Rule = (&'static [u8], usize, ProxyAction);
 
 /// Forwards data between both sides.

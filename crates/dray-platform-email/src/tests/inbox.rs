@@ -22,7 +22,7 @@ use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
 pub(super) fn with_short_delays(options: EmailOptions) -> EmailPlatform {
     let mut email = sender(options);
-    email.pauses = RetryDelays {
+    email.retry_delays = RetryDelays {
         first: Duration::from_millis(5),
         longest: Duration::from_millis(50),
     };
@@ -59,7 +59,7 @@ async fn bytes(email: &EmailPlatform, file: &InboundAttachment) -> Result<Vec<u8
     Ok(pieces.concat())
 }
 
-/// Opens a mailbox as a person would, to look and to change.
+/// Opens a mailbox for reading and changing, as a mail program does.
 async fn open_mailbox(options: &EmailOptions, mailbox: &str) -> ImapConnection {
     let email = sender(options.clone());
     let inbox = options.inbox.clone().unwrap();
@@ -108,7 +108,7 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
+async fn a_mail_is_received_with_its_text_and_files_and_marked() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, &content(700_001)));
@@ -170,7 +170,7 @@ async fn mails_that_could_not_be_stored_are_found_again_in_order() {
 }
 
 #[tokio::test]
-async fn mails_of_strangers_are_marked_and_not_taken() {
+async fn mails_of_unlisted_senders_are_marked_and_not_accepted() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     let good = String::from_utf8(mail(1, b"x")).unwrap();
@@ -227,7 +227,7 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
             let error = bytes(&email, file).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Transient, "{then:?}");
         }
-        // A server that is slow for another reason exceeds the short timeout as well; that is not a loss either.
+        // A server that is slow for another reason also exceeds the short timeout, which loses nothing either.
         let mut received = bytes(&email, file).await;
         for _ in 0..5 {
             if received.is_err() {
@@ -310,7 +310,7 @@ async fn a_huge_attachment_is_not_fetched() {
 }
 
 #[tokio::test]
-async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
+async fn malformed_mails_are_read_as_far_as_possible() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     let head = format!("{AUTHENTICATION_RESULTS}\r\nFrom: ada@example.org\r\n");

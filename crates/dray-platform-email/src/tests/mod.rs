@@ -1,4 +1,4 @@
-//! The sender against its fake server.
+//! The sender with its fake server.
 
 mod account;
 mod conformance;

@@ -1,4 +1,4 @@
-//! Mails, and the reactions of servers.
+//! Sent mails, and the responses of servers.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ async fn a_refusal_during_the_body_is_reported() {
     let large = delivery("", vec![sample::binary_file("a.bin", 17_000_000)]);
     let error = deliver(&email, &large).await.unwrap_err();
     assert_eq!(error.send_outcome(), SendOutcome::NotSent);
-    // A reset may overtake the reply; then it is a connection that broke.
+    // A reset may arrive before the reply; then the connection is broken.
     assert!(
         matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Transient),
         "{error}"

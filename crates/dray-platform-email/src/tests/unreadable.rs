@@ -1,4 +1,4 @@
-//! A mailbox with mails that its server cannot give out.
+//! A mailbox with mails that its server cannot return.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::with_short_delays;
 use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
-/// Mails that every request for fails.
+/// Mails whose requests always fail.
 const UNREADABLE_UIDS: [u64; 2] = [1, 2];
-/// A mail with an empty head after them: it is read, not accepted, and marked.
+/// A later mail with an empty head, which is read, not accepted, and marked.
 const READABLE_UID: u64 = 3;
 
 type MarkedUids = Arc<Mutex<BTreeSet<u64>>>;

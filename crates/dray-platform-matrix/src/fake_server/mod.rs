@@ -32,7 +32,7 @@ pub enum InjectedFault {
     RateLimit(Duration),
     /// The response to the next event is 500; the event does not appear.
     Fail,
-    /// The next event appears, and the connection is closed.
+    /// The next event appears, but the connection is closed instead of a response.
     LoseAnswer,
     /// The response to the next event is a success without an id.
     ForgetEvent,
@@ -48,9 +48,9 @@ pub enum InjectedFault {
     StrangeAddress,
     /// The response to the next sync is 502.
     FailSync,
-    /// The server does not support the calls of version 1.11. Permanent.
+    /// From now on, the server does not support the calls of version 1.11.
     Old,
-    /// The server does not announce how large a file may be. Lasts until the end.
+    /// From now on, the server does not announce how large a file may be.
     NoLimit,
 }
 
@@ -95,7 +95,7 @@ impl FakeHomeserver {
         Secret::new(ACCESS_TOKEN)
     }
 
-    /// Makes a room with both users, and returns its id.
+    /// Creates a room with both users, and returns its id.
     pub fn room(&self) -> String {
         self.server.shared().lock().room()
     }
@@ -117,7 +117,7 @@ impl FakeHomeserver {
         self.server.shared().lock().visible_messages(room)
     }
 
-    /// Injects a fault. Several are used one after the other, each where it applies.
+    /// Adds a fault. Each request uses the first one that applies to it.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -132,7 +132,7 @@ impl FakeHomeserver {
         self.server.shared().lock().requests.clone()
     }
 
-    /// [`OTHER_USER`] writes into a room. Returns the id of the event.
+    /// [`OTHER_USER`] writes in a room. Returns the id of the event.
     pub fn user_writes(&self, room: &str, content: &Value) -> String {
         let mut state = self.server.shared().lock();
         state.event(room, OTHER_USER, "m.room.message", content)

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::state::{FakeState, UploadedMedia};
 use super::{ACCESS_TOKEN, BOT_USER, InjectedFault, SERVER_NAME};
 
-/// Largest upload whose bytes are kept, in bytes. Larger ones are only hashed.
+/// Largest upload whose bytes are stored, in bytes. Larger ones are only hashed.
 const MAX_KEPT_BYTES: u64 = 4 << 20;
 /// Largest event, in bytes, by the specification.
 const MAX_EVENT_BYTES: usize = 65_536;
@@ -40,11 +40,11 @@ pub(super) async fn answer_request(
         .path
         .trim_start_matches("/_matrix/")
         .split('/')
-        // Divided before decoding: an escaped slash is a part of a room's id or of a transaction.
+        // Split before decoding, because an escaped slash is a part of a room id or of a transaction id.
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let is_old = shared.lock().is(&InjectedFault::Old);
+    let is_old = shared.lock().has_permanent_fault(&InjectedFault::Old);
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["client", "v3", "account", "whoami"]) => Ok(json_reply(
             200,
@@ -112,7 +112,7 @@ fn encryption_reply(shared: &SharedState<FakeState>, room: &str) -> Reply {
 
 fn config_reply(shared: &SharedState<FakeState>) -> Reply {
     let state = shared.lock();
-    if state.is(&InjectedFault::NoLimit) {
+    if state.has_permanent_fault(&InjectedFault::NoLimit) {
         return json_reply(200, &json!({}));
     }
     json_reply(200, &json!({ "m.upload.size": state.largest }))
@@ -131,7 +131,7 @@ async fn upload_media(
         )
     });
     if fault == Some(InjectedFault::CloseDuringUpload) {
-        // One frame, so that the client has begun with the body.
+        // After one frame, the client has begun to send the body.
         request.into_reader().more().await?;
         return Err(ConnectionClosed);
     }
@@ -153,7 +153,7 @@ async fn upload_media(
     } else {
         (request.into_reader().digest().await?, None)
     };
-    // The body broke off.
+    // The body was incomplete.
     if content.size != length {
         return Err(ConnectionClosed);
     }
@@ -167,7 +167,7 @@ async fn upload_media(
         kind: media_type,
     });
     let uri = if fault.is_some() {
-        // Not a media address, and one that leads out of the path of downloads.
+        // Not a valid media address, which would change the path of downloads.
         "mxc://../up".to_owned()
     } else {
         uri
@@ -188,7 +188,7 @@ fn download_media(shared: &SharedState<FakeState>, server: &str, id: &str) -> Re
     )
 }
 
-/// Adds an event to a room, with the faults that may happen to it.
+/// Adds an event to a room, with the next fault that applies to it.
 fn send_event(
     shared: &SharedState<FakeState>,
     room: &str,
@@ -231,7 +231,7 @@ fn send_event(
     if !state.rooms.contains(room) {
         return Ok(error_reply(403, "M_FORBIDDEN"));
     }
-    // The transaction decides, not the content: a repeated request returns the first event.
+    // A repeated transaction returns the first event, even if its content differs.
     let transaction_key = (room.to_owned(), transaction);
     let id = match state.transactions.get(&transaction_key) {
         Some(id) => id.clone(),
@@ -283,11 +283,11 @@ async fn sync_reply(
     {
         return Ok(error_reply(502, "M_UNKNOWN"));
     }
-    let news = Arc::clone(&shared.lock().news);
+    let changed = Arc::clone(&shared.lock().changed);
     let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
         loop {
-            // Registered before the look, so that an event in between is not missed.
-            let notified = news.notified();
+            // Registered before the events are checked, so that an event in between is not missed.
+            let notified = changed.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
             if since.is_none_or(|since| shared.lock().events.len() > since) {
@@ -296,7 +296,7 @@ async fn sync_reply(
             notified.await;
         }
     });
-    // The timeout is not an error: the response is empty then.
+    // After the timeout the response is empty, not an error.
     let _ = waiting.await;
     Ok(news_since(&shared.lock(), since, &filter))
 }
@@ -308,13 +308,13 @@ fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply 
         let is_new = timeline.pointer("/events/0").is_some();
         if is_new || since.is_none() {
             let none = json!({ "events": [] });
-            let news = json!({
+            let changed = json!({
                 "timeline": timeline,
                 "state": none,
                 "ephemeral": none,
                 "account_data": none,
             });
-            rooms.insert(room.clone(), news);
+            rooms.insert(room.clone(), changed);
         }
     }
     json_reply(

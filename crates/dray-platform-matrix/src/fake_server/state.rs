@@ -28,13 +28,13 @@ pub(super) struct FakeState {
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) encrypted: BTreeSet<String>,
     pub(super) media: BTreeMap<String, UploadedMedia>,
-    /// Rooms and their events, in the order of the complete server. Positions are the tokens of `sync`.
+    /// Events with their rooms, in the order of arrival. The tokens of `sync` are positions in this list.
     pub(super) events: Vec<(String, Value)>,
     /// Ids of events by room and transaction.
     pub(super) transactions: BTreeMap<(String, String), String>,
     pub(super) faults: Vec<InjectedFault>,
     pub(super) requests: Vec<String>,
-    pub(super) news: Arc<Notify>,
+    pub(super) changed: Arc<Notify>,
     count: u64,
 }
 
@@ -51,7 +51,7 @@ impl FakeState {
             transactions: BTreeMap::new(),
             faults: Vec::new(),
             requests: Vec::new(),
-            news: Arc::default(),
+            changed: Arc::default(),
             count: 0,
         }
     }
@@ -84,7 +84,7 @@ impl FakeState {
             "content": content,
         });
         self.events.push((room.to_owned(), event));
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
         id
     }
 
@@ -131,13 +131,13 @@ impl FakeState {
 
     pub(super) fn fault(
         &mut self,
-        wanted: impl Fn(&InjectedFault) -> bool,
+        is_match: impl Fn(&InjectedFault) -> bool,
     ) -> Option<InjectedFault> {
-        let at = self.faults.iter().position(wanted)?;
-        Some(self.faults.remove(at))
+        let index = self.faults.iter().position(is_match)?;
+        Some(self.faults.remove(index))
     }
 
-    pub(super) fn is(&self, lasting: &InjectedFault) -> bool {
-        self.faults.contains(lasting)
+    pub(super) fn has_permanent_fault(&self, fault: &InjectedFault) -> bool {
+        self.faults.contains(fault)
     }
 }

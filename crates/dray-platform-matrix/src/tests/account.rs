@@ -1,4 +1,4 @@
-//! What the homeserver says about the user.
+//! The check of an account.
 
 use dray_platform::{CredentialCheck, ErrorKind, FilePermission};
 use dray_types::Secret;

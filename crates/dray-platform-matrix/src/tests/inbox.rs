@@ -1,4 +1,4 @@
-//! Messages of users, as polling receives them.
+//! Messages of users, from polling.
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! The user against its fake server.
+//! The account with its fake server.
 
 mod account;
 mod conformance;
@@ -15,7 +15,7 @@ use dray_types::{Clock, Period};
 use crate::fake_server::FakeHomeserver;
 use crate::{MatrixOptions, MatrixPlatform};
 
-/// In Unix milliseconds, as the fake server has it.
+/// The time of the fake server, in Unix milliseconds.
 const NOW_MS: u64 = 1_700_000_000_000;
 
 fn target(room: &str) -> DeliveryTarget {

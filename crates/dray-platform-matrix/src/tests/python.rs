@@ -13,7 +13,7 @@ async fn matrix_nio_accepts_the_fake_homeserver() {
     let room = fake.room();
     fake.alias("#room:fake.example", &room);
     fake.user_writes(&room, &json!({ "msgtype": "m.text", "body": "привет" }));
-    // The first two events go through.
+    // The first two events succeed.
     fake.script(InjectedFault::Nothing);
     fake.script(InjectedFault::Nothing);
     fake.script(InjectedFault::RateLimit(Duration::from_secs(97)));

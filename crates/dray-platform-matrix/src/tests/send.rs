@@ -1,4 +1,4 @@
-//! Events, and the reactions of homeservers.
+//! Sent events, and the responses of homeservers.
 
 use dray_platform::conformance::sample;
 use dray_platform::{ErrorKind, Platform as _, SendFlags, SendOutcome};

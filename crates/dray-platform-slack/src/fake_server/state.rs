@@ -1,4 +1,4 @@
-//! What the fake server keeps.
+//! The state of the fake server.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ pub(super) struct FakeState {
     pub(super) files: BTreeMap<String, SlackFile>,
     pub(super) channels: BTreeMap<String, Vec<StoredMessage>>,
     pub(super) faults: Vec<InjectedFault>,
-    /// Requests until now: method, and whether it bore a token.
+    /// Requests until now: method, and whether there was a token.
     pub(super) requests: Vec<(String, bool)>,
     /// Files of users by their path.
     pub(super) downloads: BTreeMap<String, Vec<u8>>,
-    /// Scopes of the token in the order granted; the usual ones before.
+    /// The scopes of the token; `None` for the default ones.
     pub(super) scopes: Option<String>,
     pub(super) count: u64,
-    /// Messages that one user sees: user and text.
+    /// Messages that only one user sees: user and text.
     pub(super) notices: Vec<(String, String)>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct SlackFile {
     pub(super) name: String,
     pub(super) length: u64,
     pub(super) content: Option<ContentDigest>,
-    /// Channel, time stamp, and calls of `files.info` until the share shows.
+    /// Channel, time stamp, and number of `files.info` calls until the share is visible.
     pub(super) shared: Option<(String, String, u32)>,
 }
 
@@ -41,7 +41,7 @@ impl FakeState {
         &mut self,
         wanted: impl Fn(&InjectedFault) -> bool,
     ) -> Option<InjectedFault> {
-        let at = self.faults.iter().position(wanted)?;
-        Some(self.faults.remove(at))
+        let index = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(index))
     }
 }

@@ -6,7 +6,7 @@ use super::fault::InjectedFault;
 use super::files::{self, FILE_KINDS};
 use super::form::FormData;
 use super::media::message_json;
-use super::methods::{placed_message, show_message, visible_file};
+use super::methods::{prepare_message, show_message, visible_file};
 use super::response::{ApiResponse, MethodError};
 use super::state::{FakeState, StoredFile};
 use super::stored_message::StoredMessage;
@@ -14,7 +14,7 @@ use super::stored_message::StoredMessage;
 /// Longest caption, in UTF-16 units, as the API documents it.
 const MAX_CAPTION_UNITS: usize = 1024;
 
-/// One item of an album after all checks. Nothing is visible yet.
+/// One item of an album that passed all checks. It is not visible yet.
 struct AlbumItem {
     message: StoredMessage,
     id: String,
@@ -40,11 +40,11 @@ pub(super) fn send_album(
         .map(media_kind)
         .collect::<Result<Vec<_>, _>>()?;
     // "Documents and audio files can be only grouped in an album with messages of the same type."
-    let alone = ["document", "audio"];
-    let mixed = kinds
+    let unmixed_kinds = ["document", "audio"];
+    let is_mixed = kinds
         .iter()
-        .any(|kind| alone.contains(kind) && kinds.iter().any(|other| other != kind));
-    if mixed {
+        .any(|kind| unmixed_kinds.contains(kind) && kinds.iter().any(|other| other != kind));
+    if is_mixed {
         return Err(MethodError::bad(
             "document and audio can't be mixed with other media types",
         ));
@@ -52,12 +52,12 @@ pub(super) fn send_album(
     let album = format!("1374{}", state.next());
     let (mut chat, mut is_group) = (0, false);
     let mut items = Vec::new();
-    // All items are checked before the first one shows: a refusal leaves no part of the album.
+    // All items are checked before the first becomes visible, so that a refused album is not visible in part.
     for (media, kind) in media.iter().zip(kinds) {
         let field = |name: &str| media.get(name).and_then(Value::as_str).unwrap_or_default();
         let mut message;
         (chat, is_group, message) =
-            placed_message(state, form, field("caption").trim(), MAX_CAPTION_UNITS)?;
+            prepare_message(state, form, field("caption").trim(), MAX_CAPTION_UNITS)?;
         let (id, file) = files::find_file(state, form, kind, field("media"), false, upload)?;
         message.file = Some(visible_file(&file));
         message.album.clone_from(&album);
@@ -66,10 +66,10 @@ pub(super) fn send_album(
     }
     let (count, refusal) = broken_album(fault, items.len());
     items.truncate(count);
-    let forgets = fault == Some(&InjectedFault::ForgetFiles);
+    let has_no_file = fault == Some(&InjectedFault::ForgetFiles);
     let mut messages = Vec::new();
     for item in items {
-        let file_id = (!forgets).then_some((item.id.as_str(), &item.file));
+        let file_id = (!has_no_file).then_some((item.id.as_str(), &item.file));
         messages.push(message_json(chat, is_group, &item.message, file_id, date));
         show_message(state, chat, item.message);
     }
@@ -87,7 +87,7 @@ fn media_kind(media: &Value) -> Result<&'static str, MethodError> {
         .ok_or_else(|| MethodError::bad("can't parse InputMedia: type of the media is unsupported"))
 }
 
-/// How many items become visible, and the refusal that follows them.
+/// How many items become visible, and the refusal after them.
 fn broken_album(fault: Option<&InjectedFault>, all: usize) -> (usize, Option<MethodError>) {
     match fault {
         Some(InjectedFault::BreakAlbum(shown_items, why)) => {

@@ -1,45 +1,45 @@
 //! Faults to inject.
 
-/// One fault. Those of a send happen to the next `send…` method except `sendChatAction`.
+/// A fault. A fault of a send applies to the next `send…` method except `sendChatAction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// No fault: the send succeeds. The faults after it wait for later sends.
+    /// No fault: the send succeeds. Later sends get the faults after this one.
     Nothing,
-    /// A send is refused: too many requests, again after these seconds.
+    /// A send is refused because of too many requests, with this delay in seconds.
     RateLimit(u64),
     /// A send is refused with this code and description (without `Bad Request: ` for others than 400).
     Refuse(u16, String),
-    /// A send is read to its end and answered with this status and a page of a proxy. Nothing appears.
+    /// After its whole body, a send gets this status and the error page of a proxy. Nothing appears.
     FailAfterBody(u16),
-    /// A send is carried out, and the connection closed.
+    /// A send succeeds, but the connection is closed instead of a response.
     LoseAnswer,
-    /// A send is carried out and never answered.
+    /// A send succeeds, but never gets a response.
     NeverAnswer,
     /// The connection is closed after the first bytes of the body of a send.
     CloseDuringBody,
-    /// The first bytes of the body of a send are read, and no more; the connection stays.
+    /// Only the first bytes of the body of a send are read; the connection stays open.
     StallDuringBody,
-    /// A send is carried out; the message in the response has no file.
+    /// A send succeeds, but the message in the response has no file.
     ForgetFiles,
-    /// A send is carried out; the response is cut in the middle.
+    /// A send succeeds, but the response is cut off in the middle.
     CutAnswer,
-    /// A send is carried out; the response reports this size of the file, in bytes.
+    /// A send succeeds, but the response reports this size of the file, in bytes.
     MisstateSize(u64),
-    /// An album breaks: so many items appear, then the next fails with this description.
+    /// This many items of an album appear, and the next one fails with this description.
     BreakAlbum(usize, String),
-    /// An album appears with this many items and is answered with success.
+    /// Only this many items of an album appear, but the response is a success.
     ShortAlbum(usize),
     /// The connection is closed in the middle of the next download.
     CutDownload,
-    /// The next download is redirected there.
+    /// The next download is redirected to this URL.
     RedirectDownload(String),
     /// The next `getUpdates` is answered with this status and description.
     RefuseUpdates(u16, String),
     /// The next response to `getFile` contains this path.
-    TellPath(String),
+    ReturnPath(String),
 }
 
-/// What a fault happens to.
+/// The kind of request that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultPoint {
     Send,
@@ -53,7 +53,7 @@ impl InjectedFault {
         match self {
             Self::CutDownload | Self::RedirectDownload(_) => FaultPoint::Download,
             Self::RefuseUpdates(..) => FaultPoint::Updates,
-            Self::TellPath(_) => FaultPoint::File,
+            Self::ReturnPath(_) => FaultPoint::File,
             _ => FaultPoint::Send,
         }
     }

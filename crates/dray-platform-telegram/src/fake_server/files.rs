@@ -13,8 +13,8 @@ use super::state::{FakeState, StoredFile};
 pub(super) const FILE_KINDS: [&str; 6] =
     ["photo", "document", "audio", "voice", "video", "animation"];
 
-/// Finds the file of a field: `attach://name`, an upload under the field's own name, or a file id. With `detects`,
-/// the server looks at what a document really is.
+/// Finds the file of a field: `attach://name`, an upload with the name of the field, or a file id. With `detects`, the
+/// server detects the kind of a document.
 pub(super) fn find_file(
     state: &mut FakeState,
     form: &FormData,
@@ -44,7 +44,7 @@ pub(super) fn find_file(
     Ok((value.to_owned(), known.clone()))
 }
 
-/// Checks an upload, and decides what it becomes.
+/// Checks an upload and determines its kind.
 fn accept_upload(
     upload: &FormUpload,
     requested: &'static str,
@@ -96,7 +96,7 @@ fn check_photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), Metho
     Ok(())
 }
 
-/// The kind that the server makes of a file that was sent as `requested`: what does not fit becomes a document.
+/// The kind of a file that was sent as `requested`. A file that does not fit becomes a document.
 fn resulting_kind(requested: &'static str, kind: ContentKind, detects: bool) -> &'static str {
     match (requested, kind) {
         ("document", ContentKind::Image(ImageKind::Gif { animated: true })) if detects => {

@@ -1,4 +1,4 @@
-//! The parameters of a method, however they were sent.
+//! The parameters of a method, from the query, a form or JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use dray_http::fake_server::{FormPart, MalformedBody, ReceivedRequest};
 use dray_types::Sha256Digest;
 use serde_json::Value;
 
-/// A file that came with a form.
+/// A file in a form.
 #[derive(Clone, Debug)]
 pub(super) struct FormUpload {
     pub(super) name: String,
@@ -15,7 +15,7 @@ pub(super) struct FormUpload {
     pub(super) head: Vec<u8>,
 }
 
-/// Fields and files by name. The last of several with one name counts.
+/// Fields and files by name. Of several with the same name, the last counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FormData {
     pub(super) fields: BTreeMap<String, String>,
@@ -23,7 +23,7 @@ pub(super) struct FormData {
 }
 
 impl FormData {
-    /// A field; empty when it is not there.
+    /// A field; empty if it is missing.
     pub(super) fn get(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
@@ -38,13 +38,13 @@ impl FormData {
         self.get(name).eq_ignore_ascii_case("true")
     }
 
-    /// A field that holds JSON.
+    /// A field with JSON.
     pub(super) fn json(&self, name: &str) -> Option<Value> {
         serde_json::from_str(self.get(name)).ok()
     }
 }
 
-/// Reads query and body. The body wins over the query.
+/// Reads the query and the body. Fields of the body replace those of the query.
 pub(super) async fn read_form(request: ReceivedRequest) -> Result<FormData, MalformedBody> {
     let mut form = FormData {
         fields: request.parameters().into_iter().collect(),
@@ -71,7 +71,7 @@ pub(super) async fn read_form(request: ReceivedRequest) -> Result<FormData, Malf
 
 fn to_upload(part: FormPart) -> (String, FormUpload) {
     let upload = FormUpload {
-        // A name has one line in the API.
+        // Names have one line in the API.
         name: part.name.replace(['\r', '\n'], " "),
         size: part.content.size,
         sha256: part.content.sha256,

@@ -1,11 +1,11 @@
-//! Messages as the API writes them.
+//! The JSON of messages.
 
 use serde_json::{Map, Value, json};
 
 use super::state::{StoredFile, bot_json, chat_json};
 use super::stored_message::StoredMessage;
 
-/// A file in a message: the key under which it stands, and its value.
+/// The key and the value of a file in a message.
 pub(super) fn file_json(id: &str, file: &StoredFile) -> (&'static str, Value) {
     let unique = format!("AgAD{}", file.sha256.to_hex().get(..12).unwrap_or_default());
     let mut value = json!({
@@ -15,7 +15,7 @@ pub(super) fn file_json(id: &str, file: &StoredFile) -> (&'static str, Value) {
     });
     let mut more = json!({});
     match file.kind {
-        // A photo is an array of sizes, smallest first, as clients have to expect it.
+        // A photo is an array of sizes, smallest first.
         "photo" => {
             let small = json!({
                 "file_id": format!("{id}-s"), "file_unique_id": format!("{unique}s"),
@@ -60,19 +60,19 @@ pub(super) fn message_json(
     date: u64,
 ) -> Value {
     let mut message = Map::new();
-    let mut put = |name: &str, value: Value| {
+    let mut set_field = |name: &str, value: Value| {
         message.insert(name.to_owned(), value);
     };
-    put("message_id", stored.message_id.into());
-    put("from", bot_json());
-    put("chat", chat_json(chat, is_group));
-    put("date", date.into());
+    set_field("message_id", stored.message_id.into());
+    set_field("from", bot_json());
+    set_field("chat", chat_json(chat, is_group));
+    set_field("date", date.into());
     if stored.thread != 0 {
-        put("message_thread_id", stored.thread.into());
-        put("is_topic_message", true.into());
+        set_field("message_thread_id", stored.thread.into());
+        set_field("is_topic_message", true.into());
     }
     if stored.reply_to != 0 {
-        put(
+        set_field(
             "reply_to_message",
             json!({
                 "message_id": stored.reply_to, "date": date,
@@ -81,19 +81,19 @@ pub(super) fn message_json(
         );
     }
     if !stored.album.is_empty() {
-        put("media_group_id", stored.album.clone().into());
+        set_field("media_group_id", stored.album.clone().into());
     }
     match file {
-        None => put("text", stored.text.clone().into()),
+        None => set_field("text", stored.text.clone().into()),
         Some((id, file)) => {
             let (key, value) = file_json(id, file);
-            // As the API does for clients that know no animations.
+            // For clients that do not support animations, as in the API.
             if key == "animation" {
-                put("document", value.clone());
+                set_field("document", value.clone());
             }
-            put(key, value);
+            set_field(key, value);
             if !stored.text.is_empty() {
-                put("caption", stored.text.clone().into());
+                set_field("caption", stored.text.clone().into());
             }
         }
     }

@@ -19,7 +19,7 @@ use super::stored_message::{ShownFile, StoredMessage};
 const MAX_TEXT_UNITS: usize = 4096;
 const MAX_CAPTION_UNITS: usize = 1024;
 
-/// Every method except `getUpdates`, which waits and so must not hold the lock.
+/// Runs a method. `getUpdates` is not here, because it waits, which is not possible with the lock.
 pub(super) fn call_method(
     shared: &Arc<SharedState>,
     method: &str,
@@ -49,7 +49,7 @@ pub(super) fn call_method(
             Ok(json!(true))
         }
         _ => match FILE_KINDS.iter().find(|kind| is_method(method, kind)) {
-            // After all others: `sendMessage` and `sendChatAction` begin with `send` too.
+            // Checked last, because `sendMessage` and `sendChatAction` begin with `send` too.
             Some(kind) => send_one(&mut state, form, kind, fault, shared.upload, date),
             None => Err(MethodError::of(404, "Not Found: method not found")),
         },
@@ -63,8 +63,8 @@ fn is_method(method: &str, kind: &str) -> bool {
         .is_some_and(|rest| rest.eq_ignore_ascii_case(kind))
 }
 
-/// A message before it is visible, once its chat, topic and reply were checked.
-pub(super) fn placed_message(
+/// Checks the chat, topic, reply and text of a message, and creates it. It is not visible yet.
+pub(super) fn prepare_message(
     state: &mut FakeState,
     form: &FormData,
     text: &str,
@@ -94,7 +94,7 @@ pub(super) fn placed_message(
             "message is too long"
         }));
     }
-    // Not a parser: enough to refuse what a sender forgot to escape.
+    // Not a parser, but enough to refuse text that the sender did not escape.
     if !form.get("parse_mode").is_empty() && text.contains(['*', '_', '<']) {
         return Err(MethodError::bad(
             "can't parse entities: Can't find end of the entity starting at byte offset 0",
@@ -123,7 +123,7 @@ fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> ApiResponse {
     if text.is_empty() {
         return Err(MethodError::bad("message text is empty"));
     }
-    let (chat, is_group, mut stored) = placed_message(state, form, text, MAX_TEXT_UNITS)?;
+    let (chat, is_group, mut stored) = prepare_message(state, form, text, MAX_TEXT_UNITS)?;
     let preview = form.json("link_preview_options");
     stored.preview = preview.and_then(|all| all.get("is_disabled").cloned()) != Some(json!(true));
     stored.code = buttons::code_block(form, text)?;
@@ -133,7 +133,7 @@ fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> ApiResponse {
     Ok(message)
 }
 
-/// The file as its chat shows it. Photos and voice messages have no name there.
+/// A file as users see it. Photos and voice messages have no name.
 pub(super) fn visible_file(file: &StoredFile) -> ShownFile {
     let named = !matches!(file.kind, "photo" | "voice");
     ShownFile {
@@ -153,7 +153,7 @@ fn send_one(
     date: u64,
 ) -> ApiResponse {
     let (chat, is_group, mut stored) =
-        placed_message(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
+        prepare_message(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
     let detects = !form.flag("disable_content_type_detection");
     let (id, mut file) = files::find_file(state, form, kind, form.get(kind), detects, upload)?;
     stored.file = Some(visible_file(&file));
@@ -195,7 +195,7 @@ fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> ApiRespons
     Ok(message_json(id, is_group, &message.clone(), None, date))
 }
 
-/// Where a file can be fetched. Own servers name a path of their disk.
+/// Returns the path of a file. A self-hosted server returns a path on its disk.
 fn get_file(state: &mut FakeState, form: &FormData, upload: u64) -> ApiResponse {
     let id = form.get("file_id");
     let Some(file) = state.files.get(id).cloned() else {
@@ -203,13 +203,13 @@ fn get_file(state: &mut FakeState, form: &FormData, upload: u64) -> ApiResponse 
             "wrong file_id or the file is temporarily unavailable",
         ));
     };
-    // An own server has no limit for downloads.
-    let is_own = upload > super::MAX_UPLOAD_BYTES;
-    if file.size > MAX_DOWNLOAD_BYTES && !is_own {
+    // A self-hosted server has no limit for downloads.
+    let is_self_hosted = upload > super::MAX_UPLOAD_BYTES;
+    if file.size > MAX_DOWNLOAD_BYTES && !is_self_hosted {
         return Err(MethodError::bad("file is too big"));
     }
     let path = match state.fault(FaultPoint::File) {
-        Some(InjectedFault::TellPath(path)) => path,
+        Some(InjectedFault::ReturnPath(path)) => path,
         _ => file.path,
     };
     Ok(json!({

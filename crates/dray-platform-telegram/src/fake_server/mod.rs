@@ -1,7 +1,7 @@
 //! A fake server of the Bot API, for tests and the demo.
 //!
-//! The server stores the messages that users see. It counts and digests the bodies of uploads while they arrive, and
-//! does not store them. `tests/python.rs` checks the fake server with python-telegram-bot.
+//! It stores the visible messages. Of uploads it stores only the size and a digest. A test with python-telegram-bot
+//! (`tests/python.rs`) checks that it behaves like Telegram.
 
 mod album;
 mod buttons;
@@ -87,22 +87,22 @@ impl FakeTelegram {
         Secret::new(BOT_TOKEN)
     }
 
-    /// Makes a private chat with a new user, and returns its id.
+    /// Creates a private chat with a new user, and returns its id.
     pub fn chat(&self) -> i64 {
         self.state().new_chat(false)
     }
 
-    /// Makes a group with one topic, `7`, and returns its id.
+    /// Creates a group with the topic `7`, and returns its id.
     pub fn group(&self) -> i64 {
         self.state().new_chat(true)
     }
 
-    /// Turns a group into a supergroup with another id, which is returned.
+    /// Upgrades a group to a supergroup, and returns the new id.
     pub fn upgrade(&self, group: i64) -> i64 {
         self.state().upgrade(group)
     }
 
-    /// The messages that the chat shows, oldest first.
+    /// The visible messages of a chat, oldest first.
     pub fn visible_messages(&self, chat: i64) -> Vec<StoredMessage> {
         self.state().visible_messages(chat)
     }
@@ -112,8 +112,7 @@ impl FakeTelegram {
         self.state().actions(chat)
     }
 
-    /// Injects a fault into the next request that it applies to. Several faults are used in the order of their
-    /// injection.
+    /// Adds a fault. Each request uses the first one that applies to it.
     pub fn script(&self, fault: InjectedFault) {
         self.state().faults.push_back(fault);
     }
@@ -128,7 +127,7 @@ impl FakeTelegram {
         self.state().requests.clone()
     }
 
-    /// Forgets every file id, so that each later use of one is refused.
+    /// Forgets all file ids, so that later uses of them are refused.
     pub fn forget_files(&self) {
         self.state().files.clear();
     }

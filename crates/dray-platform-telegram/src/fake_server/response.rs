@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A refusal: the members that the API sends with `"ok": false`.
+/// A refusal: the fields of a response with `"ok": false`.
 #[derive(Clone, Debug)]
 pub(super) struct MethodError {
     pub(super) code: u16,
@@ -19,7 +19,7 @@ impl MethodError {
         Self::of(400, why)
     }
 
-    /// Any code; 400 and 403 get their prefix.
+    /// A refusal with any code. The codes 400 and 403 get their prefix.
     pub(super) fn of(code: u16, why: &str) -> Self {
         let prefix = match code {
             400 => "Bad Request: ",

@@ -1,4 +1,4 @@
-//! The requests.
+//! Handles requests.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) async fn respond_to_request(
     };
     shared.state().requests.push(method.to_owned());
     if token != BOT_TOKEN {
-        // Answered after the body: a client that still writes would see a broken connection, not the status.
+        // After the body, because a client that still writes would get a broken connection instead of the status.
         let refusal = if token.contains(':') {
             MethodError::of(401, "Unauthorized")
         } else {
@@ -44,7 +44,7 @@ pub(super) async fn respond_to_request(
     let fault = is_send
         .then(|| shared.state().fault(FaultPoint::Send))
         .flatten();
-    // Room for the fields and headers of the form around the file.
+    // 1 MiB more for the fields and headers of the form.
     if request
         .length()
         .is_some_and(|length| length > shared.upload + (1 << 20))
@@ -83,7 +83,7 @@ async fn faulty_response(
     match fault {
         InjectedFault::CloseDuringBody | InjectedFault::StallDuringBody => {
             let mut reader = request.into_reader();
-            // One frame, so that the client has begun with the body.
+            // After one frame, the client has begun to send the body.
             let _ = reader.more().await;
             if fault == InjectedFault::StallDuringBody {
                 std::future::pending::<()>().await;
@@ -103,7 +103,7 @@ async fn faulty_response(
         }
         _ => {}
     }
-    // The faults below are about the response: the method is carried out.
+    // The other faults only change the response, so the method is run.
     let form = form::read_form(request).await?;
     let answered = call_method(shared, method, &form, Some(&fault)).await;
     match fault {

@@ -13,10 +13,10 @@ use super::fault::{FaultPoint, InjectedFault};
 use super::response::MethodError;
 use super::stored_message::StoredMessage;
 
-/// The topic that every group has from the start.
+/// The topic that every group has.
 pub(super) const GENERAL_TOPIC: i64 = 7;
 
-/// The user who writes in a private chat has the number of the chat.
+/// The id of the bot. The user of a private chat has the id of the chat.
 pub(super) const BOT_ID: i64 = 4242;
 
 /// Shared by all connections.
@@ -24,7 +24,7 @@ pub(super) const BOT_ID: i64 = 4242;
 pub(super) struct SharedState {
     pub(super) state: Mutex<FakeState>,
     pub(super) upload: u64,
-    /// Notifies that updates are waiting, or that another client polls for them.
+    /// Notifies of new updates, and of a client that starts to poll.
     pub(super) news: Notify,
     pub(super) clock: Clock,
 }
@@ -51,12 +51,12 @@ pub(super) struct FakeState {
     /// Ids of callback queries without an answer yet.
     pub(super) open_queries: BTreeSet<String>,
     pub(super) notices: Vec<CallbackNotice>,
-    /// Number of the newest `getUpdates`; a request with a lower one was replaced, and ends with 409.
-    pub(super) asking: u64,
+    /// Number of the newest `getUpdates`. Earlier ones are replaced by it and end with 409.
+    pub(super) poll_number: u64,
     pub(super) last: i64,
 }
 
-/// Address and secret with which updates are posted.
+/// The address and the secret for posting updates.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookTarget {
     pub(super) url: String,
@@ -80,13 +80,13 @@ pub(super) struct StoredFile {
     pub(super) media_type: String,
     pub(super) size: u64,
     pub(super) sha256: Sha256Digest,
-    /// The bytes, for `getFile`; files of users only.
+    /// The bytes for downloads; only for files of users.
     pub(super) bytes: Option<Bytes>,
     pub(super) path: String,
 }
 
 impl FakeState {
-    /// A number that was never used before. Messages, files and updates share the sequence.
+    /// A new number. Messages, files and updates share the sequence.
     pub(super) fn next(&mut self) -> i64 {
         self.last += 1;
         self.last
@@ -144,14 +144,14 @@ impl FakeState {
 
     /// Removes the oldest fault for this kind of request; faults for other kinds stay in the queue.
     pub(super) fn fault(&mut self, point: FaultPoint) -> Option<InjectedFault> {
-        let at = self
+        let index = self
             .faults
             .iter()
             .position(|fault| fault.point() == point)?;
-        self.faults.remove(at)
+        self.faults.remove(index)
     }
 
-    /// Keeps a file under a new id, which is returned.
+    /// Stores a file and returns its new id.
     pub(super) fn store(&mut self, file: StoredFile) -> String {
         let number = self.next();
         let id = format!("BQAC-{}-{number:08}", file.kind);
@@ -160,7 +160,7 @@ impl FakeState {
     }
 }
 
-/// The chat as messages name it.
+/// The JSON of a chat in a message.
 pub(super) fn chat_json(id: i64, is_group: bool) -> Value {
     if is_group {
         json!({ "id": id, "type": "supergroup", "title": "Group", "is_forum": true })
@@ -169,7 +169,7 @@ pub(super) fn chat_json(id: i64, is_group: bool) -> Value {
     }
 }
 
-/// The bot as messages and `getMe` name it.
+/// The JSON of the bot in messages and from `getMe`.
 pub(super) fn bot_json() -> Value {
     json!({ "id": BOT_ID, "is_bot": true, "first_name": "Fake", "username": "fake_bot" })
 }

@@ -1,29 +1,29 @@
-//! A message as users see it in a chat.
+//! The visible messages.
 
 use dray_types::Sha256Digest;
 
 use super::buttons::ShownButton;
 
-/// A message with all that its chat shows.
+/// A message as users see it in its chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its number, unique on the whole server and not only in its chat.
+    /// Its number, which is unique on the server.
     pub message_id: i64,
     /// Text, or caption of the file.
     pub text: String,
-    /// The file that it shows; at most one, also in an album.
+    /// Its file. In an album, each message has one.
     pub file: Option<ShownFile>,
     /// Topic; 0 for none.
     pub thread: i64,
     /// The message to which it replies; 0 for none.
     pub reply_to: i64,
-    /// Album it belongs to; empty for none.
+    /// Its album; empty for none.
     pub album: String,
     /// Whether the file is blurred until the user clicks it.
     pub spoiler: bool,
     /// Whether links in the text are shown with a preview.
     pub preview: bool,
-    /// What is shown as a block of code.
+    /// The text that is shown as a block of code.
     pub code: String,
     /// The buttons under it.
     pub buttons: Vec<ShownButton>,
@@ -34,7 +34,7 @@ pub struct StoredMessage {
 pub struct ShownFile {
     /// `photo`, `document`, `audio`, `voice`, `video`, `animation`.
     pub kind: &'static str,
-    /// Its name, where the kind shows one.
+    /// Its name, if files of this kind have one.
     pub name: Option<String>,
     /// Number of bytes that were uploaded.
     pub size: u64,

@@ -15,21 +15,22 @@ use super::state::{FakeState, SharedState};
 const MAX_UPDATES: usize = 100;
 
 pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> ApiResponse {
-    let asking = begin_poll(&mut shared.state())?;
-    // Wakes the request before it, which then answers 409 as the real server does.
+    let poll_number = begin_poll(&mut shared.state())?;
+    // Wakes the previous request, which then ends with 409 as on the real server.
     shared.news.notify_waiters();
     let wait = Duration::from_secs(form.get("timeout").parse().unwrap_or_default());
     let end = Instant::now() + wait;
     loop {
-        let news = shared.news.notified();
-        tokio::pin!(news);
-        // Registered before the look, so that nothing between the two is missed.
-        news.as_mut().enable();
-        if let Some(response) = pending_updates(&mut shared.state(), asking, form.number("offset"))
+        let changes = shared.news.notified();
+        tokio::pin!(changes);
+        // Registered before the check, so that no change in between is missed.
+        changes.as_mut().enable();
+        if let Some(response) =
+            pending_updates(&mut shared.state(), poll_number, form.number("offset"))
         {
             return response;
         }
-        if timeout_at(end, news).await.is_err() {
+        if timeout_at(end, changes).await.is_err() {
             return Ok(json!([]));
         }
     }
@@ -45,12 +46,12 @@ fn begin_poll(state: &mut FakeState) -> Result<u64, MethodError> {
             "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first",
         ));
     }
-    state.asking += 1;
-    Ok(state.asking)
+    state.poll_number += 1;
+    Ok(state.poll_number)
 }
 
-fn pending_updates(state: &mut FakeState, asking: u64, offset: i64) -> Option<ApiResponse> {
-    if state.asking != asking {
+fn pending_updates(state: &mut FakeState, poll_number: u64, offset: i64) -> Option<ApiResponse> {
+    if state.poll_number != poll_number {
         return Some(Err(MethodError::of(
             409,
             "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",

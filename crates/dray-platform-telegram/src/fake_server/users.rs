@@ -13,13 +13,13 @@ use super::state::{StoredFile, chat_json};
 pub struct UserFile {
     /// `photo`, `document`, `audio`, `voice`, `video`, `animation`, `video_note`, `sticker`.
     pub kind: &'static str,
-    /// Name as the user's client sent it; may hold any characters.
+    /// Its name from the user's client, with any characters.
     pub name: String,
-    /// Media type as the user's client claims it.
+    /// Its media type from the user's client.
     pub media_type: String,
-    /// The bytes that `getFile` serves.
+    /// The bytes to download.
     pub bytes: Bytes,
-    /// The size that is announced; the bytes' own when `None`.
+    /// The announced size; `None` for the real one.
     pub size: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl UserFile {
 }
 
 impl FakeTelegram {
-    /// A user writes into the chat, with a file or without. Returns the update, which `getUpdates` returns too.
+    /// A user writes in a chat, with or without a file. Returns the update, which `getUpdates` returns too.
     pub fn user_writes(&self, chat: i64, text: &str, file: Option<UserFile>) -> Value {
         let mut state = self.state();
         let (update_id, message_id) = (state.next(), state.next());
@@ -48,14 +48,14 @@ impl FakeTelegram {
             "chat": chat_json(chat, is_group),
             "date": self.shared.clock.now_ms() / 1000,
         });
-        let mut put = |name: &str, value: Value| {
+        let mut set_field = |name: &str, value: Value| {
             if let Some(message) = message.as_object_mut() {
                 message.insert(name.to_owned(), value);
             }
         };
         if is_group {
-            put("message_thread_id", super::state::GENERAL_TOPIC.into());
-            put("is_topic_message", true.into());
+            set_field("message_thread_id", super::state::GENERAL_TOPIC.into());
+            set_field("is_topic_message", true.into());
         }
         if let Some(file) = file {
             let length = u64::try_from(file.bytes.len()).unwrap_or_default();
@@ -70,16 +70,16 @@ impl FakeTelegram {
             };
             let id = state.store(stored.clone());
             let (key, value) = file_json(&id, &stored);
-            // Animations stand under `document` too, for clients that know no animations.
+            // Animations are also in `document`, for clients that do not support animations.
             if key == "animation" {
-                put("document", value.clone());
+                set_field("document", value.clone());
             }
-            put(key, value);
+            set_field(key, value);
             if !text.is_empty() {
-                put("caption", text.into());
+                set_field("caption", text.into());
             }
         } else {
-            put("text", text.into());
+            set_field("text", text.into());
         }
         let update = json!({ "update_id": update_id, "message": message });
         state.updates.push_back(update.clone());
@@ -88,7 +88,7 @@ impl FakeTelegram {
         update
     }
 
-    /// An update of any shape.
+    /// Adds an update with any content.
     pub fn update(&self, mut update: Value) {
         let mut state = self.state();
         let number = state.next();
@@ -100,7 +100,7 @@ impl FakeTelegram {
         self.shared.news.notify_waiters();
     }
 
-    /// Posts waiting updates to the webhook, in order, until one is not accepted. Returns how many were.
+    /// Posts the waiting updates to the webhook, in order, until one is refused. Returns how many were accepted.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl FakeTelegram {
                 return Ok(accepted);
             }
             accepted += 1;
-            // By value: another update may have been acknowledged by `getUpdates` meanwhile.
+            // Compared by value, because `getUpdates` may have acknowledged other updates meanwhile.
             self.state().updates.retain(|other| *other != update);
         }
     }

@@ -1,4 +1,4 @@
-//! What the Bot API says about the bot.
+//! The check of an account.
 
 use dray_platform::{CredentialCheck, ErrorKind, FilePermission};
 

@@ -1,4 +1,4 @@
-//! The suite that every platform passes.
+//! The conformance tests of all platforms.
 
 use async_trait::async_trait;
 use dray_platform::conformance::{
@@ -132,7 +132,7 @@ async fn passes_the_conformance_suite() {
 }
 
 #[tokio::test]
-async fn r_18_sixty_megabytes_for_an_own_server_are_not_held_in_memory() {
+async fn r_18_sixty_megabytes_for_a_self_hosted_server_are_not_held_in_memory() {
     let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
     let bench = TelegramFixture::new(fake, true).await;
     let large: Vec<_> = conformance::CONFORMANCE_CASES

@@ -1,4 +1,4 @@
-//! The bytes of what users send.
+//! Downloads of files that users sent.
 
 use bytes::Bytes;
 use dray_platform::conformance::sample;
@@ -79,13 +79,13 @@ async fn a_missing_path_does_not_show_the_token() {
     let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
     fixture
         .fake
-        .script(InjectedFault::TellPath("documents/gone".to_owned()));
+        .script(InjectedFault::ReturnPath("documents/gone".to_owned()));
     let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }
 
 #[tokio::test]
-async fn paths_that_lead_elsewhere_are_not_followed() {
+async fn paths_outside_of_the_directory_are_not_followed() {
     let fixture = BotFixture::new().await;
     for path in [
         "../bot4242:x/getMe",
@@ -98,7 +98,7 @@ async fn paths_that_lead_elsewhere_are_not_followed() {
         let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
         fixture
             .fake
-            .script(InjectedFault::TellPath(path.to_owned()));
+            .script(InjectedFault::ReturnPath(path.to_owned()));
         let error = fetch(&fixture, &received).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadFormat, "{path:?}");
     }
@@ -146,7 +146,7 @@ async fn a_file_of_another_length_than_reported_is_a_failure() {
     }
 }
 
-/// An own server in local mode, whose files lie in a folder.
+/// A self-hosted server in local mode, with files in a directory.
 async fn local(folder: Option<std::path::PathBuf>) -> BotFixture {
     let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
     let mut options = super::options(&fake);
@@ -173,7 +173,7 @@ async fn files_of_a_local_server_are_read_from_its_directory_only() {
     let ask = async |path: std::path::PathBuf| {
         let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
         let path = path.to_str().unwrap().to_owned();
-        fixture.fake.script(InjectedFault::TellPath(path));
+        fixture.fake.script(InjectedFault::ReturnPath(path));
         fetch(&fixture, &received).await
     };
     assert_eq!(ask(inside.join("file_1")).await.unwrap(), b"bytes");
@@ -196,7 +196,7 @@ async fn without_its_directory_no_file_of_a_local_server_is_read() {
     let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
     fixture
         .fake
-        .script(InjectedFault::TellPath("/etc/hostname".to_owned()));
+        .script(InjectedFault::ReturnPath("/etc/hostname".to_owned()));
     let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }

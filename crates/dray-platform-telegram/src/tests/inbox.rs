@@ -1,4 +1,4 @@
-//! Updates that are brought to us.
+//! Updates from webhooks.
 
 use bytes::Bytes;
 use dray_platform::{ErrorKind, InboundMessage, InboundSource as _, WebhookReply, WebhookRequest};

@@ -44,7 +44,7 @@ fn target(chat: i64) -> DeliveryTarget {
     }
 }
 
-/// A bot, a group and the fake server between them.
+/// A bot and a group on the fake server.
 #[derive(Debug)]
 struct BotFixture {
     fake: FakeTelegram,
@@ -102,7 +102,7 @@ impl BotFixture {
         self.fake.visible_messages(self.chat)
     }
 
-    /// Kinds of the files seen.
+    /// The kinds of the visible files.
     fn kinds(&self) -> Vec<&'static str> {
         let files = self
             .visible_messages()

@@ -30,7 +30,7 @@ fn routes(steps: &[SendStep]) -> Vec<(Route, Vec<usize>)> {
         .collect()
 }
 
-/// The route of a file alone.
+/// The route of a delivery with one file.
 fn alone(file: OutgoingFile, flags: SendFlags) -> (Route, bool) {
     let delivery = OutgoingDelivery {
         flags,
@@ -164,7 +164,7 @@ fn r_1_an_empty_file_drops_none_of_its_siblings() {
 }
 
 #[test]
-fn the_caption_stands_with_the_first_step_or_before_it() {
+fn the_caption_is_in_the_first_step_or_before_it() {
     let mut delivery = delivery(vec![
         sample::binary_file("a.bin", 10),
         sample::png_file("b.png", 64, 64, 1),

@@ -1,4 +1,4 @@
-//! Updates that we ask for.
+//! Updates from `getUpdates`.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::BotFixture;
 use crate::fake_server::InjectedFault;
 
-/// Keeps what it gets, and fails this many times first.
+/// Stores messages, after this many failures.
 #[derive(Debug, Default)]
 struct RecordingSink {
     failures: Mutex<usize>,
@@ -48,7 +48,7 @@ impl InboundSink for RecordingSink {
     }
 }
 
-/// Polls until this many messages are kept and the server has nothing left.
+/// Polls until this many messages are stored and the server has no more updates.
 async fn until(fixture: &BotFixture, sink: &RecordingSink, count: usize) {
     let stop = CancellationToken::new();
     let stopping = async {
@@ -117,7 +117,7 @@ async fn an_update_of_an_unknown_shape_is_skipped() {
 }
 
 #[tokio::test]
-async fn failures_of_the_server_and_conflicts_pass() {
+async fn polling_continues_after_server_failures_and_conflicts() {
     for (code, why) in [
         (502, "Bad Gateway"),
         (409, "Conflict: terminated by other getUpdates request"),

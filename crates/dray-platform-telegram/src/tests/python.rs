@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::BotFixture;
 use crate::fake_server::{BOT_TOKEN, InjectedFault, UserFile};
 
-/// Runs the script against the fake server, and gives what it printed.
+/// Runs the script with the fake server, and returns its output.
 async fn run(fixture: &BotFixture, moved: i64) -> Value {
     let (url, chat) = (fixture.fake.url(), fixture.chat.to_string());
     let arguments = [&url, BOT_TOKEN, &chat, &moved.to_string()];
@@ -54,7 +54,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
     assert_eq!(output["token"]["type"], "InvalidToken");
 }
 
-/// What it says of what it sent, and what users see of that.
+/// The responses to sends, and the visible messages.
 fn sent(fixture: &BotFixture, sends: &Value) {
     assert_eq!(sends["text"], json!(["hello", true, 7]));
     assert_eq!(sends["edited"], "changed");
@@ -93,7 +93,7 @@ fn sent(fixture: &BotFixture, sends: &Value) {
     );
 }
 
-/// How the library names the refusals.
+/// The exceptions of the library for refusals.
 fn refused(failures: &Value, now: i64) {
     for (name, kind, text) in [
         ("rate", "RetryAfter", "Flood control exceeded"),

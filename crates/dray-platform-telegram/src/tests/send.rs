@@ -76,7 +76,7 @@ async fn the_last_remaining_file_of_an_album_is_sent_by_its_own_kind() {
 }
 
 #[tokio::test]
-async fn a_document_is_not_made_into_something_else() {
+async fn a_document_is_sent_as_a_document() {
     let flags = SendFlags {
         as_document: true,
         ..SendFlags::default()
@@ -195,7 +195,7 @@ async fn a_reply_to_a_deleted_message_is_sent_without_the_reply() {
 }
 
 #[tokio::test]
-async fn an_own_server_takes_more_than_the_hosted_one() {
+async fn a_self_hosted_server_accepts_larger_files() {
     let own = fake_server::FakeTelegram::start_with(2_000_000_000)
         .await
         .unwrap();

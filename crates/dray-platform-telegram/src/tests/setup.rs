@@ -1,4 +1,4 @@
-//! Tests of the settings.
+//! Tests of the options.
 
 use dray_platform::{ErrorKind, Route};
 use dray_types::{ByteSize, Secret};

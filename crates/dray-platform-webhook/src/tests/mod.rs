@@ -170,7 +170,7 @@ fn delivery(message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
     plain_delivery(target("7"), message, files)
 }
 
-/// Sends the only step of a delivery under this key.
+/// Sends the only step of a delivery with this key.
 async fn deliver(
     webhook: &WebhookPlatform,
     delivery: &OutgoingDelivery,

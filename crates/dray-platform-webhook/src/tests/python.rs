@@ -1,4 +1,4 @@
-//! Checks our events with a receiver that others wrote: aiohttp, with the signature that the page describes.
+//! Checks our events with a receiver that uses aiohttp and verifies signatures as the documentation says.
 
 use std::process::Stdio;
 

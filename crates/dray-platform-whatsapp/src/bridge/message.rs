@@ -1,4 +1,4 @@
-//! Messages of the bridge's wire.
+//! Messages that the bridge returns.
 
 use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(super) struct BridgeMessage {
 }
 
 impl BridgeMessage {
-    /// The message in the form for the delivery service, for an account of this name.
+    /// Converts the message for the delivery service, under this account name.
     pub(super) fn into_inbound(self, account: &str) -> InboundMessage {
         let kind = match self.media_type.as_str() {
             "image" => "photo",

@@ -92,7 +92,7 @@ impl CloudApi {
         response.json().await.map_err(invisible_failure)
     }
 
-    /// Opens media of a user. Its address is requested first; it lives for five minutes and needs the token as well.
+    /// Opens media of a user. Requests its address first, which is valid for five minutes and needs the token too.
     pub(super) async fn media(&self, id: &str) -> Result<HttpResponse, PlatformError> {
         // It becomes a part of a path.
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -111,7 +111,7 @@ impl CloudApi {
         let url = media.get("url").and_then(Value::as_str).ok_or_else(|| {
             PlatformError::new(ErrorKind::Unknown, "the response has no media URL")
         })?;
-        // The token must not go to a host that a response chose.
+        // The token must not be sent to a host that a response chose.
         self.check_host(url)?;
         self.get(url).await
     }
@@ -119,7 +119,8 @@ impl CloudApi {
     async fn get(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         let request = self.client.get(url).authorization("Bearer", &self.token);
         let response = request.send(&|_| {}).await.map_err(invisible_failure)?;
-        // Only 200 carries the media. A redirect is not followed, because the token must not go with it.
+        // Only a response with 200 has the media. A redirect is not followed, because the token must not be sent to
+        // another host.
         if response.status() == 200 {
             return Ok(response);
         }
@@ -147,10 +148,15 @@ fn invisible_failure(error: dray_http::HttpError) -> PlatformError {
 }
 
 async fn refusal_error(response: HttpResponse) -> PlatformError {
-    let (status, waits) = (response.status(), response.retry_after());
+    let (status, retry_after) = (response.status(), response.retry_after());
     // The page of a proxy has no code, so the status is used.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
-    error_of(status, refusal.error.code, &refusal.error.message, waits)
+    error_of(
+        status,
+        refusal.error.code,
+        &refusal.error.message,
+        retry_after,
+    )
 }
 
 /// The meaning of a code in a response or in a later status. `None` for an unknown code.
@@ -169,8 +175,8 @@ pub(super) fn kind_of_code(code: i64) -> Option<ErrorKind> {
     })
 }
 
-fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> PlatformError {
-    // The code 0 is valid (`AuthException`), so a body counts as one by its message too.
+fn error_of(status: u16, code: i64, message: &str, retry_after: Option<Duration>) -> PlatformError {
+    // The code 0 is valid (`AuthException`), so a message also shows that the body is an error of the API.
     let has_code = code != 0 || !message.is_empty();
     let kind = match (has_code.then(|| kind_of_code(code)).flatten(), status) {
         (Some(kind), _) => kind,
@@ -185,7 +191,9 @@ fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> P
     let error = PlatformError::new(kind, format!("status {status}: {message}"))
         .code(reported_code.to_string());
     match kind {
-        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
+        ErrorKind::RateLimited => {
+            error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
+        }
         // A response with a code means that the API did not send the message; the page of a proxy does not show this.
         ErrorKind::Transient if code == 0 => error.ambiguous(),
         _ => error,

@@ -22,25 +22,25 @@ pub(super) fn read_webhook(
     if request.method == "GET" {
         return verify_subscription(options, &request.query);
     }
-    // Before the body is parsed.
+    // Verified before the body is parsed.
     verify_signature(options, request)?;
-    let news: Value = serde_json::from_slice(&request.body).map_err(|cause| {
+    let notification: Value = serde_json::from_slice(&request.body).map_err(|cause| {
         PlatformError::new(ErrorKind::BadFormat, "the webhook is not JSON").caused_by(cause)
     })?;
     let mut reply = WebhookReply {
         status: 200,
         ..WebhookReply::default()
     };
-    for value in each_member(&news, "entry")
+    for value in each_member(&notification, "entry")
         .flat_map(|entry| each_member(entry, "changes"))
         .filter_map(|change| change.get("value"))
     {
         // One app receives the notifications of all its numbers.
-        let ours = value
+        let is_own_number = value
             .pointer("/metadata/phone_number_id")
             .and_then(Value::as_str)
             .is_none_or(|number| number == options.phone_number_id);
-        if ours {
+        if is_own_number {
             reply.messages.extend(
                 each_member(value, "messages")
                     .filter_map(|message| inbound_message(account, message)),
@@ -63,11 +63,11 @@ fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookRep
             .map(|(_, value)| value.as_ref())
             .unwrap_or_default()
     };
-    let word = options.verify_token.expose();
+    let verify_token = options.verify_token.expose();
     // An empty token would match a request without one.
     if value("hub.mode") != "subscribe"
-        || word.is_empty()
-        || !is_same_token(word, value("hub.verify_token"))
+        || verify_token.is_empty()
+        || !is_same_token(verify_token, value("hub.verify_token"))
     {
         return Err(PlatformError::new(
             ErrorKind::Auth,
@@ -138,7 +138,7 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
     };
     let kind = text("/type");
     let content = message.get(kind)?;
-    let inner = |name: &str| {
+    let content_field = |name: &str| {
         content
             .get(name)
             .and_then(Value::as_str)
@@ -151,10 +151,10 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
         "text" => Vec::new(),
         _ => return None,
     };
-    let words = if kind == "text" {
-        inner("body")
+    let message_text = if kind == "text" {
+        content_field("body")
     } else {
-        inner("caption")
+        content_field("caption")
     };
     Some(InboundMessage {
         target: DeliveryTarget {
@@ -166,7 +166,7 @@ fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
         },
         message_id: text("/id").to_owned(),
         sender: text("/from").to_owned(),
-        text: words.to_owned(),
+        text: message_text.to_owned(),
         attachments,
     })
 }
@@ -192,8 +192,8 @@ fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAtta
         ("sticker", _) => ("sticker", "webp"),
         _ => ("document", "bin"),
     };
-    // Only documents have names. The end of the message id makes the names of others distinct.
-    let named = text("filename");
+    // Only documents have names. For other kinds, the end of the message id makes the names distinct.
+    let file_name = text("filename");
     let end: String = message
         .chars()
         .rev()
@@ -202,10 +202,10 @@ fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAtta
         .collect();
     InboundAttachment {
         id: text("id").to_owned(),
-        name: if named.is_empty() {
+        name: if file_name.is_empty() {
             format!("{kind}_{end}.{extension}")
         } else {
-            named.to_owned()
+            file_name.to_owned()
         },
         size: content
             .get("file_size")

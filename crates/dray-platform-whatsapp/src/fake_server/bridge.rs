@@ -60,7 +60,7 @@ impl FakeBridge {
         Secret::new(BRIDGE_TOKEN)
     }
 
-    /// Makes a chat with a new user, and returns its id.
+    /// Creates a chat with a new user, and returns its id.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         state.count += 1;
@@ -80,7 +80,7 @@ impl FakeBridge {
         state.chats.get(chat).cloned().unwrap_or_default()
     }
 
-    /// Injects a fault into the next message. Several are used one after the other.
+    /// Adds a fault for a message. Each message uses one, in order.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -106,7 +106,7 @@ async fn answer_request(
         ));
     }
     if request.path == "/messages" {
-        // Each message is handed out once, as the real bridge does.
+        // Each message is returned once, as by the real bridge.
         let pending = std::mem::take(&mut shared.lock().pending);
         return Ok(json_reply(200, &Value::Array(pending)));
     }
@@ -114,8 +114,8 @@ async fn answer_request(
     let payload = request.json().await?;
     let fault = {
         let mut state = shared.lock();
-        let some = !state.faults.is_empty();
-        some.then(|| state.faults.remove(0))
+        let has_fault = !state.faults.is_empty();
+        has_fault.then(|| state.faults.remove(0))
     };
     match &fault {
         Some(InjectedFault::RateLimit(wait)) => {
@@ -161,7 +161,7 @@ async fn show_message(
     let file = match path {
         "/send" => None,
         "/send-media" => {
-            // Read here, while the request runs: the client removes the file after the response.
+            // Read before the response, because the client then removes the file.
             let bytes = tokio::fs::read(text("filePath"))
                 .await
                 .map_err(|_| (404, "File not found"))?;
@@ -170,16 +170,16 @@ async fn show_message(
                 sha256: Sha256Digest::of(&bytes),
                 head: Vec::new(),
             };
-            // Only documents show their names.
-            let named = (text("mediaType") == "document").then(|| text("fileName"));
-            Some((named, content))
+            // Only documents have visible names.
+            let file_name = (text("mediaType") == "document").then(|| text("fileName"));
+            Some((file_name, content))
         }
         _ => return Err((404, "Not found")),
     };
     let mut state = shared.lock();
     state.count += 1;
     let id = format!("3EB0{:08}", state.count);
-    let words = if path == "/send" {
+    let message_text = if path == "/send" {
         text("message")
     } else {
         text("caption")
@@ -190,7 +190,7 @@ async fn show_message(
         .ok_or((400, "unknown chat"))?;
     messages.push(StoredMessage {
         id: id.clone(),
-        text: words,
+        text: message_text,
         kind: text("mediaType"),
         reply_to: text("replyTo"),
         file,

@@ -1,4 +1,4 @@
-//! A fake Cloud API. It is proved with pywa in `tests/python.rs`.
+//! A fake Cloud API. `tests/python.rs` checks it with the client library pywa.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,9 +39,9 @@ impl CloudState {
         self.count
     }
 
-    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
-        let at = self.faults.iter().position(wanted)?;
-        Some(self.faults.remove(at))
+    fn fault(&mut self, is_match: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
+        let index = self.faults.iter().position(is_match)?;
+        Some(self.faults.remove(index))
     }
 }
 
@@ -86,7 +86,7 @@ impl FakeCloudApi {
         Secret::new(ACCESS_TOKEN)
     }
 
-    /// Makes a person, and returns their number.
+    /// Creates a person and returns the phone number.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         let number = format!("4915700{:06}", state.next());
@@ -105,7 +105,7 @@ impl FakeCloudApi {
         status.clone_into(&mut self.server.shared().lock().status);
     }
 
-    /// Injects a fault into the next upload or message that it applies to. Several are used one after the other.
+    /// Adds a fault. Each upload or message uses the first one that applies to it.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -137,7 +137,7 @@ async fn answer_request(
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
-        // Read to its end first, or the client would see a broken connection instead of the status.
+        // The body is read first, or the client would get a broken connection instead of the status.
         request.into_reader().digest().await?;
         return Ok(error_reply(401, 190, "Invalid OAuth access token"));
     }
@@ -190,7 +190,7 @@ async fn upload_media(
     let fault = shared.lock().fault(is_of_upload);
     if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
-        // One frame, so that the client has begun with the body.
+        // After one frame, the client has begun to send the body.
         reader.more().await?;
         return Err(ConnectionClosed);
     }
@@ -266,17 +266,18 @@ fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64,
         "image" | "video" | "audio" | "document" => {
             let media = text(&format!("/{kind}/id"));
             let (_, content) = state.media.get(&media).ok_or((131_053, "unknown media"))?;
-            let named = text(&format!("/{kind}/filename"));
-            Some(((kind == "document").then_some(named), content.clone()))
+            let file_name = text(&format!("/{kind}/filename"));
+            Some(((kind == "document").then_some(file_name), content.clone()))
         }
         _ => return Err((131_051, "unsupported type")),
     };
-    let words = match kind.as_str() {
+    let message_text = match kind.as_str() {
         "text" => text("/text/body"),
         _ => text(&format!("/{kind}/caption")),
     };
-    let longest = if kind == "text" { 4096 } else { 1024 };
-    if words.chars().count() > longest || (kind == "text" && words.is_empty()) {
+    let max_characters = if kind == "text" { 4096 } else { 1024 };
+    if message_text.chars().count() > max_characters || (kind == "text" && message_text.is_empty())
+    {
         return Err((100, "the text has a wrong length"));
     }
     let messages = state
@@ -285,7 +286,7 @@ fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64,
         .ok_or((131_026, "Message undeliverable"))?;
     messages.push(StoredMessage {
         id: id.clone(),
-        text: words,
+        text: message_text,
         kind,
         reply_to: text("/context/message_id"),
         file,

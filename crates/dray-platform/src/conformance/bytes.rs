@@ -147,7 +147,7 @@ pub(super) async fn a_known_file_id_saves_the_upload(
     let step = context.only_step(&delivery).await?;
     let result = context.attempt(&delivery, &step, &context.key()).await?;
     expect_error(result, ErrorKind::StaleFileId, SendOutcome::NotSent)?;
-    context.nothing_is_seen().await
+    context.expect_nothing_visible().await
 }
 
 pub(super) async fn an_empty_file_is_explained_or_delivered(
@@ -163,7 +163,7 @@ pub(super) async fn an_empty_file_is_explained_or_delivered(
     expect_error(result, ErrorKind::Empty, SendOutcome::NotSent)?;
     // The refusal must cost no upload.
     expect_equal("bytes that left", context.fixture.received() - before, 0)?;
-    context.nothing_is_seen().await
+    context.expect_nothing_visible().await
 }
 
 /// Names that are legal in a file system, and hard on a header, a form or a URL.
@@ -259,7 +259,7 @@ pub(super) async fn the_bytes_on_the_way_are_reported(
     let step = context.only_step(&delivery).await?;
     let counter = SentByteCounter::default();
     context
-        .counted(&delivery, &step, &context.key(), &counter)
+        .attempt_counting_bytes(&delivery, &step, &context.key(), &counter)
         .await??;
     let total = usize::try_from(counter.total()).map_err(CaseEnd::fail)?;
     // Form fields and headers may be counted too, and so may the base64 of mail.

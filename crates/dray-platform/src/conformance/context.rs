@@ -91,7 +91,7 @@ impl<'f> CaseContext<'f> {
         key
     }
 
-    /// Injects a fault; the case is skipped when the wire has no such fault.
+    /// Injects a fault. If the protocol has no such fault, the case is skipped.
     pub(super) async fn script(&self, fault: PlatformFault) -> Result<(), CaseEnd> {
         if self.fixture.script(fault).await {
             return Ok(());
@@ -106,12 +106,12 @@ impl<'f> CaseContext<'f> {
         step: &SendStep,
         key: &str,
     ) -> Result<Result<Vec<ConfirmedFile>, PlatformError>, CaseEnd> {
-        self.counted(delivery, step, key, &SentByteCounter::default())
+        self.attempt_counting_bytes(delivery, step, key, &SentByteCounter::default())
             .await
     }
 
     /// As [`Self::attempt`], and counts the sent bytes.
-    pub(super) async fn counted(
+    pub(super) async fn attempt_counting_bytes(
         &self,
         delivery: &OutgoingDelivery,
         step: &SendStep,
@@ -129,7 +129,7 @@ impl<'f> CaseContext<'f> {
             Err(error) => {
                 // Preparing shows nothing, so its errors cannot be ambiguous.
                 expect_equal(
-                    "nothing that is prepared is seen",
+                    "outcome of a failed preparation",
                     error.send_outcome(),
                     SendOutcome::NotSent,
                 )?;
@@ -156,7 +156,7 @@ impl<'f> CaseContext<'f> {
     ) -> Result<Vec<(SendStep, Vec<ConfirmedFile>)>, CaseEnd> {
         let mut done = Vec::new();
         for step in self.plan(delivery).await? {
-            let confirmed = self.one(delivery, &step).await?;
+            let confirmed = self.send_on_any_route(delivery, &step).await?;
             done.push((step, confirmed));
         }
         for index in 0..delivery.files.len() {
@@ -170,7 +170,7 @@ impl<'f> CaseContext<'f> {
         Ok(done)
     }
 
-    async fn one(
+    async fn send_on_any_route(
         &self,
         delivery: &OutgoingDelivery,
         step: &SendStep,
@@ -187,7 +187,7 @@ impl<'f> CaseContext<'f> {
                 },
             }
         }
-        Err(CaseEnd::fail(format_args!("no way led anywhere: {step:?}")))
+        Err(CaseEnd::fail(format_args!("no route worked: {step:?}")))
     }
 
     /// The visible messages of the chat.
@@ -211,31 +211,31 @@ impl<'f> CaseContext<'f> {
     ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
         let done = self.deliver(delivery).await?;
         let confirmed: Vec<ConfirmedFile> = done.into_iter().flat_map(|(_, all)| all).collect();
-        let mut digests: Vec<_> = self
+        let mut visible_files: Vec<_> = self
             .visible_files()
             .await
             .iter()
             .map(bytes_of_seen)
             .collect();
-        let mut wanted: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
+        let mut expected_files: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
         // As sets: albums may change the order between kinds, which other cases check.
-        digests.sort();
-        wanted.sort();
-        expect_equal("files seen", digests, wanted)?;
+        visible_files.sort();
+        expected_files.sort();
+        expect_equal("files seen", visible_files, expected_files)?;
         let visible = self.visible_messages().await;
         for confirmed in &confirmed {
             expect_true(
                 visible
                     .iter()
                     .any(|message| message.message_id == confirmed.message_id),
-                format_args!("nobody sees the confirmed {confirmed:?}; seen: {visible:?}"),
+                format_args!("{confirmed:?} is not visible; visible: {visible:?}"),
             )?;
         }
         Ok(confirmed)
     }
 
     /// Fails when anything is visible in the chat.
-    pub(super) async fn nothing_is_seen(&self) -> Result<(), CaseEnd> {
+    pub(super) async fn expect_nothing_visible(&self) -> Result<(), CaseEnd> {
         expect_equal("messages seen", self.visible_messages().await, Vec::new())
     }
 }

@@ -28,12 +28,12 @@ async fn prepare_delivery(
 }
 
 /// Checks that nothing is visible after a fault, and that the same step then succeeds, once.
-async fn then_it_works(
+async fn expect_retry_succeeds(
     context: &CaseContext<'_>,
     delivery: &OutgoingDelivery,
     step: &SendStep,
 ) -> Result<(), CaseEnd> {
-    context.nothing_is_seen().await?;
+    context.expect_nothing_visible().await?;
     // With another key: the first attempt must not count as the message.
     context.attempt(delivery, step, &context.key()).await??;
     expect_equal("files seen", context.visible_files().await.len(), 1)
@@ -51,7 +51,7 @@ pub(super) async fn a_rate_limit_is_reported_exactly(
         let result = context.attempt(&delivery, &step, &key).await?;
         let error = expect_error(result, ErrorKind::RateLimited, SendOutcome::NotSent)?;
         expect_equal("delay", error.retry_after(), Some(wait))?;
-        then_it_works(&context, &delivery, &step).await?;
+        expect_retry_succeeds(&context, &delivery, &step).await?;
     }
     Ok(())
 }
@@ -63,13 +63,13 @@ pub(super) async fn a_failure_after_the_body_is_ambiguous(
         prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
     context.script(PlatformFault::FailAfterBody).await?;
     let result = context.attempt(&delivery, &step, &key).await?;
-    let moment = if context.traits.failures_are_ambiguous {
+    let outcome = if context.traits.failures_are_ambiguous {
         SendOutcome::Ambiguous
     } else {
         SendOutcome::NotSent
     };
-    expect_error(result, ErrorKind::Transient, moment)?;
-    then_it_works(context, &delivery, &step).await
+    expect_error(result, ErrorKind::Transient, outcome)?;
+    expect_retry_succeeds(context, &delivery, &step).await
 }
 
 /// Uses the platform's protection against duplicates, and returns its confirmations.
@@ -117,7 +117,10 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
         let message = visible
             .iter()
             .find(|message| message.message_id == confirmed.message_id);
-        expect_true(message.is_some(), format_args!("nobody sees {confirmed:?}"))?;
+        expect_true(
+            message.is_some(),
+            format_args!("{confirmed:?} is not visible"),
+        )?;
     }
     Ok(())
 }
@@ -132,7 +135,7 @@ pub(super) async fn a_connection_closed_in_the_body_sent_nothing(
     context.script(PlatformFault::CloseDuringBody).await?;
     let result = context.attempt(&delivery, &step, &key).await?;
     expect_error(result, ErrorKind::Transient, SendOutcome::NotSent)?;
-    then_it_works(context, &delivery, &step).await
+    expect_retry_succeeds(context, &delivery, &step).await
 }
 
 pub(super) async fn a_refusal_for_size_is_reported(
@@ -143,7 +146,7 @@ pub(super) async fn a_refusal_for_size_is_reported(
     context.script(PlatformFault::TooLarge).await?;
     let result = context.attempt(&delivery, &step, &key).await?;
     expect_error(result, ErrorKind::TooLarge, SendOutcome::NotSent)?;
-    then_it_works(context, &delivery, &step).await
+    expect_retry_succeeds(context, &delivery, &step).await
 }
 
 /// Checks that a result is an error, and not one after which sending again would be safe.
@@ -184,12 +187,12 @@ pub(super) async fn bytes_that_cannot_be_read_show_nothing(
         let (delivery, step, key) = prepare_delivery(context, file).await?;
         let result = context.attempt(&delivery, &step, &key).await?;
         expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
-        context.nothing_is_seen().await?;
+        context.expect_nothing_visible().await?;
     }
     // The failures must leave the connection and the chat usable.
     let (delivery, step, _) =
         prepare_delivery(context, sample::binary_file("data.bin", 200_000)).await?;
-    then_it_works(context, &delivery, &step).await
+    expect_retry_succeeds(context, &delivery, &step).await
 }
 
 pub(super) async fn bytes_that_end_early_show_nothing(
@@ -200,7 +203,7 @@ pub(super) async fn bytes_that_end_early_show_nothing(
         let (delivery, step, key) = prepare_delivery(context, file).await?;
         let result = context.attempt(&delivery, &step, &key).await?;
         expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
-        context.nothing_is_seen().await?;
+        context.expect_nothing_visible().await?;
     }
     Ok(())
 }

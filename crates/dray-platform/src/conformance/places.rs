@@ -94,7 +94,7 @@ pub(super) async fn wrong_credentials_are_reported(
     };
     let other = context.with(platform, context.target.clone());
     expect_refusal(&other, &context.target, ErrorKind::Auth).await?;
-    context.nothing_is_seen().await
+    context.expect_nothing_visible().await
 }
 
 pub(super) async fn an_unreachable_server_is_transient_and_nothing_was_sent(
@@ -105,5 +105,5 @@ pub(super) async fn an_unreachable_server_is_transient_and_nothing_was_sent(
     };
     let other = context.with(platform, context.target.clone());
     expect_refusal(&other, &context.target, ErrorKind::Transient).await?;
-    context.nothing_is_seen().await
+    context.expect_nothing_visible().await
 }

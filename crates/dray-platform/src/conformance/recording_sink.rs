@@ -30,11 +30,11 @@ impl RecordingSink {
 #[async_trait]
 impl InboundSink for RecordingSink {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
-        // Never below zero: `fetch_update` fails then, and the message is recorded.
-        let less = |left: u32| left.checked_sub(1);
+        // At zero `fetch_update` fails, and the message is recorded.
+        let decrement = |left: u32| left.checked_sub(1);
         let refused = self
             .refuses
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement);
         if refused.is_ok() {
             return Err(PlatformError::new(ErrorKind::Transient, "not stored"));
         }

@@ -132,7 +132,7 @@ pub fn jpeg_file(name: &str, salt: u64) -> OutgoingFile {
     memory_file(name, bytes)
 }
 
-/// An animated GIF: it has the extension that repeats it.
+/// An animated GIF: it has the `NETSCAPE2.0` extension, which repeats the animation.
 pub fn gif_file(name: &str) -> OutgoingFile {
     let mut bytes = b"GIF89a\x10\0\x10\0\0\0\0\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0".to_vec();
     bytes.extend(b"\x2C\0\0\0\0\x10\0\x10\0\0\x02\x02\x44\x01\0\x3B");
@@ -176,17 +176,17 @@ pub fn opus_file(name: &str) -> OutgoingFile {
 /// One file of every kind that some platform treats specially.
 pub fn every_kind() -> Vec<OutgoingFile> {
     vec![
-        png_file("picture.png_file", 640, 480, 1),
+        png_file("picture.png", 640, 480, 1),
         jpeg_file("photo.jpg", 1),
-        png_file("banner.png_file", 9_000, 90, 1),
-        gif_file("moving.gif_file"),
-        webp_file("still.webp_file"),
-        mp4_file("film.mp4_file"),
+        png_file("banner.png", 9_000, 90, 1),
+        gif_file("moving.gif"),
+        webp_file("still.webp"),
+        mp4_file("film.mp4"),
         memory_file(
             "film.mkv",
             b"\x1A\x45\xDF\xA3\x8B\x42\x82\x88matroska".as_slice(),
         ),
-        mp3_file("song.mp3_file"),
+        mp3_file("song.mp3"),
         m4a_file("song.m4a"),
         opus_file("speech.ogg"),
         memory_file(

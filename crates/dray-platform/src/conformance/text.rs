@@ -144,7 +144,7 @@ pub(super) async fn mass_mentions_notify_no_one(context: &CaseContext<'_>) -> Re
     if !context.traits.people {
         return Err(CaseEnd::Skip("programs read this platform's texts"));
     }
-    // The words that call all members of a chat on one platform or another.
+    // Mentions that notify all members of a chat on some platform.
     let text = "Dear @everyone, @here, @channel and @room: <!channel> <!here>";
     for files in [Vec::new(), vec![sample::binary_file("data.bin", 100)]] {
         let context = context.with_new_chat().await;

@@ -1,4 +1,4 @@
-//! Captions, parts of long words, and mass mentions.
+//! Captions, parts of long texts, and mass mentions.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn units_count_what_their_platform_counts() {
 }
 
 #[test]
-fn words_within_the_limit_go_with_the_file() {
+fn a_text_within_the_limit_is_the_caption() {
     assert_eq!(
         fit_caption("  hello\n", TELEGRAM_LIMITS),
         CaptionPlacement::Fits("hello".to_owned())
@@ -45,7 +45,7 @@ fn words_within_the_limit_go_with_the_file() {
 }
 
 #[test]
-fn where_files_carry_no_words_all_go_separately() {
+fn without_captions_all_text_is_sent_separately() {
     let audio = CaptionLimits {
         caption: 0,
         message: 10,
@@ -73,7 +73,7 @@ fn cuts_are_between_paragraphs_then_lines_then_words_then_characters() {
 }
 
 #[test]
-fn what_reads_as_one_character_stays_whole() {
+fn visible_characters_are_not_split() {
     let family = "👨\u{200D}👩\u{200D}👧";
     assert_eq!(pieces(&format!("ab{family}cd"), 5), ["ab", family, "cd"]);
     assert_eq!(pieces("abcde\u{301}f", 5), ["abcd", "e\u{301}f"]);
@@ -82,7 +82,7 @@ fn what_reads_as_one_character_stays_whole() {
 }
 
 #[test]
-fn a_character_too_long_for_a_message_is_cut_all_the_same() {
+fn a_character_that_is_too_long_for_a_message_is_cut() {
     let stacked = format!("e{}", "\u{301}".repeat(20));
     let pieces = pieces(&stacked, 8);
     assert_eq!(pieces.concat(), stacked);
@@ -99,7 +99,7 @@ fn a_limit_that_no_text_fits_still_ends() {
 }
 
 #[test]
-fn r_15_mass_mentions_lose_their_power() {
+fn r_15_mass_mentions_are_disabled() {
     for (text, safe) in [
         ("@everyone", "@\u{200b}everyone"),
         ("hi @Here!", "hi @\u{200b}Here!"),
@@ -119,7 +119,7 @@ fn r_15_mass_mentions_lose_their_power() {
 }
 
 #[test]
-fn other_words_stay_as_they_are() {
+fn other_text_is_not_changed() {
     for text in [
         "bob@here.com",
         "@roommate",
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn taking_power_twice_changes_nothing(text in "[@<!a-z. ]{0,20}(@everyone|@here|<!here>|@room){0,3}[a-z]{0,3}") {
+    fn disabling_twice_changes_nothing(text in "[@<!a-z. ]{0,20}(@everyone|@here|<!here>|@room){0,3}[a-z]{0,3}") {
         let once = neutralise_mentions(&text);
         prop_assert_eq!(&neutralise_mentions(&once), &once);
         prop_assert_eq!(once.replace('\u{200b}', ""), text);

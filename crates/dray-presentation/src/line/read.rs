@@ -1,11 +1,11 @@
-//! Parsing of context lines: the present form, and older forms that histories still contain (platform-delivery 11.9).
+//! Parsing of context lines: the current form, and older forms that histories still contain (platform-delivery 11.9).
 
 /// One file that a history mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLine<'text> {
     /// The name as the line shows it.
     pub name: &'text str,
-    /// The size in the spelling of the line; older forms have none.
+    /// The size as written in the line; older forms have none.
     pub size: Option<&'text str>,
     /// The outcome of the file.
     pub outcome: UploadOutcome<'text>,
@@ -62,8 +62,8 @@ pub fn read_all(message: &str) -> impl Iterator<Item = FileLine<'_>> {
 
 /// `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON`.
 ///
-/// A name may imitate either. But it cannot imitate a path, because no name contains a separator: the path begins after
-/// the first `at` that an absolute path follows.
+/// A name may look like either form, but it cannot contain a path, because names have no separators. So the path begins
+/// after the first `at` that is followed by an absolute path.
 fn parse_current_line(rest: &str) -> Option<FileLine<'_>> {
     let absolute = |tail: &str| {
         tail.starts_with('/') || tail.starts_with("~/") || tail.get(1..3) == Some(":\\")
@@ -90,10 +90,10 @@ fn split_at_size<'text>(
     separator: &str,
     fits: impl Fn(&str) -> bool,
 ) -> Option<(&'text str, &'text str, &'text str)> {
-    rest.match_indices(separator).find_map(|(at, _)| {
-        // The last bracket before the separator: names such as `report (2).pdf` contain earlier ones.
-        let (name, size) = rest.get(..at)?.rsplit_once(" (")?;
-        let tail = rest.get(at + separator.len()..)?;
+    rest.match_indices(separator).find_map(|(offset, _)| {
+        // The last parenthesis before the separator, because names such as `report (2).pdf` contain others.
+        let (name, size) = rest.get(..offset)?.rsplit_once(" (")?;
+        let tail = rest.get(offset + separator.len()..)?;
         (!name.is_empty() && is_size(size) && fits(tail)).then_some((name, size, tail))
     })
 }

@@ -1,11 +1,11 @@
-//! Context lines, written and read back.
+//! Context lines, written and parsed.
 
 use proptest::prelude::*;
 
 use super::*;
 
 #[test]
-fn the_line_for_a_file_that_is_there_is_exact() {
+fn the_line_for_an_available_file_is_exact() {
     assert_eq!(
         uploaded_line("report.csv", 43_008, "/workspace/uploads/report.csv"),
         "[User uploaded: report.csv (42 KB) at /workspace/uploads/report.csv]"
@@ -13,7 +13,7 @@ fn the_line_for_a_file_that_is_there_is_exact() {
 }
 
 #[test]
-fn the_line_for_a_file_that_is_not_there_is_exact() {
+fn the_line_for_an_unavailable_file_is_exact() {
     assert_eq!(
         not_available("report.csv", Some(43_008), "over 20 MB, cannot fetch"),
         "[User uploaded: report.csv (42 KB) — not available: over 20 MB, cannot fetch]"
@@ -35,7 +35,7 @@ fn r_15_a_name_cannot_end_the_line_or_the_bracket() {
 }
 
 #[test]
-fn older_wordings_are_read() {
+fn older_forms_are_parsed() {
     let cases = [
         (
             "[The user sent a text document: 'it's a.md'. Its content has been included below. The file is also saved at: /h/doc_1_a.md]",
@@ -87,20 +87,20 @@ fn other_text_is_not_a_line() {
 }
 
 #[test]
-fn lines_stand_in_order_before_the_words() {
+fn lines_are_in_order_before_the_text() {
     let lines = [
         uploaded_line("a", 1, "/u/a"),
         not_available("b", Some(2), "blocked"),
     ];
-    let message = lines_before_words(&lines, "please compare\nthem");
+    let message = prepend_lines(&lines, "please compare\nthem");
     assert_eq!(
         message,
         "[User uploaded: a (1 B) at /u/a]\n[User uploaded: b (2 B) — not available: blocked]\n\nplease compare\nthem"
     );
     let names: Vec<&str> = read_all(&message).map(|line| line.name).collect();
     assert_eq!(names, ["a", "b"]);
-    assert_eq!(lines_before_words(&[], "hi"), "hi");
-    assert_eq!(lines_before_words(&lines[..1], ""), lines[0]);
+    assert_eq!(prepend_lines(&[], "hi"), "hi");
+    assert_eq!(prepend_lines(&lines[..1], ""), lines[0]);
 }
 
 proptest! {

@@ -24,8 +24,9 @@ impl MediaDirectives {
 
 /// Byte ranges of all directives in `text`, in order.
 pub(super) fn directive_occurrences(text: &str) -> impl Iterator<Item = Range<usize>> {
-    text.match_indices('[')
-        .filter_map(|(at, _)| at_start(text.get(at..)?).map(|length| at..at + length))
+    text.match_indices('[').filter_map(|(offset, _)| {
+        at_start(text.get(offset..)?).map(|length| offset..offset + length)
+    })
 }
 
 /// The length of the directive that `text` begins with.
@@ -51,7 +52,7 @@ pub(super) fn unfinished_directive_bytes(text: &str) -> usize {
                     .is_some_and(|start| start.eq_ignore_ascii_case(tail))
         })
     };
-    // Longest first: a `[` inside a longer beginning must not shorten what is held back.
+    // Longest first, because a `[` inside a longer prefix must not shorten the text that is held back.
     (1..=longest.min(text.len()))
         .rev()
         .find(|length| text.get(text.len() - length..).is_some_and(starts))

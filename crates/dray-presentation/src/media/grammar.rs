@@ -1,11 +1,11 @@
-//! The words of the tag language: where a tag starts, what may be around it, where a path may end.
+//! The syntax of tags: where a tag starts, what may be around it, and where a path may end.
 
 use dray_media_type::lists::PATH_EXTENSIONS;
 
 /// The beginning of a tag, in any case.
 pub(super) const TAG_WORD: &str = "MEDIA:";
 
-/// Wrappers swallowed on each side of a tag.
+/// Most wrappers that are removed on each side of a tag.
 pub(super) const MAX_WRAPPERS: usize = 3;
 
 /// Letters of the longest extension.
@@ -13,7 +13,7 @@ const MAX_EXTENSION_BYTES: usize = 7;
 
 /// Whether a path ends with a dot and a known extension. Examines only the end.
 pub(super) fn has_known_extension(path: &str) -> bool {
-    // One byte for the dot and one for a stem, because `.png` without a stem has no extension.
+    // Two more bytes: the dot and one byte of the stem, because `.png` without a stem has no extension.
     let end = path.floor_char_boundary(path.len().saturating_sub(MAX_EXTENSION_BYTES + 2));
     let end = path.get(end..).unwrap_or_default();
     end.rsplit_once('.').is_some_and(|(stem, extension)| {
@@ -41,10 +41,10 @@ pub(super) fn known_prefixes(text: &str) -> impl Iterator<Item = usize> {
 pub(super) fn tag_occurrences(text: &str) -> impl Iterator<Item = usize> {
     let bytes = text.as_bytes();
     let stem = TAG_WORD.len() - 1;
-    bytes.iter().enumerate().filter_map(move |(at, byte)| {
-        let start = at.checked_sub(stem).filter(|_| *byte == b':')?;
+    bytes.iter().enumerate().filter_map(move |(colon, byte)| {
+        let start = colon.checked_sub(stem).filter(|_| *byte == b':')?;
         bytes
-            .get(start..=at)?
+            .get(start..=colon)?
             .eq_ignore_ascii_case(TAG_WORD.as_bytes())
             .then_some(start)
     })
@@ -55,9 +55,9 @@ pub(super) fn is_wrapper(byte: u8) -> bool {
     matches!(byte, b'`' | b'"' | b'\'' | b'*' | b'_')
 }
 
-/// How many wrappers, at most [`MAX_WRAPPERS`], are directly before `at` and not before `floor`.
-pub(super) fn wrappers_before(text: &str, at: usize, floor: usize) -> usize {
-    let before = text.as_bytes().get(floor..at).unwrap_or_default();
+/// How many wrappers, at most [`MAX_WRAPPERS`], are directly before `end` and not before `floor`.
+pub(super) fn wrappers_before(text: &str, end: usize, floor: usize) -> usize {
+    let before = text.as_bytes().get(floor..end).unwrap_or_default();
     before
         .iter()
         .rev()
@@ -128,9 +128,9 @@ pub(super) fn is_boundary(path: &str, rest: &str) -> bool {
     match next {
         '`' | '"' | '\'' | ',' | ';' | ':' | ')' | ']' | '}' | '!' | '?' | '<' | '>' | '|'
         | '…' => true,
-        // Many names contain these characters, so they end a path only after an extension.
+        // Many names contain these characters, so they only end a path after an extension.
         '*' | '_' | '[' => has_known_extension(path),
-        // Only the first dot of several may end a path, so that none is examined twice.
+        // Of several dots only the first may end a path, so that each is examined once.
         '.' => !path.ends_with('.') && ends_sentence(rest),
         _ => next.is_whitespace() || is_wide_punctuation(next),
     }
@@ -160,9 +160,9 @@ pub(super) fn glued_extensions(rest: &str) -> impl Iterator<Item = usize> {
         ""
     };
     known_prefixes(rest).filter(move |length| {
-        let mut behind = rest.get(*length..).unwrap_or_default().chars();
-        match (behind.next(), behind.next()) {
-            // Another extension follows: `.json.bak` is no `.json`.
+        let mut after = rest.get(*length..).unwrap_or_default().chars();
+        match (after.next(), after.next()) {
+            // Another extension follows: `.json.bak` is not `.json`.
             (Some('.'), Some(next)) => !next.is_ascii_lowercase() && !next.is_ascii_digit(),
             (Some(_), _) => true,
             (None, _) => false,

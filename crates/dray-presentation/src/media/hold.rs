@@ -1,4 +1,4 @@
-//! Text that arrives in chunks: it is shown immediately, except for text that may be part of a tag, which waits until
+//! Text that arrives in chunks. It is shown immediately, unless it may be part of a tag: then it is held back until
 //! this is certain.
 
 use std::ops::Range;
@@ -12,24 +12,24 @@ use super::tag::{MediaTag, scan_unit};
 use super::tidy::WhitespaceTidier;
 use super::{FoundMedia, MAX_TAGS, MediaExtraction};
 
-/// White space between `MEDIA:` and a path on another line.
+/// Most white space between `MEDIA:` and a path on another line.
 const MAX_SPACE_BYTES: usize = 64;
 
-/// Lines joined by tags whose path is on the next one.
+/// Most lines that tags with a path on the next line join.
 const MAX_JOINED_LINES: usize = 8;
 
 /// Receives an answer in chunks and returns the text that can be shown. A partial tag is never shown.
 ///
 /// The joined results equal the text from [`super::extract_media`] for the complete answer, independent of the chunks.
-/// Text waits at most for the end of its line, or of the line after `MEDIA:` if the path has not arrived yet.
+/// Text is held back at most until the end of its line, or of the line after `MEDIA:` if the path has not arrived yet.
 #[derive(Clone, Debug, Default)]
 pub struct HoldBack {
     masks: LineMasks,
     tidy: WhitespaceTidier,
     found: FoundMedia,
-    /// The text that is not decided yet; it begins with a line.
+    /// The text that is not decided yet. It begins at the start of a line.
     buffer: String,
-    /// Bytes of the buffer that were passed on.
+    /// Bytes of the buffer that were shown already.
     released: usize,
     /// A tag begins at `released`.
     tag_pending: bool,
@@ -102,9 +102,9 @@ impl HoldBack {
         self.found.steps
     }
 
-    /// Every tag of the units that are complete, with the place where its unit starts.
+    /// All tags and directives of the complete units.
     pub(super) fn tags(&self, at_end: bool) -> (Vec<MediaTag>, MediaDirectives) {
-        // The masks are copied: looking for paths must not move the state that `take` will decide from.
+        // The masks are copied, because `take` needs their current state.
         let (mut masks, mut start, mut tags) = (self.masks.clone(), 0, Vec::new());
         let mut directives = MediaDirectives::default();
         while let Some((length, text)) = next_unit(&self.buffer, &masks, start, at_end) {
@@ -114,7 +114,7 @@ impl HoldBack {
                 .into_iter()
                 .filter_map(|span| text.get(span))
                 .for_each(|text| directives.note(text));
-            tags.extend(found.tags.into_iter().map(|tag| tag.moved(start)));
+            tags.extend(found.tags.into_iter().map(|tag| tag.shifted(start)));
             start += length;
         }
         (tags, directives)
@@ -122,8 +122,8 @@ impl HoldBack {
 
     fn paths(&self, at_end: bool) -> Vec<String> {
         let mut paths: Vec<String> = Vec::new();
-        let room = MAX_TAGS.saturating_sub(self.found.tags);
-        for tag in self.tags(at_end).0.into_iter().take(room) {
+        let tags_left = MAX_TAGS.saturating_sub(self.found.tags);
+        for tag in self.tags(at_end).0.into_iter().take(tags_left) {
             paths.extend(tag.candidates.into_iter().map(|candidate| candidate.path));
         }
         paths.sort_unstable();
@@ -141,7 +141,7 @@ impl HoldBack {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut start = 0;
         while let Some((length, text)) = next_unit(&buffer, &self.masks, start, at_end) {
-            // The masks advance only here, once per unit: a second pass over a fence would close it again.
+            // The masks change only here, once for each unit, because a second pass over a fence would close it again.
             let found = scan_unit(text, &mut self.masks);
             self.found.steps += found.steps;
             let mut cuts = found.directives;
@@ -166,7 +166,7 @@ impl HoldBack {
         self.buffer = buffer;
     }
 
-    /// Shows the part of an incomplete unit that no tag can begin in.
+    /// Shows the part of an incomplete unit that cannot contain the start of a tag.
     fn release(&mut self, shown: &mut String) {
         if self.tag_pending {
             return;
@@ -175,33 +175,33 @@ impl HoldBack {
         self.found.steps += rest.len();
         let tag = tag_occurrences(rest).next();
         let end = match tag {
-            Some(at) => at - wrappers_before(rest, at, 0),
+            Some(offset) => offset - wrappers_before(rest, offset, 0),
             None => {
                 rest.len()
                     - unfinished_tag_bytes(rest).max(directive::unfinished_directive_bytes(rest))
             }
         };
         let open = rest.get(..end).unwrap_or_default();
-        let mut at = 0;
+        let mut offset = 0;
         for directive in directive::directive_occurrences(open) {
             self.found
                 .directives
                 .note(open.get(directive.clone()).unwrap_or_default());
-            // No line ends here before its unit is complete, except where it waits for a path, which no fence does.
+            // Never fenced: an incomplete unit has a line end only after `MEDIA:`, and fenced lines have no tags.
             self.tidy.push(
-                open.get(at..directive.start).unwrap_or_default(),
+                open.get(offset..directive.start).unwrap_or_default(),
                 false,
                 shown,
             );
-            at = directive.end;
+            offset = directive.end;
         }
         self.tidy
-            .push(open.get(at..).unwrap_or_default(), false, shown);
+            .push(open.get(offset..).unwrap_or_default(), false, shown);
         (self.released, self.tag_pending) = (self.released + end, tag.is_some());
     }
 }
 
-/// The next complete unit from `start` on: its length and text.
+/// The length and the text of the complete unit at `start`.
 fn next_unit<'text>(
     buffer: &'text str,
     masks: &LineMasks,
@@ -213,7 +213,7 @@ fn next_unit<'text>(
     Some((length, rest.get(..length)?))
 }
 
-/// Passes on the text of a unit without the cut spans.
+/// Shows the text of a unit without the cut spans.
 fn emit_unit(
     tidy: &mut WhitespaceTidier,
     text: &str,
@@ -222,20 +222,24 @@ fn emit_unit(
     fenced: bool,
     shown: &mut String,
 ) {
-    let mut at = released;
+    let mut offset = released;
     for cut in cuts {
-        tidy.push(text.get(at..cut.start).unwrap_or_default(), fenced, shown);
-        // Spans of neighbouring tags may share wrappers: `get` is `None` for a reversed range, which means that there
-        // is no text between them.
-        at = at.max(cut.end);
+        tidy.push(
+            text.get(offset..cut.start).unwrap_or_default(),
+            fenced,
+            shown,
+        );
+        // Spans of adjacent tags may share wrappers. Then the range is reversed, `get` returns `None`, and there is no
+        // text between them.
+        offset = offset.max(cut.end);
     }
-    tidy.push(text.get(at..).unwrap_or_default(), fenced, shown);
+    tidy.push(text.get(offset..).unwrap_or_default(), fenced, shown);
 }
 
-/// The length of the unit at the start of `rest`: a line, with those that its last tag reaches to.
+/// The length of the unit at the start of `rest`: a line, with further ones if the path of its last tag is on them.
 fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
     let whole = |from: usize| {
-        let newline = rest.get(from..)?.find('\n').map(|at| from + at + 1);
+        let newline = rest.get(from..)?.find('\n').map(|offset| from + offset + 1);
         newline.or(at_end.then_some(rest.len()))
     };
     let mut length = whole(0)?;
@@ -248,11 +252,11 @@ fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
         let after = rest.get(length..)?;
         let start = after.trim_start();
         let space = after.len() - start.len();
-        // Limits how long text can wait: an endless run of white space must not block the stream.
+        // An endless run of white space must not block the stream.
         if space > MAX_SPACE_BYTES || (start.is_empty() && at_end) {
             break;
         }
-        // Four bytes decide whether a path follows: a quote and `C:\`. Fewer could still become one.
+        // The longest start of a path has four bytes: a quote and `C:\`.
         if start.len() < 4 && !at_end && !start.contains('\n') {
             return None;
         }

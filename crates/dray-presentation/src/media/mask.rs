@@ -1,17 +1,16 @@
 //! Finds text that cannot contain a tag: fenced code, quoted lines, inline code, JSON strings (platform-delivery 3.4).
 //!
-//! Works line by line without looking beyond the end of a line, so that a stream has the same result as the complete
-//! text.
+//! Lines are examined one by one, so that a stream has the same result as the complete text.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The state that earlier lines leave for the next one.
+/// The state after the previous lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineMasks {
-    /// The fence that is open: its character and its length.
+    /// The open fence: its character and its length.
     fence: Option<(char, usize)>,
-    /// Brackets of JSON that are open.
+    /// Number of open JSON brackets.
     depth: usize,
 }
 
@@ -53,7 +52,7 @@ impl LineMasks {
             self.depth = 0;
             return whole;
         }
-        // An empty line ends JSON: otherwise an unclosed bracket in prose would mask the remaining answer.
+        // An empty line ends JSON. Otherwise an unclosed bracket in prose would mask the rest of the answer.
         if start.is_empty() {
             self.depth = 0;
         }
@@ -64,47 +63,48 @@ impl LineMasks {
         }
     }
 
-    /// Whether the whole of the next line will be masked. Does not change the state, so a line may be incomplete.
+    /// Whether the next line will be masked completely. The state is not changed, so the line may be incomplete.
     pub(super) fn masks_whole(&self, line: &str) -> bool {
         let start = line.trim_start();
         self.fence.is_some() || opens_fence(start).is_some() || start.starts_with('>')
     }
 
-    /// Strings that are values: those after a key, and all inside brackets that opened as JSON.
+    /// Strings that are values: those after a key, and all inside JSON brackets.
     fn strings(&mut self, line: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let (mut last, mut before_last) = (None, None);
-        let mut at = 0;
-        while let Some(character) = line.get(at..).and_then(|rest| rest.chars().next()) {
-            let mut next = at + character.len_utf8();
+        let mut offset = 0;
+        while let Some(character) = line.get(offset..).and_then(|rest| rest.chars().next()) {
+            let mut next = offset + character.len_utf8();
             match character {
                 '"' => {
                     let Some(end) = string_end(line, next) else {
-                        // A quote that its line does not close is an inch mark or prose, not the start of a
-                        // string.
+                        // A quote that is not closed in its line is an inch mark or prose, not the start of a string.
                         break;
                     };
-                    // `"key": "value"` in prose: the string after a key is a value, even without brackets.
-                    let behind_key = (before_last, last) == (Some('"'), Some(':'));
-                    if self.depth > 0 || behind_key {
-                        found.push(at..end);
+                    // A string after a key is a value, even without brackets (`"key": "value"` in prose).
+                    let is_value = (before_last, last) == (Some('"'), Some(':'));
+                    if self.depth > 0 || is_value {
+                        found.push(offset..end);
                     }
                     next = end;
                 }
-                '{' | '[' if self.depth > 0 || opens_json(line, at, character) => self.depth += 1,
+                '{' | '[' if self.depth > 0 || opens_json(line, offset, character) => {
+                    self.depth += 1;
+                }
                 '}' | ']' => self.depth = self.depth.saturating_sub(1),
                 _ => {}
             }
             if !character.is_whitespace() {
                 (before_last, last) = (last, Some(character));
             }
-            at = next;
+            offset = next;
         }
         found
     }
 }
 
-/// The fence that a line opens. Further backticks in the same line make it inline code.
+/// The fence that a line opens. With further backticks in the line, it is inline code instead.
 fn opens_fence(start: &str) -> Option<(char, usize)> {
     let character = start
         .chars()
@@ -124,10 +124,10 @@ fn run_of(text: &str, character: char) -> usize {
 /// pass from the end finds the next run of each length.
 fn code_spans(line: &str) -> Vec<Range<usize>> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
-    for (at, _) in line.match_indices('`') {
+    for (offset, _) in line.match_indices('`') {
         match runs.last_mut() {
-            Some((start, length)) if *start + *length == at => *length += 1,
-            _ => runs.push((at, 1)),
+            Some((start, length)) if *start + *length == offset => *length += 1,
+            _ => runs.push((offset, 1)),
         }
     }
     let mut next_of_length = BTreeMap::new();
@@ -153,11 +153,11 @@ fn code_spans(line: &str) -> Vec<Range<usize>> {
 /// The position after the quote that closes a string whose content begins at `from`.
 fn string_end(line: &str, from: usize) -> Option<usize> {
     let mut escaped = false;
-    for (at, byte) in line.as_bytes().get(from..)?.iter().enumerate() {
+    for (offset, byte) in line.as_bytes().get(from..)?.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => return Some(from + at + 1),
+            b'"' => return Some(from + offset + 1),
             b'\n' => return None,
             _ => {}
         }
@@ -165,12 +165,12 @@ fn string_end(line: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// Whether a bracket looks like the start of JSON: a string follows, or it is alone on its line.
-fn opens_json(line: &str, at: usize, bracket: char) -> bool {
-    let rest = line.get(at + 1..).unwrap_or_default().trim_start();
+/// Whether a bracket looks like the start of JSON: it is followed by a string or alone on its line.
+fn opens_json(line: &str, offset: usize, bracket: char) -> bool {
+    let rest = line.get(offset + 1..).unwrap_or_default().trim_start();
     let alone = rest.is_empty()
         && line
-            .get(..at)
+            .get(..offset)
             .is_some_and(|before| before.trim().is_empty());
     alone || rest.starts_with('"') || (bracket == '[' && rest.starts_with("{\""))
 }

@@ -1,9 +1,9 @@
 //! Parses references to files in an agent's answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
 //!
-//! The language is the one that agents were trained on, with corrections: text may follow a path, the longest path that
-//! *exists* is used, a path that does not exist is reported, and no list of extensions restricts which files may be
-//! sent. Pass only an assistant's own final text to this module: tags in tool output or in quoted text of a user must
-//! not count, and only the caller can distinguish these.
+//! The syntax is the one that agents were trained on, with corrections: text may follow a path, the longest path that
+//! *exists* is used, a path that does not exist is reported, and files of any extension may be sent. Pass only an
+//! assistant's own final text to this module: tags in tool output or in quoted text of a user must not count, and only
+//! the caller can distinguish these.
 //!
 //! This module does not access a file system. A caller that can immediately check whether a path exists calls
 //! [`extract_media`]; other callers first look up the [`tag_paths`]. The time is linear in the text: every byte is
@@ -38,10 +38,10 @@ pub use tag::{MAX_CANDIDATES, MediaTag, TagCandidate};
 
 use crate::name;
 
-/// Tags that one message may have. Those beyond stay in the text as they are.
+/// Most tags of one message. Further ones are left in the text.
 pub const MAX_TAGS: usize = 256;
 
-/// The files and the text of an answer.
+/// The files and the remaining text of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaExtraction {
     /// Files to deliver, in order, each once.
@@ -81,7 +81,7 @@ pub fn tag_paths(text: &str) -> Vec<String> {
     whole.undecided_at_end()
 }
 
-/// What was found so far.
+/// The files and directives that were found so far.
 #[derive(Clone, Debug, Default)]
 struct FoundMedia {
     files: Vec<String>,
@@ -101,7 +101,7 @@ impl FoundMedia {
         tag: &MediaTag,
         mut resolve: impl FnMut(&str) -> Option<String>,
     ) -> Option<Range<usize>> {
-        // Each candidate may cost a round trip to a sandbox, so the number of tags is bounded before them.
+        // Each candidate may need a round trip to a sandbox, so the number of tags is limited.
         if self.tags >= MAX_TAGS {
             return None;
         }
@@ -116,12 +116,12 @@ impl FoundMedia {
             }
             return Some(candidate.span.clone());
         }
-        // Inline code that names no file is an explanation of the syntax and stays as it is written.
+        // Inline code without an existing file explains the syntax, so it is not changed.
         if tag.code {
             return None;
         }
         let fallback = tag.fallback.and_then(|index| tag.candidates.get(index));
-        // A name with more words than the first is most likely prose.
+        // The candidate of one word, because more words are most likely prose.
         let word = || {
             tag.candidates
                 .iter()

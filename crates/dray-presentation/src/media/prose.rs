@@ -1,4 +1,4 @@
-//! Files that are named without a tag: bare paths in prose, pictures elsewhere (platform-delivery 3.6).
+//! Files that are mentioned without a tag: bare paths in prose, and pictures on other servers (platform-delivery 3.6).
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::mask::LineMasks;
 /// Bytes of the longest path and of the longest address.
 const MAX_LENGTH_BYTES: usize = 4096;
 
-/// Paths and pictures that one message may name.
+/// Most paths or pictures of one message.
 const MAX_MENTIONS: usize = 64;
 
 /// Extensions of pictures in addresses.
@@ -24,7 +24,7 @@ pub struct RemoteImage {
     pub url: String,
     /// Its alternative text; may be empty.
     pub alt: String,
-    /// Where the mention is in the text, to be cut when the picture was sent.
+    /// The range of the mention in the text, which is cut when the picture was sent.
     pub span: Range<usize>,
 }
 
@@ -39,20 +39,21 @@ pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<Strin
     for (_, segment) in unmasked_text(text) {
         let mut before = None;
         let mut skip = 0;
-        for (at, character) in segment.char_indices() {
+        for (offset, character) in segment.char_indices() {
             let last = before.replace(character);
-            if at < skip || !starts_path(last, segment.get(at..).unwrap_or_default()) {
+            if offset < skip || !starts_path(last, segment.get(offset..).unwrap_or_default()) {
                 continue;
             }
-            let length = path_length(segment.get(at..).unwrap_or_default());
-            skip = at + length;
+            let length = path_length(segment.get(offset..).unwrap_or_default());
+            skip = offset + length;
             let Some(path) = segment
-                .get(at..skip)
+                .get(offset..skip)
                 .filter(|path| has_known_extension(path))
             else {
                 continue;
             };
-            // Counted before the call: each check may be a round trip to a sandbox, found or not.
+            // Counted before the call, because each check may be a round trip to a sandbox, even if the path does not
+            // exist.
             checks += 1;
             if checks <= MAX_MENTIONS && !found.iter().any(|known| known == path) && exists(path) {
                 found.push(path.to_owned());
@@ -67,13 +68,13 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     let mut found = Vec::new();
     for (start, segment) in unmasked_text(text) {
         let mut skip = 0;
-        for (at, _) in segment.match_indices(['!', '<']) {
-            // A reference inside a found one must not count again, and the time must not grow with nesting.
-            if at < skip || found.len() >= MAX_MENTIONS {
+        for (offset, _) in segment.match_indices(['!', '<']) {
+            // Skips mentions inside a found one, so that nothing counts twice and the time does not grow with nesting.
+            if offset < skip || found.len() >= MAX_MENTIONS {
                 continue;
             }
             let window = segment
-                .get(at..segment.floor_char_boundary(at.saturating_add(MAX_LENGTH_BYTES)))
+                .get(offset..segment.floor_char_boundary(offset.saturating_add(MAX_LENGTH_BYTES)))
                 .unwrap_or_default();
             let image = if window.starts_with('!') {
                 parse_markdown_image(window)
@@ -81,11 +82,11 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
                 parse_img_element(window)
             };
             if let Some((url, alt, length)) = image {
-                skip = at + length;
+                skip = offset + length;
                 found.push(RemoteImage {
                     url: url.to_owned(),
                     alt: alt.to_owned(),
-                    span: start + at..start + skip,
+                    span: start + offset..start + skip,
                 });
             }
         }
@@ -93,25 +94,25 @@ pub fn remote_images(text: &str) -> Vec<RemoteImage> {
     found
 }
 
-/// Parts of text outside of everything masked, with where they start. None extends over the end of a line.
+/// The parts of a text that are not masked, with their start. Each is within one line.
 fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
     let (mut masks, mut start, mut segments) = (LineMasks::default(), 0, Vec::new());
     for line in text.split_inclusive('\n') {
         let mask = masks.line(line);
         if !mask.whole {
-            // Code and strings may overlap: spans are walked by their start, and `get` refuses a reversed
+            // Code and strings may overlap, so spans are sorted by their start, and `get` returns `None` for a reversed
             // range.
             let mut spans = [mask.code, mask.strings].concat();
             spans.sort_unstable_by_key(|span| span.start);
-            let mut at = 0;
+            let mut offset = 0;
             for span in spans {
                 segments.extend(
-                    line.get(at..span.start)
-                        .map(|segment| (start + at, segment)),
+                    line.get(offset..span.start)
+                        .map(|segment| (start + offset, segment)),
                 );
-                at = at.max(span.end);
+                offset = offset.max(span.end);
             }
-            segments.extend(line.get(at..).map(|segment| (start + at, segment)));
+            segments.extend(line.get(offset..).map(|segment| (start + offset, segment)));
         }
         start += line.len();
     }
@@ -126,7 +127,7 @@ fn starts_path(before: Option<char>, rest: &str) -> bool {
     !inside && path_start(rest).is_some()
 }
 
-/// Where a path without spaces ends.
+/// The length of the path without spaces that `rest` begins with.
 fn path_length(rest: &str) -> usize {
     let start = path_start(rest).unwrap_or_default();
     let window = rest
@@ -134,12 +135,12 @@ fn path_length(rest: &str) -> usize {
         .unwrap_or_default();
     let mut ends = window
         .char_indices()
-        .map(|(at, _)| at)
-        .skip_while(|at| *at < start);
-    ends.find(|at| {
+        .map(|(offset, _)| offset)
+        .skip_while(|offset| *offset < start);
+    ends.find(|offset| {
         is_boundary(
-            rest.get(..*at).unwrap_or_default(),
-            rest.get(*at..).unwrap_or_default(),
+            rest.get(..*offset).unwrap_or_default(),
+            rest.get(*offset..).unwrap_or_default(),
         )
     })
     .unwrap_or(window.len())
@@ -148,7 +149,7 @@ fn path_length(rest: &str) -> usize {
 /// `![alt](url)` or `![alt](url "title")`: address, text and length.
 fn parse_markdown_image(text: &str) -> Option<(&str, &str, usize)> {
     let inner = text.strip_prefix("![")?;
-    // A bracket inside begins another mention.
+    // A bracket inside would begin another mention.
     let (alt, rest) = inner.split_at_checked(inner.find(['[', ']'])?)?;
     let target = rest
         .strip_prefix("](")
@@ -176,17 +177,21 @@ fn parse_img_element(text: &str) -> Option<(&str, &str, usize)> {
 fn attribute_value<'text>(inner: &'text str, name: &str) -> Option<&'text str> {
     // ASCII lower case keeps every byte offset, so offsets in `lower` are valid in `inner`.
     let lower = inner.to_ascii_lowercase();
-    let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
-        let before = inner
-            .get(..*at)
-            .and_then(|before| before.chars().next_back());
-        before.is_some_and(|before| before.is_whitespace() || matches!(before, '"' | '\'' | '/'))
-            && inner
-                .get(at + name.len()..)
-                .is_some_and(|after| after.trim_start().starts_with('='))
-    })?;
+    let offset = lower
+        .match_indices(name)
+        .map(|(offset, _)| offset)
+        .find(|offset| {
+            let before = inner
+                .get(..*offset)
+                .and_then(|before| before.chars().next_back());
+            before
+                .is_some_and(|before| before.is_whitespace() || matches!(before, '"' | '\'' | '/'))
+                && inner
+                    .get(offset + name.len()..)
+                    .is_some_and(|after| after.trim_start().starts_with('='))
+        })?;
     let value = inner
-        .get(at + name.len()..)?
+        .get(offset + name.len()..)?
         .trim_start()
         .strip_prefix('=')?
         .trim_start();
@@ -204,7 +209,7 @@ fn is_http(url: &str) -> bool {
     })
 }
 
-/// Whether the path ends like a picture, or the host is known for them.
+/// Whether the path has the extension of a picture, or the host is in the list.
 fn looks_like_picture(url: &str) -> bool {
     let lower = url.to_ascii_lowercase();
     let path = lower.split(['?', '#']).next().unwrap_or_default();
@@ -213,7 +218,7 @@ fn looks_like_picture(url: &str) -> bool {
         .nth(1)
         .and_then(|rest| rest.split('/').next())
         .unwrap_or_default();
-    // A heuristic for what to fetch, not a permission: the egress policy checks the URL (SSRF).
+    // This only guesses what is a picture. The egress policy decides whether the URL may be fetched (SSRF).
     PICTURE_EXTENSIONS
         .iter()
         .any(|extension| path.ends_with(extension))

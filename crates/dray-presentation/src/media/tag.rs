@@ -1,4 +1,4 @@
-//! Tags in one unit of text: a line, or several lines if `MEDIA:` and its path are on different ones.
+//! Tags in one unit of text: a line, or several lines if a path is not on the line of its `MEDIA:`.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::grammar::{
 };
 use super::mask::{LineMask, LineMasks};
 
-/// Candidates that one tag may have.
+/// Most candidates of one tag.
 pub const MAX_CANDIDATES: usize = 32;
 
 /// Most words of a path without a known extension.
@@ -18,25 +18,25 @@ const MAX_PATH_WORDS: usize = 8;
 /// Bytes of the longest path.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Characters that may be at the end of a quoted path without belonging to it (platform-delivery 3.3).
+/// Characters at the end of a quoted path that may not be a part of it (platform-delivery 3.3).
 const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')', '}', ']'];
 
-/// One `MEDIA:` with all that its path may be.
+/// One `MEDIA:` with its possible paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaTag {
     /// Byte offset of `MEDIA:`, without the wrappers before it.
-    pub at: usize,
+    pub start: usize,
     /// The possible paths, longest first; at least one, at most [`MAX_CANDIDATES`].
     pub candidates: Vec<TagCandidate>,
     /// The candidate that is used if none exists. Without a fallback, the text is not changed in this case.
     pub fallback: Option<usize>,
     /// The path is in quotes or backticks.
     pub quoted: bool,
-    /// It is in inline code, and counts only when it exists.
+    /// It is in inline code, and only counts if its file exists.
     pub code: bool,
 }
 
-/// One possible reading of a tag.
+/// One possible interpretation of a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagCandidate {
     /// The path as it is written.
@@ -46,7 +46,7 @@ pub struct TagCandidate {
     pub span: Range<usize>,
 }
 
-/// What was found in one unit.
+/// The tags and directives of one unit.
 #[derive(Debug, Default)]
 pub(super) struct TagUnit {
     pub(super) tags: Vec<MediaTag>,
@@ -68,10 +68,10 @@ pub(super) fn scan_unit(text: &str, masks: &mut LineMasks) -> TagUnit {
     };
     let mut tags = Vec::new();
     let mut starts = tag_occurrences(text).peekable();
-    while let Some(at) = starts.next() {
+    while let Some(tag_start) = starts.next() {
         let limit = starts.peek().copied().unwrap_or(text.len());
-        if let Some(tag) = scanner.tag(at, limit) {
-            scanner.floor = at + TAG_WORD.len();
+        if let Some(tag) = scanner.tag(tag_start, limit) {
+            scanner.floor = tag_start + TAG_WORD.len();
             tags.push(tag);
         }
     }
@@ -103,42 +103,45 @@ struct TagScanner<'unit> {
 }
 
 impl TagScanner<'_> {
-    /// The tag whose `MEDIA:` is at `at`; it ends before `limit`.
-    fn tag(&mut self, at: usize, limit: usize) -> Option<MediaTag> {
-        // The first line starts at 0, so a tag always has one; `partition_point` counts those that begin before
-        // it.
+    /// The tag whose `MEDIA:` is at `tag_start`. It ends before `limit`.
+    fn tag(&mut self, tag_start: usize, limit: usize) -> Option<MediaTag> {
+        // The last line that starts before the tag. There is always one, because the first line starts at 0.
         let index = self
             .lines
-            .partition_point(|(start, _)| *start <= at)
+            .partition_point(|(start, _)| *start <= tag_start)
             .checked_sub(1)?;
         let (line_start, mask) = self.lines.get(index)?;
         let inside = |spans: &[Range<usize>]| {
             let index = spans
-                .partition_point(|span| span.start + line_start <= at)
+                .partition_point(|span| span.start + line_start <= tag_start)
                 .checked_sub(1)?;
             spans
                 .get(index)
-                .filter(|span| at < span.end + line_start)
+                .filter(|span| tag_start < span.end + line_start)
                 .cloned()
         };
         if mask.whole || inside(&mask.strings).is_some() {
             return None;
         }
         if let Some(span) = inside(&mask.code) {
-            return self.code(at, line_start + span.start..line_start + span.end, limit);
+            return self.code(
+                tag_start,
+                line_start + span.start..line_start + span.end,
+                limit,
+            );
         }
-        let opening = at - wrappers_before(self.text, at, self.floor);
-        let behind = self.text.get(at + TAG_WORD.len()..limit)?;
-        let start = limit - behind.trim_start().len();
+        let opening = tag_start - wrappers_before(self.text, tag_start, self.floor);
+        let after = self.text.get(tag_start + TAG_WORD.len()..limit)?;
+        let start = limit - after.trim_start().len();
         let end = self.region_end(start, limit);
         let region = self.text.get(start..end)?;
-        self.steps += region.len().min(MAX_PATH_BYTES) + (start - at);
+        self.steps += region.len().min(MAX_PATH_BYTES) + (start - tag_start);
         if let Some(quote) = quoted_start(region)
-            && let Some(tag) = self.quoted(at, opening, start, region, quote)
+            && let Some(tag) = self.quoted(tag_start, opening, start, region, quote)
         {
             return Some(tag);
         }
-        // Wrappers before the next tag are its own.
+        // Wrappers before the next tag belong to that tag.
         let next_opens = if end == limit {
             wrappers_before(self.text, end, start)
         } else {
@@ -146,10 +149,11 @@ impl TagScanner<'_> {
         };
         let region = region.get(..region.len() - next_opens)?;
         let bare = region.trim_start_matches(['`', '"', '\'']);
-        self.bare(at, opening, start + region.len() - bare.len(), bare)
+        self.bare(tag_start, opening, start + region.len() - bare.len(), bare)
     }
 
-    /// Where a path that begins at `start` must have ended: the line, the next directive, the longest path.
+    /// The last possible end of a path that begins at `start`: the end of the line, the next directive, or the longest
+    /// path.
     fn region_end(&self, start: usize, limit: usize) -> usize {
         let index = self
             .directives
@@ -158,7 +162,7 @@ impl TagScanner<'_> {
             .directives
             .get(index)
             .map_or(limit, |directive| directive.start);
-        // The window bounds the search for the line end, which would be quadratic over many tags in one line.
+        // The window limits the search for the line end, which would be quadratic for many tags in one line.
         let window = limit
             .min(directive)
             .min(start.saturating_add(MAX_PATH_BYTES));
@@ -171,23 +175,23 @@ impl TagScanner<'_> {
     }
 
     /// A tag that is the complete content of inline code.
-    fn code(&mut self, at: usize, span: Range<usize>, limit: usize) -> Option<MediaTag> {
-        let opening = at - wrappers_before(self.text, at, self.floor);
+    fn code(&mut self, tag_start: usize, span: Range<usize>, limit: usize) -> Option<MediaTag> {
+        let opening = tag_start - wrappers_before(self.text, tag_start, self.floor);
         if limit < span.end || opening > span.start {
             return None;
         }
-        let inner = self.text.get(at + TAG_WORD.len()..span.end)?;
+        let inner = self.text.get(tag_start + TAG_WORD.len()..span.end)?;
         self.steps += inner.len();
         let body = inner.trim_end_matches(['`', '"', '\'', '*', '_']);
         let path = body.trim_start().trim_start_matches(['"', '\'']);
         path_start(path)?;
         let candidate = TagCandidate {
             path: path.to_owned(),
-            span: opening..self.closing(at + TAG_WORD.len() + body.len(), true),
+            span: opening..self.closing(tag_start + TAG_WORD.len() + body.len(), true),
         };
-        // Wrappers beyond the third, or a space, would leave a part of the code.
+        // With more than three wrappers, or a space, a part of the code would remain.
         (candidate.span.end >= span.end && path.len() <= MAX_PATH_BYTES).then(|| MediaTag {
-            at,
+            start: tag_start,
             candidates: vec![candidate],
             fallback: None,
             quoted: false,
@@ -195,10 +199,11 @@ impl TagScanner<'_> {
         })
     }
 
-    /// A path in quotes. The path may contain the quote character, so each possible closing quote makes a candidate.
+    /// A tag with a quoted path. The path may contain the quote character, so there is a candidate for each possible
+    /// closing quote.
     fn quoted(
         &self,
-        at: usize,
+        tag_start: usize,
         opening: usize,
         start: usize,
         region: &str,
@@ -213,7 +218,7 @@ impl TagScanner<'_> {
             {
                 continue;
             }
-            let span = opening..self.closing(start + close + 1, opening < at);
+            let span = opening..self.closing(start + close + 1, opening < tag_start);
             let bare = path.trim_end_matches(TRAILING_CHARACTERS);
             if bare.len() < path.len() && path_start(bare).is_some() {
                 candidates.push(TagCandidate {
@@ -226,11 +231,11 @@ impl TagScanner<'_> {
                 span,
             });
         }
-        // Found from short to long; the rule uses the longest that exists (R-4).
+        // From long to short, because the longest path that exists is used (R-4).
         candidates.reverse();
         let fallback = candidates.len().checked_sub(1)?;
         Some(MediaTag {
-            at,
+            start: tag_start,
             candidates,
             fallback: Some(fallback),
             quoted: true,
@@ -238,8 +243,14 @@ impl TagScanner<'_> {
         })
     }
 
-    /// A path without quotes: every place where it may end makes a candidate.
-    fn bare(&mut self, at: usize, opening: usize, start: usize, region: &str) -> Option<MediaTag> {
+    /// A tag with a path without quotes. There is a candidate for each place where the path may end.
+    fn bare(
+        &mut self,
+        tag_start: usize,
+        opening: usize,
+        start: usize,
+        region: &str,
+    ) -> Option<MediaTag> {
         let first = path_start(region)?;
         // A bare path does not contain these two characters.
         let stop = region.find(['`', '"']).unwrap_or(region.len());
@@ -264,8 +275,8 @@ impl TagScanner<'_> {
                 }
             }
             if next == '.' && end < region.len() {
-                let behind = region.get(end + 1..).unwrap_or_default();
-                let joined = glued_extensions(behind).map(|length| end + 1 + length);
+                let after_dot = region.get(end + 1..).unwrap_or_default();
+                let joined = glued_extensions(after_dot).map(|length| end + 1 + length);
                 ends.extend(
                     joined
                         .filter(|end| !is_bounded(region, *end, rest_of_text))
@@ -279,13 +290,13 @@ impl TagScanner<'_> {
             }
         }
         self.steps += region.len();
-        self.candidates(at, opening, start, region, ends)
+        self.candidates(tag_start, opening, start, region, ends)
     }
 
     /// Makes candidates from the ends of a path, in any order.
     fn candidates(
         &self,
-        at: usize,
+        tag_start: usize,
         opening: usize,
         start: usize,
         region: &str,
@@ -293,7 +304,7 @@ impl TagScanner<'_> {
     ) -> Option<MediaTag> {
         ends.sort_unstable_by(|one, other| other.cmp(one));
         ends.dedup_by_key(|(end, _)| *end);
-        // The excess is removed at the longest ones, because the fallback is the shortest with a known extension.
+        // The longest are removed, because the fallback is the shortest with a known extension.
         let excess = ends.len().saturating_sub(MAX_CANDIDATES);
         ends.drain(..excess);
         let fallback = ends.iter().rposition(|(_, known)| *known);
@@ -301,12 +312,12 @@ impl TagScanner<'_> {
             let path = region.get(..*end)?.to_owned();
             Some(TagCandidate {
                 path,
-                span: opening..self.closing(start + end, opening < at),
+                span: opening..self.closing(start + end, opening < tag_start),
             })
         };
         let candidates: Vec<TagCandidate> = ends.iter().filter_map(candidate).collect();
         (!candidates.is_empty()).then_some(MediaTag {
-            at,
+            start: tag_start,
             candidates,
             fallback,
             quoted: false,
@@ -314,13 +325,14 @@ impl TagScanner<'_> {
         })
     }
 
-    /// Where the tag ends whose path ends at `end`: after closing wrappers, one final dot and control sentinels.
+    /// The end of the tag whose path ends at `end`: after closing wrappers, one final dot and control sentinels.
     fn closing(&self, end: usize, wrapped: bool) -> usize {
         let closed = self.closed(end, wrapped);
         closed + sentinels_at(self.text.get(closed..).unwrap_or_default())
     }
 
-    /// The same without sentinels. Opening wrappers are not included, unless the tag was `wrapped`.
+    /// As [`Self::closing`], without sentinels. Wrappers that open something else are not included, unless the tag is
+    /// `wrapped`.
     fn closed(&self, end: usize, wrapped: bool) -> usize {
         let rest = self.text.get(end..).unwrap_or_default();
         let closes = |length: usize| {
@@ -339,11 +351,11 @@ impl TagScanner<'_> {
             .filter(|length| closes(*length))
             .unwrap_or(0);
         let after = rest.get(closers..).unwrap_or_default();
-        let Some(behind_dot) = after.strip_prefix('.') else {
+        let Some(after_dot) = after.strip_prefix('.') else {
             return end + closers;
         };
-        let late = if closers == 0 {
-            wrappers_at(behind_dot)
+        let later_wrappers = if closers == 0 {
+            wrappers_at(after_dot)
         } else {
             0
         };
@@ -351,8 +363,8 @@ impl TagScanner<'_> {
             let rest = rest.get(sentinels_at(rest)..).unwrap_or_default();
             rest.chars().next().is_none_or(char::is_whitespace)
         };
-        if behind_dot.get(late..).is_some_and(sentence_ends) {
-            return end + closers + 1 + late;
+        if after_dot.get(later_wrappers..).is_some_and(sentence_ends) {
+            return end + closers + 1 + later_wrappers;
         }
         end + closers
     }
@@ -368,9 +380,9 @@ fn is_bounded(region: &str, end: usize, rest_of_text: &str) -> bool {
 }
 
 impl MediaTag {
-    /// The same tag in a text that begins `by` bytes earlier.
-    pub(super) fn moved(mut self, by: usize) -> Self {
-        self.at += by;
+    /// The same tag in a text with `by` more bytes before it.
+    pub(super) fn shifted(mut self, by: usize) -> Self {
+        self.start += by;
         for candidate in &mut self.candidates {
             candidate.span = candidate.span.start + by..candidate.span.end + by;
         }

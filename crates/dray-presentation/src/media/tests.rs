@@ -1,4 +1,4 @@
-//! The tag language: every result of the table, every correction, every cut of a stream, every hostile text.
+//! The syntax of tags: the results of the table, the corrections, streams and hostile texts.
 
 mod corrections;
 mod hostile;
@@ -8,7 +8,7 @@ mod table;
 
 use super::*;
 
-/// What `text` gives when exactly `existing` exist.
+/// Extracts the media of `text` when exactly the paths in `existing` exist.
 fn given(text: &str, existing: &[&str]) -> MediaExtraction {
     extract_media(text, |path| existing.contains(&path))
 }

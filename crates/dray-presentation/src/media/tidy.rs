@@ -1,7 +1,7 @@
-//! White space of the remaining text: ends trimmed, three or more newlines in a row as two (platform-delivery 3.6).
-//! Code in fences keeps its empty lines.
+//! Trims the remaining text and reduces three or more newlines in a row to two (platform-delivery 3.6). Code in fences
+//! keeps its empty lines.
 
-/// Passes text on, holding back white space until something visible follows.
+/// Holds back white space until visible text follows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WhitespaceTidier {
     has_text: bool,

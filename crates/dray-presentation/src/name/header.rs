@@ -1,12 +1,12 @@
-//! File names in `Content-Disposition` of a part of a mail (RFC 2183, RFC 2231): no name ends the header, the parameter
-//! or the line (platform-delivery 14.3). For HTTP responses the crate `dray-http-server` has the rule.
+//! File names in the `Content-Disposition` of mail parts (RFC 2183, RFC 2231), escaped so that they cannot end the
+//! header or the parameter (platform-delivery 14.3). `dray-http-server` has the function for HTTP responses.
 
 use std::fmt::Write as _;
 
 use super::ascii_safe;
 
-/// `attachment; filename="…"`, and `filename*=UTF-8''…` where the name needs it: quoted text for old readers, the
-/// extended form for the exact name.
+/// `attachment; filename="…"`, and `filename*=UTF-8''…` if the name needs it. Old mail readers use the quoted form; the
+/// extended form has the exact name.
 pub fn attachment_disposition(name: &str) -> String {
     // `filename*` has priority if the reader supports it, and is left out if the plain form is complete.
     let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
@@ -17,7 +17,7 @@ pub fn attachment_disposition(name: &str) -> String {
             extended_value(name)
         );
     }
-    // Readers disagree on escapes and on `%` inside quotes; with the extended form beside it all get the name.
+    // Mail readers differ on escapes and on `%` inside quotes, so the extended form is added.
     if name.contains(['"', '\\', '%']) {
         let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
         return format!(
@@ -28,7 +28,7 @@ pub fn attachment_disposition(name: &str) -> String {
     format!("attachment; filename=\"{name}\"")
 }
 
-/// `attr-char` of RFC 8187 as they are, every other byte in percent.
+/// Keeps `attr-char` of RFC 8187 and percent-encodes all other bytes.
 fn extended_value(name: &str) -> String {
     let mut value = String::with_capacity(name.len());
     for character in name.chars() {

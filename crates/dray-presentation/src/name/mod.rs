@@ -1,4 +1,4 @@
-//! Names of files: made safe to keep, to show, to put into a prompt, a mail header or an object key.
+//! Names of files, made safe for file systems, displays, prompts, mail headers and object keys.
 //!
 //! A name is a label. No function makes a string safe to *open*: the sandbox and the store check paths.
 
@@ -29,13 +29,13 @@ pub const MAX_PROMPT_NAME_CHARACTERS: usize = 120;
 /// Bytes of the longest name in an object key.
 const MAX_KEY_NAME_BYTES: usize = 120;
 
-/// The name of a file if no other name remains.
+/// The name of a file if nothing else remains of its name.
 const DEFAULT_NAME: &str = "file";
 
 /// Names that Windows treats as devices, in any case and with any extension.
 const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
 
-/// The name under which a file that came from outside is kept (platform-delivery 11, last paragraph).
+/// A name under which a file from outside can be stored (platform-delivery 11, last paragraph).
 ///
 /// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
 /// Windows device names with `_` after the device, at most [`MAX_CLEAN_NAME_BYTES`] bytes with the extension kept.
@@ -48,7 +48,7 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
             !chars::is_control_or_format(*character) && !chars::is_separator(*character)
         })
         .collect();
-    // Composition comes before the cut: NFC lengthens some characters, and the result must not exceed the limit.
+    // Composed before the cut, because NFC makes some characters longer and the result must not exceed the limit.
     let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&visible);
     let trimmed = composed.trim();
     let bare = trimmed.trim_start_matches('.');
@@ -73,7 +73,7 @@ pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
 /// [`clean_name`], also without the brackets that end a context line: for files in an agent's sandbox, whose paths are
 /// in its prompt.
 pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
-    // One byte for one byte: the limit of `clean_name` still holds.
+    // One byte replaces one byte, so the result has at most the length of `clean_name`.
     clean_name(raw).replace(['[', ']'], "_")
 }
 
@@ -125,7 +125,7 @@ pub fn numbered_name(name: &str, n: u32) -> String {
     shorten_stem(name, MAX_FILE_NAME_BYTES, &format!("_{n}"))
 }
 
-/// `report (2).pdf`: as [`numbered_name`], the way a command line does it (platform-delivery 7.1).
+/// `report (2).pdf`: as [`numbered_name`], in the form for the command line (platform-delivery 7.1).
 pub fn cli_numbered(name: &str, n: u32) -> String {
     shorten_stem(name, MAX_FILE_NAME_BYTES, &format!(" ({n})"))
 }
@@ -134,14 +134,14 @@ pub fn cli_numbered(name: &str, n: u32) -> String {
 /// The name is shortened so that the whole has at most [`MAX_FILE_NAME_BYTES`] bytes.
 pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
     let name = name.as_ref();
-    // The nonce is the caller's; an unbounded one would make the subtraction below underflow.
+    // The caller chooses the nonce. Without a limit, the subtraction below could underflow.
     let nonce = chars::bounded_prefix(nonce, 64);
-    let room = MAX_FILE_NAME_BYTES - ".".len() - ".".len() - nonce.len() - ".part".len();
-    let mut end = name.len().min(room);
-    // A character is not torn when the name is UTF-8; other names are cut where they must be.
+    let max_name_bytes = MAX_FILE_NAME_BYTES - ".".len() - ".".len() - nonce.len() - ".part".len();
+    let mut end = name.len().min(max_name_bytes);
+    // A UTF-8 name is cut between characters, other names anywhere.
     while end < name.len()
-        // Four bytes are the longest character: bytes that are not UTF-8 cannot shorten the name further.
-        && end + 4 > room
+        // The longest character has four bytes, so bytes that are not UTF-8 cannot shorten the name further.
+        && end + 4 > max_name_bytes
         && name.get(end).is_some_and(|byte| byte & 0xC0 == 0x80)
     {
         end -= 1;
@@ -150,7 +150,7 @@ pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
     [b".", kept, b".", nonce.as_bytes(), b".part"].concat()
 }
 
-/// A name of ASCII letters, digits, `.`, `-` and `_` alone, for object keys (platform-delivery 13). Each run of other
+/// A name of only ASCII letters, digits, `.`, `-` and `_`, for object keys (platform-delivery 13). Each run of other
 /// characters becomes one `_`; the extension is kept. Never empty and never beginning with a dot.
 pub fn ascii_safe(name: &str) -> String {
     let cleaned = clean_name(name);
@@ -171,12 +171,12 @@ pub fn ascii_safe(name: &str) -> String {
 /// A name as stem and extension. The extension begins with its dot and may be double (`.tar.gz`); it is empty if there
 /// is none, if it would be the complete name, or if it is too long or contains white space.
 pub fn split_stem(name: &str) -> (&str, &str) {
-    let Some(at) = extension_start(name) else {
+    let Some(dot) = extension_start(name) else {
         return (name, "");
     };
-    let stem = name.get(..at).unwrap_or(name);
-    // `.tar` belongs to the extension, or `a.tar.gz` would become `a.tar_2.gz`.
-    let at = match extension_start(stem) {
+    let stem = name.get(..dot).unwrap_or(name);
+    // `.tar` is a part of the extension, or `a.tar.gz` would become `a.tar_2.gz`.
+    let dot = match extension_start(stem) {
         Some(inner)
             if stem
                 .get(inner..)
@@ -184,24 +184,24 @@ pub fn split_stem(name: &str) -> (&str, &str) {
         {
             inner
         }
-        _ => at,
+        _ => dot,
     };
-    name.split_at_checked(at).unwrap_or((name, ""))
+    name.split_at_checked(dot).unwrap_or((name, ""))
 }
 
 /// `stem` + `suffix` + extension in at most `limit` bytes, by cutting the stem's end.
 fn shorten_stem(name: &str, limit: usize, suffix: &str) -> String {
     let (stem, extension) = split_stem(name);
-    let room = limit.saturating_sub(extension.len() + suffix.len());
-    let kept = if stem.len() > room {
-        chars::bounded_prefix(stem, room).trim_end()
+    let max_stem_bytes = limit.saturating_sub(extension.len() + suffix.len());
+    let kept = if stem.len() > max_stem_bytes {
+        chars::bounded_prefix(stem, max_stem_bytes).trim_end()
     } else {
         stem
     };
     format!("{kept}{suffix}{extension}")
 }
 
-/// Puts `_` behind a Windows device.
+/// Adds `_` after the name of a Windows device.
 fn avoid_device_name(name: String) -> String {
     // Windows ignores everything from the first dot on, and spaces before it: `CON .txt` is the console.
     let stem = name.split('.').next().unwrap_or_default().trim_end();

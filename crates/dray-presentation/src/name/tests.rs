@@ -1,4 +1,4 @@
-//! Names: cleaned, shown, numbered, put into headers and keys.
+//! Clean, shown and numbered names, and names in headers and keys.
 
 use proptest::prelude::*;
 
@@ -61,13 +61,13 @@ fn a_long_name_keeps_its_extension_and_whole_characters() {
 }
 
 #[test]
-fn bytes_that_are_no_text_become_a_line() {
+fn invalid_bytes_become_an_underscore() {
     assert_eq!(clean_name(b"a\xFF\xFEb.txt"), "a__b.txt");
     assert_eq!(shown_text(b"a\xFFb", 10), "a\u{FFFD}b");
 }
 
 #[test]
-fn r_15_what_is_shown_cannot_steer_a_terminal() {
+fn r_15_shown_text_cannot_control_a_terminal() {
     assert_eq!(
         shown_text("a\u{1b}[31m\n\u{85}\u{2028}\u{202e}\u{9b}z", SHOWN_MAX),
         "a?[31m?????z"
@@ -94,7 +94,7 @@ fn r_15_a_name_in_a_prompt_has_no_bracket_and_an_end() {
 }
 
 #[test]
-fn numbers_stand_before_the_extension() {
+fn numbers_are_before_the_extension() {
     assert_eq!(numbered_name("report.csv", 2), "report_2.csv");
     assert_eq!(numbered_name("a.tar.gz", 3), "a_3.tar.gz");
     assert_eq!(numbered_name("Makefile", 2), "Makefile_2");
@@ -119,7 +119,7 @@ fn the_part_name_fits_a_file_system() {
 }
 
 #[test]
-fn names_split_where_people_would() {
+fn names_are_split_into_stem_and_extension() {
     for (name, stem, extension) in [
         ("a.txt", "a", ".txt"),
         ("a.TAR.gz", "a", ".TAR.gz"),
@@ -176,7 +176,7 @@ fn r_15_a_name_cannot_break_out_of_a_header() {
 
 proptest! {
     #[test]
-    fn a_clean_name_is_safe_and_stays_as_it_is(raw in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn a_clean_name_is_safe_and_cleaning_does_not_change_it(raw in prop::collection::vec(any::<u8>(), 0..400)) {
         sound(&clean_name(&raw))?;
     }
 
@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn no_header_holds_a_line_end_or_an_open_quote(raw in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
+    fn no_header_contains_a_line_end_or_an_open_quote(raw in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
         prop_assert!(!attachment_disposition(&raw).contains(char::is_control));
         // The quoted value ends at its closing quote.
         let value = attachment_disposition(&raw);

@@ -138,7 +138,7 @@ fn a_denied_rejection_is_a_refusal_and_any_other_a_failure() {
 }
 
 #[test]
-fn what_does_not_decode_is_shown_by_its_kind_alone() {
+fn an_event_that_cannot_be_decoded_is_shown_by_its_kind() {
     let mut event = observed(
         "dray.event.sandbox.v1.placed.default",
         &v1::UploadPlaced::default(),

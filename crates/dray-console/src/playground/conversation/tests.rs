@@ -1,4 +1,4 @@
-//! Owners, limits and repeated requests of conversations. What pages show of them is tested in `crate::tests`.
+//! Owners, limits and repeated requests of conversations. `crate::tests` tests their pages.
 
 use dray_agent::message::Role;
 
@@ -22,7 +22,7 @@ fn done() -> TurnEnding {
 }
 
 #[test]
-fn a_conversation_is_that_of_its_login_and_their_number_is_bounded() {
+fn a_conversation_belongs_to_its_login_and_the_number_is_limited() {
     let store = ConversationStore::default();
     let first = conversation(&store, "a");
     assert!(store.find(&first.id, "b").is_none());
@@ -36,7 +36,7 @@ fn a_conversation_is_that_of_its_login_and_their_number_is_bounded() {
     assert!(store.find(&first.id, "a").is_some());
     store.end(&first.id, "a");
     conversation(&store, "a");
-    // The login ended meanwhile.
+    // The login has ended.
     store.begin("b", "clerk", 1, |login| login == "b").unwrap();
     assert!(store.of_login("a").is_empty());
 }
@@ -63,7 +63,7 @@ fn a_turn_that_failed_is_shown_and_not_repeated() {
     assert_eq!(request["messages"][1]["content"], "yes");
     assert_eq!(request["messages"][1]["custom_content"]["state"]["k"], 1);
     assert_eq!(request["messages"][2]["content"], "three");
-    // The request of an earlier turn stays what it was.
+    // The request of an earlier turn does not change.
     assert_eq!(
         conversation.request(1).unwrap()["messages"]
             .as_array()

@@ -1,4 +1,4 @@
-//! Logins through a fake identity provider, as a browser makes them.
+//! Logins by a browser with a fake identity provider.
 
 mod provider;
 mod refusals;
@@ -20,7 +20,7 @@ struct OidcFixture {
     clock: Clock,
 }
 
-/// A browser on its way to the provider.
+/// The attempt of a browser that was redirected to the provider.
 struct BegunAttempt {
     /// Parameters of the authorization request.
     parameters: HashMap<String, String>,
@@ -43,7 +43,7 @@ impl OidcFixture {
         change(&mut settings);
         let clock = Clock::manual(Clock::system().now_ms());
         let bus = empty_bus().await;
-        let console = ConsoleFixture::over_clock(bus, settings, None, clock.clone()).await;
+        let console = ConsoleFixture::start_with_clock(bus, settings, None, clock.clone()).await;
         Self {
             provider,
             console,
@@ -69,7 +69,7 @@ impl OidcFixture {
         }
     }
 
-    /// Comes back from the provider with this query.
+    /// Follows the redirect of the provider with this query.
     async fn come_back(&self, attempt: &BegunAttempt, query: &[(&str, &str)]) -> TestResponse {
         let query: String = url::form_urlencoded::Serializer::new(String::new())
             .extend_pairs(query)
@@ -82,7 +82,7 @@ impl OidcFixture {
         self.console.get(&path, Some(&login)).await
     }
 
-    /// The provider logs the person in, and the browser comes back.
+    /// Logs in at the provider and follows its redirect.
     async fn complete(&self, attempt: &BegunAttempt) -> TestResponse {
         let code = self.provider.issue_code(&attempt.parameters);
         let (state, issuer) = (&attempt.parameters["state"], self.provider.issuer());
@@ -145,7 +145,7 @@ async fn a_person_logs_in_acts_and_logs_out_and_is_named_in_every_audit_event() 
         .await;
     let login = fixture.login_of(&fixture.log_in().await).await;
     let page = fixture.console.get("/live", Some(&login)).await;
-    // Escaped, because people choose their names.
+    // Escaped, because people can choose their names.
     assert!(page.body.contains("Ada &lt;Lovelace&gt;"), "{page:?}");
     assert!(page.body.contains("may act"), "{page:?}");
     fixture
@@ -187,7 +187,7 @@ async fn a_login_by_an_rsa_key_and_without_an_announced_issuer_works() {
 }
 
 #[tokio::test]
-async fn a_login_begins_a_new_session_and_leads_to_the_wanted_page_of_this_console() {
+async fn a_login_begins_a_new_session_and_redirects_to_the_requested_page() {
     let fixture = OidcFixture::new().await;
     let refused = fixture
         .console
@@ -226,7 +226,7 @@ async fn a_login_begins_a_new_session_and_leads_to_the_wanted_page_of_this_conso
             fixture.console.get("/live", Some(&planted)).await.status,
             401
         );
-        // The cookie of the attempt ends with it.
+        // The response removes the cookie of the attempt.
         let cleared = format!("set-cookie: dray-console-login-{port}=; ");
         assert!(response.head.contains(&cleared), "{response:?}");
     }
@@ -323,7 +323,7 @@ async fn the_secret_goes_where_the_provider_takes_it_and_a_public_client_sends_n
 }
 
 #[tokio::test]
-async fn a_browser_at_localhost_is_led_to_the_host_of_the_redirect_uri() {
+async fn a_browser_at_localhost_is_redirected_to_the_host_of_the_redirect_uri() {
     let fixture = OidcFixture::new().await;
     let port = fixture.console.address.port();
     let request = format!(
@@ -336,7 +336,7 @@ async fn a_browser_at_localhost_is_led_to_the_host_of_the_redirect_uri() {
 }
 
 #[tokio::test]
-async fn a_look_at_the_link_begins_no_login_and_a_console_without_a_provider_has_none() {
+async fn a_head_request_begins_no_login_and_a_console_without_a_provider_has_none() {
     let fixture = OidcFixture::new().await;
     for path in ["/login/provider", "/login/return?code=a&state=b"] {
         let host = fixture.console.address;

@@ -19,15 +19,15 @@ use crate::OidcSettings;
 
 /// Id of the console at the provider.
 pub(super) const CLIENT_ID: &str = "console";
-/// Secret of the console at the provider. It holds characters that have to be encoded.
+/// Secret of the console at the provider. It contains characters that must be encoded.
 pub(super) const CLIENT_SECRET: &str = "s3cret of:the+console";
 
-/// Where the parts of the provider are.
+/// The paths of the provider's endpoints.
 pub(super) const DISCOVERY_PATH: &str = "/team/.well-known/openid-configuration";
 pub(super) const TOKEN: &str = "/team/token";
 pub(super) const KEYS_PATH: &str = "/team/keys";
 
-/// How a part of the provider fails.
+/// How an endpoint of the provider fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProviderFault {
     /// With this status.
@@ -36,7 +36,7 @@ pub(super) enum ProviderFault {
     Garbage,
     /// With more bytes than any limit.
     Huge,
-    /// With a response that breaks off.
+    /// With a response that is cut off.
     Cut,
     /// Without a response.
     Stall,
@@ -51,16 +51,16 @@ struct IssuedCode {
     redirect_uri: String,
 }
 
-/// What a test sets and inspects.
+/// The state that tests set and inspect.
 pub(super) struct ProviderState {
     /// Keys by id; the first one signs.
     pub(super) keys: Vec<(String, SigningKey)>,
     codes: HashMap<String, IssuedCode>,
-    /// Changes of the discovery document; `null` removes a field.
+    /// Changed fields of the discovery document; `null` removes one.
     pub(super) discovery: Value,
-    /// Changes of the claims; `null` removes one.
+    /// Changed claims; `null` removes one.
     pub(super) claims: Value,
-    /// Header of tokens; that of the first key unless it is set.
+    /// Header of tokens; by default that of the first key.
     pub(super) header: Option<Value>,
     /// Changes a token before it is sent.
     pub(super) tamper: fn(String) -> String,
@@ -104,7 +104,7 @@ impl FakeProvider {
         self.0.shared().lock()
     }
 
-    /// Settings of a console whose groups `staff` look and `ops` act.
+    /// Settings of a console in which the group `staff` may read and `ops` may act.
     pub(super) fn settings(&self) -> OidcSettings {
         OidcSettings {
             issuer: self.issuer(),
@@ -116,7 +116,7 @@ impl FakeProvider {
         }
     }
 
-    /// Logs the person in who was sent to this URL, and returns the code.
+    /// Logs in the person whose browser was redirected to this URL, and returns the code.
     pub(super) fn issue_code(&self, parameters: &HashMap<String, String>) -> String {
         assert_eq!(parameters["response_type"], "code");
         assert_eq!(parameters["client_id"], CLIENT_ID);
@@ -133,7 +133,7 @@ impl FakeProvider {
         code
     }
 
-    /// Forgets all codes, as after their time.
+    /// Forgets all codes, as if they had expired.
     pub(super) fn expire_codes(&self) {
         self.state().codes.clear();
     }
@@ -143,7 +143,7 @@ impl FakeProvider {
     }
 }
 
-/// A time of a claim.
+/// The value of a claim with a time.
 pub(super) fn seconds_from_now(seconds: i64) -> i64 {
     #[expect(
         clippy::disallowed_methods,
@@ -242,7 +242,7 @@ async fn answer_token(
     }
     let digest = Sha256Digest::of(field("code_verifier").as_bytes());
     let challenge = URL_SAFE_NO_PAD.encode(digest.as_bytes());
-    // Removed: a code works once.
+    // Removed, because a code is valid once.
     let issued = state.codes.remove(field("code")).filter(|issued| {
         issued.code_challenge == challenge && issued.redirect_uri == field("redirect_uri")
     });

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::provider::{CLIENT_SECRET, ProviderFault, seconds_from_now};
 use super::*;
 
-/// The login fails with a page that says why and holds no secret, and begins no session.
+/// Checks that the login fails with a page that says why, without a secret and without a session.
 fn assert_refused(name: &str, response: &TestResponse, status: u16, reason: &str) {
     assert_eq!(response.status, status, "{name}: {response:?}");
     assert!(response.body.contains(reason), "{name}: {response:?}");
@@ -50,7 +50,7 @@ async fn tokens_with_wrong_claims_are_refused() {
     fixture.login_of(&fixture.log_in().await).await;
 }
 
-/// The claims of a token that was signed, for one with another signature.
+/// The claims of a signed token, for a token with another signature.
 fn payload_of(token: &str) -> Value {
     use base64::Engine as _;
     let part = token.split('.').nth(1).unwrap();
@@ -127,12 +127,12 @@ async fn a_response_needs_its_browser_its_state_and_its_issuer() {
         let refused = fixture.come_back(browser, &query).await;
         assert_refused(name, &refused, 400, none);
     }
-    // A repeated parameter is refused before the attempt is looked at.
+    // A repeated parameter is refused before the attempt is checked.
     let repeated = [query[0], query[1], query[2], ("code", "other")];
     let refused = fixture.come_back(&one, &repeated).await;
     assert_refused("repeated", &refused, 400, "is repeated");
     assert_eq!(fixture.provider.requests(TOKEN), 0);
-    // None of them ended the login of the person.
+    // None of them ended the attempt of the person.
     let response = fixture.come_back(&one, &query).await;
     fixture.login_of(&response).await;
     let replayed = fixture.come_back(&one, &query).await;
@@ -192,7 +192,7 @@ async fn an_expired_code_and_a_stolen_one_get_no_session() {
     let fixture = OidcFixture::new().await;
     let attempt = fixture.begin("/").await;
     let (victim, issuer) = (fixture.begin("/").await, fixture.provider.issuer());
-    // The code of another person in the attacker's own attempt: PKCE ties it to the attempt of the victim.
+    // The victim's code in the attempt of an attacker: with PKCE, it is only valid in the attempt of the victim.
     let stolen = fixture.provider.issue_code(&victim.parameters);
     let state = attempt.parameters["state"].as_str();
     let query = [
@@ -212,7 +212,7 @@ async fn an_expired_code_and_a_stolen_one_get_no_session() {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_or_lies_gets_a_clear_page_and_is_not_asked_again_immediately() {
+async fn a_failing_or_lying_provider_gets_a_clear_page_and_is_not_asked_again_immediately() {
     let cannot = "cannot be reached";
     for (fault, status, reason) in [
         (ProviderFault::Status(500), 502, "failed with status 500"),
@@ -226,7 +226,7 @@ async fn a_provider_that_fails_or_lies_gets_a_clear_page_and_is_not_asked_again_
         (ProviderFault::Cut, 503, cannot),
         (ProviderFault::Stall, 503, "took too long"),
     ] {
-        let fixture = impatient_fixture().await;
+        let fixture = fixture_with_short_timeout().await;
         fixture
             .provider
             .state()
@@ -248,8 +248,8 @@ async fn a_provider_that_fails_or_lies_gets_a_clear_page_and_is_not_asked_again_
     assert_refused("another issuer", &refused, 502, "names another issuer");
 }
 
-/// A console that waits a moment for its provider.
-async fn impatient_fixture() -> OidcFixture {
+/// A console with a short timeout for its provider.
+async fn fixture_with_short_timeout() -> OidcFixture {
     OidcFixture::with(|settings| {
         settings.oidc.as_mut().unwrap().request_timeout = Duration::from_millis(500);
     })
@@ -266,7 +266,7 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
             502,
             "failed with status 500",
         ),
-        // With a redirect that is followed, the secret would go to another host.
+        // If the redirect were followed, the secret would be sent to another host.
         (
             TOKEN,
             ProviderFault::Redirect,
@@ -282,7 +282,7 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
         (KEYS_PATH, ProviderFault::Huge, 503, no_keys),
         (KEYS_PATH, ProviderFault::Stall, 503, no_keys),
     ] {
-        let fixture = impatient_fixture().await;
+        let fixture = fixture_with_short_timeout().await;
         fixture.provider.state().faults.insert(path, fault);
         let refused = fixture.log_in().await;
         assert_refused(&format!("{path} {fault:?}"), &refused, status, reason);
@@ -290,9 +290,9 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_away_gets_a_clear_page() {
+async fn an_unreachable_provider_gets_a_clear_page() {
     let fixture = OidcFixture::with(|settings| {
-        // A port that no program listens on: it was bound and is free again.
+        // A port without a listener, because it was bound and released.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let issuer = format!("http://{}", free.local_addr().unwrap());
         settings.oidc.as_mut().unwrap().issuer = issuer;

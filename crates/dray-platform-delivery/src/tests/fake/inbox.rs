@@ -1,4 +1,4 @@
-//! The way in of the scripted platform.
+//! Inbound messages of the scripted platform.
 
 use std::collections::VecDeque;
 
@@ -12,36 +12,36 @@ use tokio_util::sync::CancellationToken;
 
 use super::FakePlatform;
 
-/// What a user sent, as the platform's client finds it.
+/// The result of fetching an attachment.
 #[derive(Clone, Debug)]
 pub(crate) enum UserAttachment {
     /// These bytes.
     Bytes(Vec<u8>),
     /// A failure, then the next in the list.
     Fails(ErrorKind),
-    /// Silence after the first byte.
+    /// One byte, then nothing.
     Stalls,
 }
 
 impl FakePlatform {
-    /// What the next fetches of an attachment bring.
+    /// Sets the results of the next fetches of an attachment.
     pub(crate) fn attach(&self, reference: &str, brings: impl IntoIterator<Item = UserAttachment>) {
         let mut state = self.lock();
         let list = state.attached.entry(reference.to_owned()).or_default();
         list.extend(brings);
     }
 
-    /// What the next poll brings.
+    /// Sets the messages of the next poll.
     pub(crate) fn wrote(&self, message: InboundMessage) {
         self.lock().waiting.push(message);
     }
 
-    /// Polls that brought what was there.
+    /// Number of polls that returned messages.
     pub(crate) fn polls(&self) -> usize {
         self.lock().polls
     }
 
-    /// How often something was fetched.
+    /// How many attachments were fetched.
     pub(crate) fn fetches(&self) -> usize {
         self.lock().fetches
     }
@@ -49,7 +49,7 @@ impl FakePlatform {
 
 #[async_trait]
 impl InboundSource for FakePlatform {
-    /// A request is signed when it says so; its body is JSON of a message.
+    /// Accepts a request whose header says that it is signed. Its body is a message as JSON.
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         if !request.headers.iter().any(|(name, _)| name == "x-signed") {
             return Err(PlatformError::new(ErrorKind::Auth, "not signed"));

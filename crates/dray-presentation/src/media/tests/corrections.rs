@@ -1,4 +1,4 @@
-//! Cases beyond the table: masks, directives, duplicates, notices, complaints by their numbers.
+//! Cases that are not in the table: masks, directives, duplicates, notices, and complaints by their numbers.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn r_4_what_does_not_exist_is_reported_without_its_folder() {
 }
 
 #[test]
-fn r_4_no_list_decides_what_may_go() {
+fn r_4_files_of_any_extension_are_sent() {
     // Complaints 35474, 42206, 33454, 37318.
     for file in [
         "/w/a.md",
@@ -71,7 +71,7 @@ fn complaint_34375_json_that_quotes_a_tag_sends_nothing() {
     ] {
         check(text, &["/tmp/a.png"], &[], text.trim());
     }
-    // After the brackets have closed, or after an empty line, words are words again.
+    // After the brackets are closed, or after an empty line, tags count again.
     one(
         "{\"a\": \"b\"}\n\"MEDIA:/tmp/a.png\"",
         "/tmp/a.png",
@@ -81,7 +81,7 @@ fn complaint_34375_json_that_quotes_a_tag_sends_nothing() {
 }
 
 #[test]
-fn complaint_29131_a_file_goes_once() {
+fn complaint_29131_a_file_is_sent_once() {
     check(
         "MEDIA:/tmp/a.png\nMEDIA:/tmp/b.png\nMEDIA:/tmp/a.png",
         &["/tmp/a.png", "/tmp/b.png"],
@@ -94,7 +94,7 @@ fn complaint_29131_a_file_goes_once() {
 }
 
 #[test]
-fn fenced_code_holds_no_tag() {
+fn fenced_code_contains_no_tag() {
     for text in [
         "```\nMEDIA:/tmp/a.png\n```",
         "~~~text\nMEDIA:/tmp/a.png\n~~~~",
@@ -111,7 +111,7 @@ fn fenced_code_holds_no_tag() {
 }
 
 #[test]
-fn quoted_lines_hold_no_tag() {
+fn quoted_lines_contain_no_tag() {
     check(
         "> MEDIA:/tmp/a.png\nyes",
         &["/tmp/a.png"],
@@ -121,7 +121,7 @@ fn quoted_lines_hold_no_tag() {
 }
 
 #[test]
-fn inline_code_holds_no_tag_unless_it_is_nothing_else_and_exists() {
+fn inline_code_is_a_tag_only_if_it_is_nothing_else_and_its_file_exists() {
     let text = "write `see MEDIA:/tmp/a.png` there";
     check(text, &["/tmp/a.png"], &[], text);
     one("`MEDIA:/tmp/a.png`", "/tmp/a.png", "");
@@ -171,7 +171,7 @@ fn newlines_collapse_outside_of_code_and_ends_are_trimmed() {
 }
 
 #[test]
-fn paths_from_windows_and_home_are_paths() {
+fn windows_and_home_paths_are_paths() {
     one(
         r"MEDIA:C:\Users\me\a b.pdf now",
         r"C:\Users\me\a b.pdf",
@@ -182,7 +182,7 @@ fn paths_from_windows_and_home_are_paths() {
 }
 
 #[test]
-fn wrappers_that_open_something_else_stay() {
+fn wrappers_that_open_something_else_are_kept() {
     one("MEDIA:/tmp/a.png*bold*", "/tmp/a.png", "*bold*");
     one("MEDIA:/tmp/a.png`code`", "/tmp/a.png", "`code`");
     one("*MEDIA:/tmp/a.png*tail", "/tmp/a.png", "tail");
@@ -197,14 +197,14 @@ fn an_apostrophe_inside_quotes_is_part_of_the_path() {
 }
 
 #[test]
-fn scan_returns_what_to_ask_for_longest_first() {
+fn a_scan_returns_candidates_longest_first() {
     let text = "a MEDIA:/t/x y.pdf z";
     let (tags, directives) = scan_tags(text);
     assert_eq!(directives, MediaDirectives::default());
     let [tag] = tags.as_slice() else {
         panic!("one tag: {tags:?}");
     };
-    assert_eq!((tag.at, tag.quoted, tag.code), (2, false, false));
+    assert_eq!((tag.start, tag.quoted, tag.code), (2, false, false));
     let found: Vec<_> = tag
         .candidates
         .iter()

@@ -1,18 +1,18 @@
-//! Texts made to cost much. Work is counted in bytes looked at, not in time.
+//! Texts that are made to take much time. Work is counted in examined bytes.
 
 use super::*;
 
-/// Bytes that may be looked at per byte of text.
+/// Most examined bytes for each byte of text.
 const MAX_BYTES_PER_BYTE: usize = 16;
 
-/// A pattern of this length shows anything quadratic: its factor would be in the thousands.
+/// With texts of this length, quadratic work would exceed the limit thousands of times.
 const PATTERN_BYTES: usize = 16 * 1024;
 
 fn repeated(pattern: &str) -> String {
     pattern.repeat(PATTERN_BYTES / pattern.len())
 }
 
-/// The texts: each aims at one loop.
+/// Texts that each try to slow down one loop.
 fn texts() -> Vec<String> {
     let mut texts: Vec<String> = [
         "MEDIA:",
@@ -63,7 +63,7 @@ fn texts() -> Vec<String> {
             texts.push(format!("{start}{}", repeated(filler)));
         }
     }
-    // Runs of backticks of ever new lengths never close each other.
+    // Runs of backticks of different lengths never close each other.
     let runs: Vec<String> = (1..300).map(|length| "`".repeat(length)).collect();
     texts.push(runs.join(" "));
     texts
@@ -115,7 +115,7 @@ fn r_4_work_is_linear_in_a_stream_as_well() {
 }
 
 #[test]
-fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
+fn r_4_a_megabyte_of_tags_or_backticks_is_processed() {
     for pattern in ["MEDIA:", "`'"] {
         let text = pattern.repeat((1 << 20) / pattern.len());
         let mut hold = HoldBack::new();
@@ -131,7 +131,7 @@ fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
 }
 
 #[test]
-fn prose_is_taken_for_any_text() {
+fn bare_paths_and_pictures_accept_any_text() {
     for text in texts() {
         let mut asked = 0;
         bare_paths(&text, |_| {
@@ -144,7 +144,7 @@ fn prose_is_taken_for_any_text() {
 }
 
 #[test]
-fn tags_beyond_the_last_stay_as_they_are() {
+fn tags_above_the_limit_are_not_changed() {
     let tags: Vec<String> = (0..MAX_TAGS + 2)
         .map(|n| format!("MEDIA:/{n}.png"))
         .collect();
@@ -158,10 +158,10 @@ fn tags_beyond_the_last_stay_as_they_are() {
 }
 
 #[test]
-fn a_path_has_no_more_candidates_than_is_bearable() {
+fn the_number_of_candidates_of_a_path_is_limited() {
     let text = format!("MEDIA:/a{}", ",b!".repeat(500));
     let (tags, _) = scan_tags(&text);
     assert_eq!(tags[0].candidates.len(), MAX_CANDIDATES);
-    // The shortest are kept: the path itself is among them.
+    // The shortest are kept, so that the path itself is among them.
     assert_eq!(tags[0].candidates.last().unwrap().path, "/a");
 }

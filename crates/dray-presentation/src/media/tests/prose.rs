@@ -31,7 +31,7 @@ fn a_bare_path_is_found_once() {
 }
 
 #[test]
-fn remote_pictures_are_found_where_they_stand() {
+fn remote_pictures_are_found_with_their_spans() {
     let text = "x ![a cat](https://h.example/p/cat.png?w=1 \"Cat\") y <img alt='d' src=\"http://h/d\"> ![n](https://h/page) ![f](https://v3.fal.media/files/1)";
     let found = remote_images(text);
     let seen: Vec<_> = found

@@ -18,7 +18,7 @@ fn resolve(path: &str) -> Option<String> {
     EXISTING_PATHS.contains(&path).then(|| path.to_owned())
 }
 
-/// Joins what each chunk shows, and what was found.
+/// Returns the joined text of all chunks, and the files.
 fn streamed<'text>(chunks: impl Iterator<Item = &'text str>) -> MediaExtraction {
     let mut hold = HoldBack::new();
     let mut shown = String::new();
@@ -32,14 +32,14 @@ fn streamed<'text>(chunks: impl Iterator<Item = &'text str>) -> MediaExtraction 
     }
 }
 
-/// Cuts a text behind every character.
+/// Splits a text into characters.
 fn characters(text: &str) -> impl Iterator<Item = &str> {
     text.char_indices()
         .filter_map(|(at, character)| text.get(at..at + character.len_utf8()))
 }
 
 #[test]
-fn half_a_tag_never_shows() {
+fn a_partial_tag_is_never_shown() {
     let text = "Look: **MEDIA:/a.png** and\n[[as_document]]more `MEDIA:/d` MEDIA:\n/b c.pdf end";
     let mut hold = HoldBack::new();
     let mut shown = String::new();
@@ -87,7 +87,7 @@ fn a_caller_may_ask_for_paths_before_it_decides() {
     assert_eq!(hold.finish(resolve).files, ["/a.png", "/d"]);
 }
 
-/// Parts that make the rules meet each other.
+/// Parts of texts in which several rules apply.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just("MEDIA:".to_owned()),
@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_cut_of_a_message_shows_the_same(text in message(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn any_chunks_show_the_same_text(text in message(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let whole = extract_with(&text, resolve);
         prop_assert_eq!(&streamed(characters(&text)), &whole);
         let mut places: Vec<usize> = cuts.iter().map(|cut| text.floor_char_boundary(cut.index(text.len() + 1))).collect();
@@ -122,13 +122,13 @@ proptest! {
     }
 
     #[test]
-    fn what_exists_goes_and_what_is_cut_was_a_tag(text in message()) {
+    fn existing_files_are_sent_and_only_tags_are_cut(text in message()) {
         let found = extract_with(&text, resolve);
         for file in &found.files {
             prop_assert!(EXISTING_PATHS.contains(&file.as_str()));
         }
         prop_assert_eq!(found.text.trim(), &found.text);
-        // Nothing is reported that was not written: what remains is in the message, in order.
+        // The remaining text is a part of the message, in order.
         let mut rest = text.chars();
         for character in found.text.chars() {
             prop_assert!(rest.any(|written| written == character), "{:?} from {:?}", found.text, text);
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn the_paths_to_ask_for_are_those_that_decide(text in message()) {
+    fn only_the_returned_paths_determine_the_result(text in message()) {
         let asked = tag_paths(&text);
         let found = extract_media(&text, |path| {
             assert!(asked.iter().any(|known| known == path), "{path} was not to be asked for");
@@ -146,21 +146,21 @@ proptest! {
     }
 
     #[test]
-    fn spans_lie_in_the_text_and_tags_do_not_meet(text in message()) {
-        let mut behind = 0;
+    fn spans_are_in_the_text_and_tags_do_not_overlap(text in message()) {
+        let mut minimum = 0;
         for tag in scan_tags(&text).0 {
             prop_assert!(!tag.candidates.is_empty() && tag.candidates.len() <= MAX_CANDIDATES);
             for candidate in &tag.candidates {
                 prop_assert!(text.get(candidate.span.clone()).is_some_and(|cut| cut.contains(&candidate.path)));
-                prop_assert!(candidate.span.start >= behind && candidate.span.contains(&tag.at));
+                prop_assert!(candidate.span.start >= minimum && candidate.span.contains(&tag.start));
             }
             let last = tag.candidates.last().map_or(0, |shortest| shortest.span.start);
-            behind = tag.at.max(last) + "MEDIA:".len();
+            minimum = tag.start.max(last) + "MEDIA:".len();
         }
     }
 
     #[test]
-    fn any_text_is_taken(text in "\\PC*") {
+    fn any_text_is_accepted(text in "\\PC*") {
         prop_assert_eq!(streamed(characters(&text)), extract_with(&text, resolve));
         bare_paths(&text, |_| true);
         remote_images(&text);

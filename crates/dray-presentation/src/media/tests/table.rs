@@ -102,7 +102,7 @@ fn r_4_only_absolute_paths_are_tags() {
 }
 
 #[test]
-fn r_4_an_unknown_extension_goes_when_it_exists() {
+fn r_4_a_file_with_an_unknown_extension_is_sent_if_it_exists() {
     one("MEDIA:/tmp/a.json.bak", "/tmp/a.json.bak", "");
     let found = given("MEDIA:/tmp/a.json.bak", &["/tmp/a.json"]);
     assert_eq!(

@@ -1,42 +1,42 @@
-//! State that outlives one connection: the session, the parents of threads, and the newest stored message of each
-//! channel.
+//! What is kept from one connection to the next: the session, the parents of threads, and the newest stored message of
+//! each channel.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Most channels that are remembered; it bounds the memory of a bot in many servers.
+/// Most channels in the cache; this bounds the memory that a bot in many servers uses.
 const MAX_CHANNELS: usize = 20_000;
 
 /// A session that can be resumed.
 #[derive(Debug)]
 struct GatewaySession {
     id: String,
-    /// Where to resume, as `READY` named it; `None` after a failure there.
+    /// The address to resume at, from `READY`. `None` after a failure there.
     url: Option<String>,
-    /// Number of the last event that was stored.
+    /// Number of the last handled event.
     seq: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct GatewayCache {
     session: Option<GatewaySession>,
-    /// Id of our own user, whose messages are not taken.
-    pub(super) me: String,
-    /// Channels by id. A thread has the id of its channel, other channels have `None`.
+    /// Id of our own user, whose messages are skipped.
+    pub(super) own_id: String,
+    /// Channels by id: for a thread the id of its channel, for other channels `None`.
     parents: BTreeMap<String, Option<String>>,
     /// Id of the newest stored message, by channel.
     newest: BTreeMap<String, u64>,
-    /// Whether conversations may hold messages that were written before the session began and are not stored.
+    /// Whether conversations may have messages from before the session that are not stored yet.
     needs_catch_up: bool,
 }
 
 impl GatewayCache {
-    /// Begins a session from the event `READY`.
-    pub(super) fn ready(&mut self, payload: &Value, seq: u64) {
+    /// Begins the session of the event `READY`.
+    pub(super) fn begin_session(&mut self, payload: &Value, seq: u64) {
         let text = |pointer: &str| payload.pointer(pointer).and_then(Value::as_str);
-        if let Some(me) = text("/user/id") {
-            me.clone_into(&mut self.me);
+        if let Some(id) = text("/user/id") {
+            id.clone_into(&mut self.own_id);
         }
         self.session = text("/session_id").map(|id| GatewaySession {
             id: id.to_owned(),
@@ -46,18 +46,18 @@ impl GatewayCache {
         self.needs_catch_up = true;
     }
 
-    /// Whether conversations must be looked through before the next event is handled.
+    /// Whether the conversations must be caught up before the next event is handled.
     pub(super) const fn needs_catch_up(&self) -> bool {
         self.needs_catch_up
     }
 
-    /// All that was written in conversations before the session is stored.
-    pub(super) const fn caught_up(&mut self) {
+    /// Notes that all messages in conversations from before the session are stored.
+    pub(super) const fn finish_catch_up(&mut self) {
         self.needs_catch_up = false;
     }
 
-    /// Counts an event as read. Numbers never go back.
-    pub(super) fn read(&mut self, seq: u64) {
+    /// Notes that an event was handled. The number never decreases.
+    pub(super) fn note_handled(&mut self, seq: u64) {
         if let Some(session) = &mut self.session {
             session.seq = session.seq.max(seq);
         }
@@ -69,7 +69,7 @@ impl GatewayCache {
         Some((&session.id, session.seq))
     }
 
-    pub(super) const fn resumes(&self) -> bool {
+    pub(super) const fn has_session(&self) -> bool {
         self.session.is_some()
     }
 
@@ -87,16 +87,16 @@ impl GatewayCache {
         self.session = None;
     }
 
-    /// Notes a channel; only a thread has a parent. Dropped when too many are known.
-    pub(super) fn know(&mut self, id: &str, parent: Option<&str>) {
+    /// Adds a channel; only a thread has a parent. A full cache ignores further channels.
+    pub(super) fn add_channel(&mut self, id: &str, parent: Option<&str>) {
         if self.parents.len() < MAX_CHANNELS {
             self.parents
                 .insert(id.to_owned(), parent.map(str::to_owned));
         }
     }
 
-    /// Whether the type of this channel is known.
-    pub(super) fn knows(&self, id: &str) -> bool {
+    /// Whether the channel is in the cache, so that its type is known.
+    pub(super) fn is_known(&self, id: &str) -> bool {
         self.parents.contains_key(id)
     }
 
@@ -106,7 +106,7 @@ impl GatewayCache {
     }
 
     /// Notes that a message was stored.
-    pub(super) fn stored(&mut self, channel: &str, id: &str) {
+    pub(super) fn note_stored(&mut self, channel: &str, id: &str) {
         // An id that is not a number has no order.
         let Ok(id) = id.parse::<u64>() else {
             return;
@@ -123,11 +123,11 @@ impl GatewayCache {
         self.newest.get(channel).copied()
     }
 
-    /// Channels with stored messages that no server announced: conversations with people.
+    /// Conversations with people: channels with stored messages that no server announced.
     pub(super) fn conversations(&self) -> Vec<String> {
         let known = self.newest.keys();
         known
-            .filter(|channel| !self.knows(channel))
+            .filter(|channel| !self.is_known(channel))
             .cloned()
             .collect()
     }
