@@ -10,7 +10,7 @@ use super::xlsb_looks::WorkbookFormats;
 use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::ConversionHint;
-use crate::formats::office::package::spare_failure;
+use crate::formats::office::package::default_if_damaged;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Markdown, Unit};
 
@@ -24,7 +24,7 @@ pub(super) fn convert(
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
     let looks = WorkbookFormats::read(input, out);
-    let looks = spare_failure(looks, out, "number formats are")?;
+    let looks = default_if_damaged(looks, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
         .map_err(|_| damaged)?

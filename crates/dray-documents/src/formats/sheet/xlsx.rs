@@ -14,7 +14,7 @@ use super::used::{MergedArea, SheetReader};
 use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::ConversionHint;
-use crate::formats::office::package::{Package, Relations, spare_failure};
+use crate::formats::office::package::{Package, Relations, default_if_damaged};
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
@@ -40,15 +40,15 @@ pub(super) fn convert(
         part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
     });
     // Without this part the numbers of the sheets are still readable.
-    let strings = spare_failure(strings, out, "shared strings are")?;
+    let strings = default_if_damaged(strings, out, "shared strings are")?;
     let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
         part.map_or_else(|| Ok(Colors::default()), |b| Colors::of_theme(&b, &budget))
     });
-    let colors = spare_failure(colors, out, "colours are")?;
+    let colors = default_if_damaged(colors, out, "colours are")?;
     let styles = part_of(&mut package, &relations, "styles").and_then(|part| {
         part.map_or_else(|| Ok(Vec::new()), |b| style::styles(&b, colors, &budget))
     });
-    let styles = spare_failure(styles, out, "number formats are")?;
+    let styles = default_if_damaged(styles, out, "number formats are")?;
     let context = Context {
         strings: &strings,
         styles: &styles,
@@ -142,7 +142,7 @@ fn write_sheet(
                 }
                 sheet_comments(&relations, package, &mut used)
             });
-            spare_failure(more, out, "comments are")?;
+            default_if_damaged(more, out, "comments are")?;
             used.finish(out)
         }
         Err(failure) => {
