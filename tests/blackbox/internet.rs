@@ -56,12 +56,12 @@ impl FakeInternet {
     /// Starts them and waits until they listen.
     pub(crate) fn start(
         namespace: &NetworkNamespace,
-        folder: &Path,
+        directory: &Path,
         name: &str,
         script: &Value,
     ) -> Self {
-        let plan = folder.join(format!("{name}.json"));
-        let log = folder.join(format!("{name}.log"));
+        let plan = directory.join(format!("{name}.json"));
+        let log = directory.join(format!("{name}.log"));
         fs::write(&plan, script.to_string()).unwrap();
         fs::write(&log, b"").unwrap();
         let mut child = namespace

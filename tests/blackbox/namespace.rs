@@ -47,11 +47,11 @@ impl NetworkNamespace {
 
     /// Puts a file over one in `/etc` for programs of this namespace.
     pub(crate) fn overlay(&self, file: &str, text: &str) {
-        fs::create_dir_all(self.folder()).unwrap();
-        fs::write(self.folder().join(file), text).unwrap();
+        fs::create_dir_all(self.directory()).unwrap();
+        fs::write(self.directory().join(file), text).unwrap();
     }
 
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         PathBuf::from("/etc/netns").join(&self.name)
     }
 }
@@ -62,7 +62,7 @@ impl Drop for NetworkNamespace {
         let _ = machine::bare("ip")
             .args(["netns", "delete", &self.name])
             .output();
-        let _ = fs::remove_dir_all(self.folder());
+        let _ = fs::remove_dir_all(self.directory());
     }
 }
 

@@ -170,33 +170,33 @@ pub(crate) fn host(address: IpAddr) -> String {
 
 /// First and last address of every range, and every such service, each once.
 pub(crate) fn samples() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED_RANGES
+    let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
         .iter()
         .flat_map(|range| [range.ends().0, range.ends().1])
         .collect();
-    all.extend(
+    addresses.extend(
         SENSITIVE_ADDRESSES
             .iter()
             .chain(&ISATAP_ADDRESSES)
             .map(|text| text.parse::<IpAddr>().unwrap()),
     );
-    all.sort();
-    all.dedup();
-    all
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
 /// One address of every range and every such service: for stories in which [`samples`] would take too long.
 pub(crate) fn highlights() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
-    all.extend(
+    let mut addresses: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
+    addresses.extend(
         SENSITIVE_ADDRESSES
             .iter()
             .chain(&ISATAP_ADDRESSES)
             .map(|text| text.parse::<IpAddr>().unwrap()),
     );
-    all.sort();
-    all.dedup();
-    all
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
 #[test]

@@ -124,14 +124,14 @@ fn completions_and_man_pages_are_generated_from_the_command_line() {
         assert!(script.status.success(), "{script:?}");
         assert!(text.contains(marker) && text.contains("sandbox"), "{shell}");
     }
-    let folder = home.0.path().join("man");
-    let written = home.run(&["man", folder.to_str().unwrap()]);
+    let directory = home.0.path().join("man");
+    let written = home.run(&["man", directory.to_str().unwrap()]);
     assert!(written.status.success(), "{written:?}");
-    let page = std::fs::read_to_string(folder.join("dray-sandbox-get.1")).unwrap();
+    let page = std::fs::read_to_string(directory.join("dray-sandbox-get.1")).unwrap();
     assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
-    assert!(folder.join("dray.1").is_file());
+    assert!(directory.join("dray.1").is_file());
     assert!(
-        !folder.join("dray-reference.1").exists(),
+        !directory.join("dray-reference.1").exists(),
         "hidden commands have no page"
     );
 }

@@ -1,9 +1,9 @@
-//! The publishers of the Python and the TypeScript client while services are killed: two replicas of each service, a random
-//! one killed with `kill -9` and started again in each round, a few times in the default suite and dozens of times in the
-//! soak.
+//! The publishers of the Python and the TypeScript client while services are killed: two replicas of each service, a
+//! random one killed with `kill -9` and started again in each round, a few times in the default suite and dozens of
+//! times in the soak.
 //!
-//! For every tool call it must hold that its publisher gets its outcome, that the outcome is the right one, and that the
-//! stream and the durable consumer of the publisher have it once.
+//! For every tool call it must hold that its publisher gets its outcome, that the outcome is the right one, and that
+//! the stream and the durable consumer of the publisher have it once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};

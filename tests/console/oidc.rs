@@ -77,8 +77,8 @@ fn walk(home: &Path, console: &str) -> Value {
 
 #[test]
 fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
-    let folder = tempfile::tempdir().unwrap();
-    let secret = folder.path().join("secret");
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
     std::fs::write(&secret, format!("{CLIENT_SECRET}\n")).unwrap();
     let mut provider = ProviderProcess::start();
     let secret = secret.to_string_lossy();
@@ -89,10 +89,10 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
         ["--oidc-client-secret-file", &secret],
         ["--oidc-act", "ops"],
     ];
-    let server = UpServer::start(folder.path(), options.as_flattened(), "console: ");
+    let server = UpServer::start(directory.path(), options.as_flattened(), "console: ");
     let (console, _) = server.url.split_once("/login").unwrap();
     provider.serve(console);
-    let browser_report = walk(folder.path(), console);
+    let browser_report = walk(directory.path(), console);
     let text = |name: &str| browser_report[name].as_str().unwrap().to_owned();
     let header = text("header");
     assert!(header.contains("Person ada may act"), "{browser_report}");

@@ -166,7 +166,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
         assert_eq!(environment["DRAY_BUS__NATS__USER"], *name);
         assert_eq!(environment["DRAY_STORE__S3__ACCESS_KEY"], *name);
     }
-    let all = credentials();
+    let own_credentials = credentials();
     let fetcher = file["services"]["egress-fetcher"]["environment"]
         .as_object()
         .unwrap();
@@ -174,7 +174,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
         .keys()
         .filter(|key| key.ends_with("PASSWORD") || key.ends_with("KEY"));
     assert_eq!(secrets.count(), 3, "password, access key, secret key");
-    assert!(fetcher.keys().all(|key| !all.contains_key(key)));
+    assert!(fetcher.keys().all(|key| !own_credentials.contains_key(key)));
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn s_2_the_image_runs_without_root_and_has_a_health_check() {
 
 /// The policy of each access key.
 fn policies() -> Vec<(String, Value)> {
-    let folder = support::root().join("deploy/minio/policies");
-    std::fs::read_dir(folder)
+    let directory = support::root().join("deploy/minio/policies");
+    std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| {
             let path = entry.unwrap().path();

@@ -36,10 +36,18 @@ fn rendered_chart(values: &Value) -> Objects {
 /// The objects that kubectl renders from the base with these components.
 fn rendered_base(components: &[&str]) -> Objects {
     let base = support::root().join("deploy/kubernetes");
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let relative = |path: &Path| {
         // kubectl takes no absolute paths.
-        let up = "../".repeat(folder.path().canonicalize().unwrap().components().count() - 1);
+        let up = "../".repeat(
+            directory
+                .path()
+                .canonicalize()
+                .unwrap()
+                .components()
+                .count()
+                - 1,
+        );
         format!("{up}{}", path.strip_prefix("/").unwrap().display())
     };
     let components: Vec<_> = components
@@ -48,11 +56,15 @@ fn rendered_base(components: &[&str]) -> Objects {
         .collect();
     let overlay = json!({ "resources": [relative(&base)], "components": components });
     std::fs::write(
-        folder.path().join("kustomization.yaml"),
+        directory.path().join("kustomization.yaml"),
         overlay.to_string(),
     )
     .unwrap();
-    let text = support::stdout(Command::new("kubectl").arg("kustomize").arg(folder.path()));
+    let text = support::stdout(
+        Command::new("kubectl")
+            .arg("kustomize")
+            .arg(directory.path()),
+    );
     let objects = yaml(&without_suffixes(&text));
     by_name(
         objects

@@ -15,7 +15,7 @@ use crate::support::mcp_process::McpProcess;
 
 /// The services behind the tools, and a sandbox with one file.
 pub(super) struct AttachedSystem {
-    /// Dropped before the folder with their logs.
+    /// Dropped before the directory with their logs.
     _replicas: Vec<ServiceProcess>,
     pub(super) system: DistributedSystem,
     sandbox: PathBuf,
@@ -24,9 +24,9 @@ pub(super) struct AttachedSystem {
 impl AttachedSystem {
     pub(super) async fn start() -> Self {
         let mut system = DistributedSystem::start().await;
-        let sandbox = system.folder().join("box");
-        for folder in [&sandbox, &system.folder().join("out")] {
-            std::fs::create_dir(folder).unwrap();
+        let sandbox = system.directory().join("box");
+        for directory in [&sandbox, &system.directory().join("out")] {
+            std::fs::create_dir(directory).unwrap();
         }
         let sandbox = sandbox.canonicalize().unwrap();
         std::fs::write(sandbox.join("notes.txt"), "The answer is 42.\n").unwrap();
@@ -58,7 +58,7 @@ impl AttachedSystem {
     }
 
     fn serve_with(&self, options: &[&str]) -> McpProcess {
-        let to = format!("cli:{}", self.system.folder().join("out").display());
+        let to = format!("cli:{}", self.system.directory().join("out").display());
         let (address, flags) = (
             self.address(),
             ["--no-root", "--allow-write", "--allow-send"],

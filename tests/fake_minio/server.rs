@@ -84,8 +84,8 @@ impl MinioServer {
                 request.operation,
                 AdminOperation::Login | AdminOperation::ShowUser { .. }
             );
-        let done = storage.state.apply(request.operation);
-        match done {
+        let result = storage.state.apply(request.operation);
+        match result {
             Err(error) => AdminResponse::Failed(error),
             Ok(output) if reads => AdminResponse::Done(output),
             Ok(output) => match storage.restart(&self.endpoint).await {

@@ -74,14 +74,14 @@ impl AgentRun {
         command
     }
 
-    /// Runs the agent to its end, and checks that the model got the file and that the user got its last words.
+    /// Runs the agent to its end, and checks that the model got the file and that the user got its last text.
     fn check(&self, command: &mut Command) {
-        let shown = support::stdout(command.stdin(std::process::Stdio::null()));
+        let output = support::stdout(command.stdin(std::process::Stdio::null()));
         let results = self.model.results();
         let last = results.last().map(String::as_str).unwrap_or_default();
         assert!(last.contains(FILE_TEXT), "{}: {results:?}", self.client);
         assert!(last.contains("notes.txt"), "{}: {results:?}", self.client);
-        assert!(shown.contains(FINAL_TEXT), "{}: {shown}", self.client);
+        assert!(output.contains(FINAL_TEXT), "{}: {output}", self.client);
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Packages that drive Chromium and judge pages; one list, because the directory `node-console` is shared. `html-validate`
-/// (MIT) checks pages against the HTML standard.
+/// Packages that drive Chromium and judge pages; one list, because the directory `node-console` is shared.
+/// `html-validate` (MIT) checks pages against the HTML standard.
 pub(crate) const BROWSER_PACKAGES: [&str; 3] = [
     "playwright-core@1.64.1",
     "axe-core@4.14.1",

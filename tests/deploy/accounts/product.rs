@@ -184,20 +184,23 @@ async fn the_sweeper_ends_abandoned_work() {
     let server = provisioned().await;
     let publisher = bus(&server, "publisher-acme").await;
     let work = v1::ToolCallRequested::default();
-    // Its deadline has passed long ago.
-    let late = meta().with_deadline(Deadline::from_unix_ms(1));
-    publisher.publish_work(&late, &work).await.unwrap();
+    // Its deadline passed long ago.
+    let expired_meta = meta().with_deadline(Deadline::from_unix_ms(1));
+    publisher.publish_work(&expired_meta, &work).await.unwrap();
     let sweeper = bus(&server, "sweeper").await;
     let report = WorkSweeper::new(sweeper.clone()).sweep().await.unwrap();
     assert_eq!(report.dead_lettered, 1, "{report:?}");
     check_ready("sweeper", &sweeper).await;
 
     let operator = bus(&server, "operator").await;
-    let dead = operator.dead_letters();
-    let letters = dead.list(1, 10).await.unwrap();
-    assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].subject, "dray.work.toolcall.v1.resolve.acme");
-    dead.redrive(letters[0].sequence, None).await.unwrap();
+    let dead_letters = operator.dead_letters();
+    let listed = dead_letters.list(1, 10).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].subject, "dray.work.toolcall.v1.resolve.acme");
+    dead_letters
+        .redrive(listed[0].sequence, None)
+        .await
+        .unwrap();
     check_ready("operator", &operator).await;
 }
 

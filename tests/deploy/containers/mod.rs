@@ -67,8 +67,8 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     nothing_was_refused(&machine);
     up.interrupt();
 
-    // Again where it fails: the engine forgets the endpoint of a killed container later than the container, and refuses to
-    // remove its network until then.
+    // Again where it fails: the engine forgets the endpoint of a killed container later than the container, and refuses
+    // to remove its network until then.
     eventually("the removal of all that was started", async || {
         let mut down = machine.shell("docker compose down -v");
         down.output().unwrap().status.success().then_some(())

@@ -51,18 +51,20 @@ fn minio() -> Pod {
 
 /// Whether a label selector selects these labels.
 fn selects(selector: &Value, labels: &Value) -> bool {
-    let same = selector["matchLabels"]
+    let has_labels = selector["matchLabels"]
         .as_object()
-        .is_none_or(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value));
-    let one_of = selector["matchExpressions"].as_array().is_none_or(|all| {
-        all.iter().all(|expression| {
-            assert_eq!(expression["operator"], "In", "{expression}");
-            let key = expression["key"].as_str().unwrap();
-            let values = expression["values"].as_array().unwrap();
-            values.contains(&labels[key])
-        })
-    });
-    same && one_of
+        .is_none_or(|required| required.iter().all(|(key, value)| labels[key] == *value));
+    let has_values = selector["matchExpressions"]
+        .as_array()
+        .is_none_or(|expressions| {
+            expressions.iter().all(|expression| {
+                assert_eq!(expression["operator"], "In", "{expression}");
+                let key = expression["key"].as_str().unwrap();
+                let values = expression["values"].as_array().unwrap();
+                values.contains(&labels[key])
+            })
+        });
+    has_labels && has_values
 }
 
 /// Whether a peer of a rule is this pod. Policies of ours are in one namespace.
