@@ -15,7 +15,7 @@ use crate::support::{self, node};
 
 /// Content of the file that the browser drops on a sandbox; it is large enough to go through the store.
 const DROPPED_TEXT: &str = "dropped";
-/// Events that the live page gets in two halves, as fast as they go.
+/// Events that the live page gets in two halves, without pauses.
 const FLOOD_EVENTS: usize = 1_000;
 
 /// The browser, which asks the test for actions that only the test can perform.
@@ -91,8 +91,8 @@ fn check_playground(observations: &Value) {
     assert_eq!(chat["cancelled"], "cancelled", "{chat}");
 }
 
-/// The live page under more events than it shows: every row came once, at least 10,000 a minute, and the tab keeps its
-/// size.
+/// The live page under more events than it shows: every row arrived once, at least 10,000 a minute, and the tab keeps
+/// its size.
 fn check_flood(observations: &Value) {
     let flood = &observations["flood"];
     assert_eq!(flood["lost"], 0, "{flood}");

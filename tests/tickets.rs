@@ -109,7 +109,7 @@ fn content(length: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_goes_up_and_down_once() {
+fn a_file_is_uploaded_and_downloaded_once() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
     let bytes = content(3_000_000);

@@ -8,7 +8,7 @@ use crate::machine;
 /// Names and addresses of the good certificate.
 const GOOD_NAMES: &str = "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
 
-/// Certificates in two directories: what the servers present, and what a client may trust.
+/// Certificates in two directories: those that the servers present, and those that a client may trust.
 #[derive(Debug)]
 pub(crate) struct CertificateFiles {
     /// `NAME.pem` and `NAME.key`; `server` is the good one, any other is presented to `NAME.example.com`.

@@ -24,7 +24,7 @@ pub(crate) struct FetchCommand {
     reference: Option<&'static str>,
 }
 
-/// What a run left behind.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchOutcome {
     /// The exit status of the command.

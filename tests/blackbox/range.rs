@@ -81,7 +81,7 @@ pub(crate) const ON_THIS_HOST: [&str; 4] = [
     "v6_below_global",
 ];
 
-/// Addresses of services that an attacker would want to reach: metadata, platform, local host, gateways.
+/// Addresses of services that are targets of attackers: metadata, platform, local host, gateways.
 pub(crate) const SENSITIVE_ADDRESSES: [&str; 28] = [
     "0.0.0.0",
     "127.0.0.1",

@@ -24,7 +24,7 @@ use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
 use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
 
-/// Concurrent runs; each is a whole process with a store of its own.
+/// Concurrent runs; each is a process with its own store.
 const AT_ONCE: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
@@ -32,9 +32,9 @@ const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.
 /// Settings of the network of a story.
 #[derive(Debug, Default)]
 pub(crate) struct StorySetup {
-    /// Names that the name servers know; see `internet.py`.
+    /// Names that the name servers resolve; see `internet.py`.
     pub(crate) zone: Value,
-    /// What the counters let pass.
+    /// Ranges that the counters do not watch.
     pub(crate) openings: AllowedTraffic,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of what a person at a terminal sees first: sample files, a quiet start, advice, completions, manual pages,
-//! colour.
+//! Tests of the first output that a person at a terminal sees: sample files, a short start, advice, completions, manual
+//! pages, colour.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -28,7 +28,7 @@ fn sample_files_of_the_readme_can_be_read() {
 }
 
 #[test]
-fn up_starts_quietly_and_logs_more_when_asked() {
+fn up_logs_no_details_by_default_and_more_with_verbose() {
     let home = CliHome::new();
     let first_lines = |flags: &[&str]| {
         let mut arguments = vec!["up", "--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"];
@@ -66,7 +66,7 @@ fn up_starts_quietly_and_logs_more_when_asked() {
 }
 
 #[test]
-fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
+fn the_advice_names_a_port_in_use_and_a_state_directory_without_permission() {
     let home = CliHome::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -76,10 +76,7 @@ fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
         text.contains("End the program that uses the address"),
         "{text}"
     );
-    assert!(
-        text.starts_with("error: "),
-        "nothing comes before it: {text}"
-    );
+    assert!(text.starts_with("error: "), "it is the first line: {text}");
     let file = home.0.path().join("file");
     std::fs::write(&file, "").unwrap();
     let state = file.join("state");

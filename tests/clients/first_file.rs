@@ -118,7 +118,7 @@ impl ReaderMachine {
             .args(["-euc", &self.adapt(commands)])
             .current_dir(self.checkout())
             .env("PATH", prepend_path(&programs))
-            // The clients must come from the page's own installation.
+            // The clients must be those that the page installs.
             .env_remove("PYTHONPATH")
             .env_remove("NODE_PATH");
         command

@@ -47,7 +47,7 @@ impl ClientFixture {
         UpServer::start(self.directory.path(), &options, "gRPC: ")
     }
 
-    /// Starts the system with TLS and callers; also returns what a program needs to call it, as JSON.
+    /// Starts the system with TLS and callers; also returns the parameters that a program needs for calls, as JSON.
     pub(crate) fn start_secured(&self) -> (UpServer, Value) {
         self.start_secured_with(&[])
     }

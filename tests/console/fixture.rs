@@ -84,7 +84,7 @@ impl ConsoleFixture {
             "tool_sets": [],
             "features": { "timestamp": null },
         });
-        // The smallest manifest that talks to the model of the test.
+        // The smallest manifest that uses the model of the test.
         std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
         let policy = Path::new(&agents).with_file_name("policy.toml");
         let rule = "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"asked\"\noutcome = \"ask\"\n";
@@ -138,7 +138,7 @@ impl ConsoleFixture {
         assert!(sent.status.success(), "{sent:?}");
     }
 
-    /// Wants a file of the host about which a person is asked, in the name of the session.
+    /// Requests a file of the host for which a person has to decide, in the name of the session.
     pub(crate) async fn want_asked_host(&self) {
         let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
         let session = SessionId::new(SESSION_ID).unwrap();

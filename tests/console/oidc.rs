@@ -12,7 +12,7 @@ use crate::support::{self, node, up::UpServer};
 const PROVIDER_PACKAGES: [&str; 1] = ["oidc-provider@9.13.3"];
 /// Id of the console at the provider.
 const CLIENT_ID: &str = "console";
-/// Secret of the console at the provider. It holds characters that have to be encoded.
+/// Secret of the console at the provider. It has characters that have to be encoded.
 const CLIENT_SECRET: &str = "a secret+with:signs";
 
 /// The provider as a process, until it is dropped.
@@ -65,7 +65,7 @@ fn read_line(output: &mut BufReader<ChildStdout>) -> String {
     line.trim().to_owned()
 }
 
-/// Logs in as a browser does, and returns what it saw.
+/// Logs in with a browser, and returns its observations.
 fn walk(home: &Path, console: &str) -> Value {
     let mut walk = Command::new("node");
     walk.arg(support::root().join("tests/console/login.cjs"))
@@ -97,7 +97,7 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
     let header = text("header");
     assert!(header.contains("Person ada may act"), "{browser_report}");
     let port = console.rsplit(':').next().unwrap();
-    // The cookie of the attempt is gone.
+    // The cookie of the login attempt was removed.
     assert_eq!(
         browser_report["cookies"],
         json!([{"name": format!("dray-console-{port}"), "httpOnly": true, "sameSite": "Strict"}])

@@ -195,7 +195,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
     tool_calls_are_published_and_their_end_is_heard(&fixture);
     files_move_in_and_out_of_a_sandbox(&fixture);
     trees_move_with_their_empty_directories(&fixture);
-    files_reach_a_chat_and_an_attachment_comes_back(&fixture).await;
+    files_reach_a_chat_and_an_attachment_arrives(&fixture).await;
     an_agent_reads_writes_and_sends(&fixture).await;
     an_operator_looks_at_the_bus(&fixture);
     fixture.check_permissions();
@@ -203,7 +203,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
 
 fn references_are_resolved_and_fetches_judged(fixture: &DeployedSystem) {
     let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
-    // More than once, so that every replica answers.
+    // More than once, so that every replica responds.
     for _ in 0..4 {
         let resolved = fixture.system.ask(&["resolve", "--arguments", arguments]);
         assert!(resolved.status.success(), "{resolved:?}");
@@ -321,7 +321,7 @@ fn trees_move_with_their_empty_directories(fixture: &DeployedSystem) {
     }
 }
 
-async fn files_reach_a_chat_and_an_attachment_comes_back(fixture: &DeployedSystem) {
+async fn files_reach_a_chat_and_an_attachment_arrives(fixture: &DeployedSystem) {
     let (address, to) = (fixture.address(), fixture.to());
     let bind = [
         "session",

@@ -74,7 +74,7 @@ fn compose_accepts_the_file() {
 }
 
 #[test]
-fn compose_stops_without_credentials_and_says_how_to_make_them() {
+fn compose_stops_without_credentials_and_names_how_to_create_them() {
     let output = compose(&["config"])
         .env_clear()
         .env("PATH", path())
@@ -194,7 +194,7 @@ fn containers_are_locked_down() {
 }
 
 #[test]
-fn ports_are_published_on_loopback_alone() {
+fn ports_are_published_only_on_loopback() {
     let text = read("docker-compose.yml");
     let published: Vec<_> = text
         .lines()
@@ -234,7 +234,7 @@ fn previews_are_published_on_loopback_by_a_file_of_their_own() {
     );
     let url = &environment["DRAY_SANDBOX_TRANSFER__PREVIEW__URL"];
     assert_eq!(url, "http://127.0.0.1:7350");
-    // What the base file says about the service stays.
+    // The settings of the base file for the service remain.
     assert_eq!(environment["DRAY_BUS__NATS__USER"], "sandbox-transfer");
     assert_eq!(
         effective()["services"]["sandbox-transfer"]["ports"],

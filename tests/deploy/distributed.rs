@@ -30,12 +30,12 @@ pub(super) struct DistributedSystem {
     options: dray_store::StoreOptions,
     containers: Value,
     directory: TempDir,
-    /// What an operator configures beyond the shipped environment.
+    /// Configuration file of an operator in addition to the shipped environment.
     configuration: Option<PathBuf>,
 }
 
 impl DistributedSystem {
-    /// Everything but the topology.
+    /// Bus and store, without the topology.
     async fn bare() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, options) = EmbeddedS3::with_keys(&directory.path().join("store"), &keys())
@@ -99,7 +99,7 @@ impl DistributedSystem {
         self.configuration = Some(path);
     }
 
-    /// The environment of a container, with this machine's addresses and secrets.
+    /// The environment of a container, with the addresses and secrets of this machine.
     fn environment(&self, container: &str) -> BTreeMap<String, String> {
         let variables = self.containers[container]["environment"]
             .as_object()
@@ -267,7 +267,7 @@ pub(super) struct ServiceProcess {
 }
 
 impl ServiceProcess {
-    /// Everything that it logged.
+    /// The log so far.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -279,9 +279,9 @@ impl ServiceProcess {
 
     /// A page of the health endpoint; empty without a response.
     pub(super) fn page(&self, path: &str) -> String {
-        let mut answer = String::new();
+        let mut response = String::new();
         let Ok(mut stream) = TcpStream::connect(self.health) else {
-            return answer;
+            return response;
         };
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -289,8 +289,8 @@ impl ServiceProcess {
         let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         // The connection may be reset at its end; what was read before that counts.
-        let _ = stream.read_to_string(&mut answer);
-        answer
+        let _ = stream.read_to_string(&mut response);
+        response
     }
 
     /// Ends it as Kubernetes and Compose do: with SIGTERM.

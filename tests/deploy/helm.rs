@@ -192,7 +192,7 @@ fn the_chart_with_previews_is_the_base_with_their_component() {
         container["ports"].as_array().unwrap().contains(&port),
         "{container}"
     );
-    // The controller alone, and the port of previews alone.
+    // Only the controller, and only the port of previews.
     let policy = &base["\"NetworkPolicy\" \"preview\""]["spec"];
     assert_eq!(policy["podSelector"]["matchLabels"], service["selector"]);
     let from = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]);
@@ -252,7 +252,7 @@ fn every_consumer_that_keda_asks_for_is_provisioned() {
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_about() {
+fn helm_lint_reports_no_findings() {
     let values = json!({ "keda": { "enabled": true }, "monitoring": { "enabled": true } });
     let output = chart_output("lint", &values);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[]");

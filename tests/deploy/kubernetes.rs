@@ -1,5 +1,5 @@
 //! Tests of `kubectl apply -k deploy/kubernetes`, as far as it can be checked without a cluster: rendered by kubectl,
-//! checked with the schemas of Kubernetes, and compared with what the product relies on.
+//! checked with the schemas of Kubernetes, and compared with the requirements of the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ fn object(kind: &str, name: &str) -> Value {
         .unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-/// The pod templates of everything that runs.
+/// The pod templates of all workloads.
 fn pods() -> Vec<(String, Value)> {
     objects()
         .into_iter()
@@ -224,13 +224,13 @@ fn streams_have_three_copies_in_a_cluster() {
 }
 
 #[test]
-fn the_fetcher_alone_scales_and_by_its_queue() {
+fn only_the_fetcher_scales_and_by_its_queue() {
     let scaler = object("HorizontalPodAutoscaler", "egress-fetcher");
     assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], "egress-fetcher");
     let deployment = object("Deployment", "egress-fetcher");
     assert!(
         deployment["spec"]["replicas"].is_null(),
-        "a fixed number would fight the autoscaler at every apply"
+        "a fixed number would undo the work of the autoscaler at every apply"
     );
     let documented = read("docs/metrics.md");
     let adapter = &yaml(&read("deploy/kubernetes/queue-metrics.yaml.example"))[0];

@@ -153,7 +153,7 @@ async fn the_shipped_identity_makes_no_other_call() {
     assert!(fixture.sandbox.join("notes.txt").exists());
 }
 
-/// The output of curl, with the status on a line of its own at the end.
+/// The output of curl, with the status on a separate line at the end.
 fn curl(arguments: &[&str]) -> String {
     let mut command = std::process::Command::new("curl");
     command.args(["--silent", "--show-error", "--max-time", "60"]);
@@ -194,7 +194,7 @@ async fn tickets_work_under_the_shipped_identity() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
     let fixture = AttachedSystem::start().await;
-    // Binds the sandbox to the session of the ticket; a result says that it has.
+    // Binds the sandbox to the session of the ticket; a result reports that it did.
     let mut server = fixture.serve();
     server.call("list", &json!({"path": "sandbox:."}));
     let endpoint = TicketProcess::start(&fixture.system);

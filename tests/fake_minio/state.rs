@@ -149,7 +149,7 @@ impl MinioState {
         Ok(user_json.to_string())
     }
 
-    /// The users with what their policies allow; one without a policy may do nothing.
+    /// The users with the permissions of their policies; one without a policy has none.
     pub(crate) fn access_keys(&self) -> Vec<AccessKey> {
         let nothing = json!({"Version": "2012-10-17", "Statement": []});
         let document = |user: &MinioUser| {

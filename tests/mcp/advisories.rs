@@ -97,7 +97,7 @@ impl AdvisoryFixture {
         places
     }
 
-    /// Sends a request that must fail, and checks that its answer says nothing of the secret.
+    /// Sends a request that must fail, and checks that the response does not contain the secret.
     #[track_caller]
     fn check_refused(&mut self, method: &str, params: &Value) {
         let message = self.server.exchange(method, params);
@@ -114,7 +114,7 @@ impl AdvisoryFixture {
         self.check_refused("tools/call", &json!({"name": tool, "arguments": arguments}));
     }
 
-    /// Names and content of everything beside the directory, the sandbox and the home of the server.
+    /// Names and content of all files beside the directory, the sandbox and the home of the server.
     fn outside(&self) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
         for directory in ["", "data-old"] {
@@ -226,7 +226,7 @@ fn nothing_is_written_where_an_advisory_wrote() {
     }
 }
 
-/// `DesktopCommander` (issue 419) allowed everything where its configuration could not be read.
+/// `DesktopCommander` (issue 419) allowed every path where its configuration could not be read.
 #[test]
 fn a_root_that_cannot_be_opened_ends_the_server() {
     let fixture = McpFixture::new();

@@ -69,7 +69,7 @@ impl Dialer for CorpusNetwork {
     }
 }
 
-/// The fetcher on a host of its own, and an MCP client of a server that uses it.
+/// The fetcher on a separate host, and an MCP client of a server that uses it.
 struct EgressFixture {
     network: CorpusNetwork,
     client: RunningService<RoleClient, ()>,

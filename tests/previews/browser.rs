@@ -1,4 +1,4 @@
-//! Tests a preview from the console's button to a page in Chromium, and what the page tries to do to the console.
+//! Tests a preview from the console's button to a page in Chromium, and what the page attempts against the console.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, node, up::UpServer};
 
-/// A page that loads everything by relative addresses, and tries what it may not do.
+/// A page that loads all resources by relative addresses, and attempts actions that it may not perform.
 const SITE_PAGE: &str = r#"<!doctype html><html lang="en"><title>Site</title>
 <link rel="stylesheet" href="css/site.css"><h1 id="version">first</h1><img src="pic.svg" alt="" id="pic">
 <script>window.inline = true</script><script src="js/plain.js"></script>

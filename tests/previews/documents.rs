@@ -16,7 +16,7 @@ fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
     for name in ["budget.xlsx", "tides.ods"] {
         std::fs::copy(office.join(name), directory.path().join(name)).unwrap();
     }
-    // Larger than a message, so that it goes through the store.
+    // Larger than a message, so that it is transferred through the store.
     let rows: Vec<String> = (0..9000)
         .map(|row| format!("row {row},<b>{row}\n"))
         .collect();

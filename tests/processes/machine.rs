@@ -119,8 +119,8 @@ impl ProcessFixture {
     }
 
     /// The same with another time to live.
-    pub(crate) async fn publish_for(&self, arguments: &Value, time: Duration) -> String {
-        let meta = meta(time);
+    pub(crate) async fn publish_for(&self, arguments: &Value, timeout: Duration) -> String {
+        let meta = meta(timeout);
         let work = v1::ToolCallRequested {
             arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
             ..v1::ToolCallRequested::default()

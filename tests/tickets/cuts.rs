@@ -131,7 +131,7 @@ struct ResumableClient {
 }
 
 impl ResumableClient {
-    /// Sends everything, and returns the document of the last response.
+    /// Sends all bytes, and returns the document of the last response.
     fn send(&self) -> Value {
         let mut offset = 0;
         for _ in 0..MAX_REQUESTS {

@@ -159,7 +159,7 @@ pub(crate) async fn kills(run: KillRun) {
     );
 }
 
-/// Files to some of the platforms, each to a chat of its own.
+/// Files to some of the platforms, each to a separate chat.
 async fn submit(
     fixture: &TransferFixture,
     step: usize,
@@ -201,8 +201,8 @@ async fn check(fixture: &TransferFixture, sent: &[AcceptedDelivery], run: KillRu
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
-        // Repeats are harmless there: the file arrives, unless its own work or its request was interrupted until no
-        // attempt was left.
+        // Repeats are harmless on these platforms: the file arrives, unless its work or its request was interrupted
+        // until no attempt was left.
         let is_lost = IDEMPOTENT_PLATFORMS.contains(&platform)
             && file.file_state() != FileState::Delivered
             && file.attempts < MAX_ATTEMPTS

@@ -195,7 +195,7 @@ impl TransferFixture {
         documents.remove(0)
     }
 
-    /// Starts one service as a process of its own and waits until it serves.
+    /// Starts one service as a separate process and waits until it serves.
     pub(crate) async fn up(&self, service: &str) -> ServiceProcess {
         // Services refuse to start on another topology than the standard one.
         self.provision(None).await;

@@ -16,8 +16,8 @@ mod wire;
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
 const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator"];
 
-/// Subjects with which an identity could do damage, and the identities that may publish there. The list is written by
-/// hand, so that the test notices when a service declares too many permissions.
+/// Subjects with which an identity could cause damage, and the identities that may publish there. The list is written
+/// by hand, so that the test notices when a service declares too many permissions.
 const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.DELETE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PURGE.DRAY_WORK", &[]),
@@ -179,7 +179,7 @@ fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
 }
 
 #[test]
-fn dangerous_subjects_are_for_the_named_identities_alone() {
+fn only_the_named_identities_may_publish_to_dangerous_subjects() {
     for (subject, allowed) in DANGEROUS_SUBJECTS {
         let mut may: Vec<_> = identities()
             .into_iter()
@@ -487,7 +487,7 @@ fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
 }
 
 #[test]
-fn a_responder_answers_on_the_reply_subject_only() {
+fn a_responder_may_publish_to_the_reply_subject_only() {
     let server = AccountsServer::start();
     let mut fetcher = server.client("egress-fetcher");
     fetcher

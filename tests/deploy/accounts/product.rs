@@ -34,7 +34,7 @@ async fn bus(server: &AccountsServer, user: &str) -> Bus {
         .unwrap()
 }
 
-/// A server with everything that the product needs, made by the identity that has this task.
+/// A server with the standard topology, created with the identity for that.
 async fn provisioned() -> AccountsServer {
     let server = AccountsServer::start();
     let provisioner = bus(&server, "provisioner").await;
@@ -50,7 +50,7 @@ fn meta() -> Meta {
     Meta::new(TenantId::new("acme").unwrap(), deadline)
 }
 
-/// Checks that it is ready, which also means that the server refused nothing so far.
+/// Checks that the connection is ready, which also means that the server has refused none of its messages.
 #[track_caller]
 fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -62,7 +62,7 @@ fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     }
 }
 
-/// Resolves to nothing, or fails permanently when the tool is called `broken`.
+/// Resolves to nothing, or fails permanently when the name of the tool is `broken`.
 struct FakeResolver;
 
 impl WorkHandler<v1::ToolCallRequested> for FakeResolver {

@@ -21,7 +21,7 @@ const MAX_CALLS: usize = 500;
 pub(super) struct RehearsedModel(FakeServer<ModelState>);
 
 struct ModelState {
-    /// The tool as the agent names it; a namespace of the responses API comes before a slash.
+    /// The tool as the agent names it; the responses API puts a namespace and a slash before it.
     tool: &'static str,
     /// Results of tools, those of each request as one text.
     results: Vec<String>,
