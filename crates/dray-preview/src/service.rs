@@ -124,8 +124,8 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the audit
-    /// event cannot be stored; then no link is made.
+    /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the
+    /// audit event cannot be stored; then no link is made.
     pub async fn create(
         &self,
         meta: &Meta,

@@ -89,8 +89,8 @@ impl TicketService {
         }
     }
 
-    /// Makes the artifact while the lease of the ticket is renewed: a large one takes minutes, and the lease of a process
-    /// that was killed must end soon.
+    /// Makes the artifact while the lease of the ticket is renewed: a large one takes minutes, and the lease of a
+    /// process that was killed must end soon.
     async fn make_artifact_leased(
         &self,
         ticket: &mut LoadedTicket,

@@ -209,8 +209,8 @@ impl BodyReceiver<'_> {
         Ok(())
     }
 
-    /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its old
-    /// and its new memory are both in use, and chunks of the old sizes stay with the allocator.
+    /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its
+    /// old and its new memory are both in use, and chunks of the old sizes stay with the allocator.
     fn segment_capacity(&self) -> usize {
         let record = &self.ticket.record;
         let length = record.length().unwrap_or(record.max_bytes);
@@ -244,8 +244,8 @@ impl BodyReceiver<'_> {
         let bytes: Bytes = std::mem::take(&mut self.buffer).freeze();
         let store = &self.service.inner.store;
         let segment = store.stage_segment(&operation, bytes.clone()).await?;
-        // The next segment goes into the same memory: thousands of blocks that come and go would leave gaps in the heap,
-        // which the process keeps.
+        // The next segment goes into the same memory: thousands of blocks that come and go would leave gaps in the
+        // heap, which the process keeps.
         if let Ok(mut buffer) = bytes.try_into_mut() {
             buffer.clear();
             self.buffer = buffer;

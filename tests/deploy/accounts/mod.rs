@@ -212,18 +212,15 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
     let mut failures = Vec::new();
     let mut allowed = 0;
     for identity in &identities {
-        let mut client = server.client(&identity.user);
+        let user = &identity.user;
+        let mut client = server.client(user);
         for subject in &subjects {
             let is_permitted = identity.publish.iter().any(|line| admits(line, subject));
             let result = client.publish(subject, b"");
             allowed += usize::from(result.is_ok());
             match result {
-                Ok(()) if !is_permitted => {
-                    failures.push(format!("{} may publish to {subject}", identity.user));
-                }
-                Err(refusal) if is_permitted => {
-                    failures.push(format!("{}: {refusal}", identity.user));
-                }
+                Ok(()) if !is_permitted => failures.push(format!("{user} may publish {subject}")),
+                Err(refusal) if is_permitted => failures.push(format!("{user}: {refusal}")),
                 Err(refusal) => assert!(
                     refusal.contains("Permissions Violation for Publish"),
                     "{refusal}"
@@ -267,19 +264,13 @@ fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() 
     }
     let mut failures = Vec::new();
     for identity in &identities {
-        let mut client = server.client(&identity.user);
+        let user = &identity.user;
+        let mut client = server.client(user);
         for (subject, queue) in &tried {
             let is_permitted = may_subscribe(identity, subject, *queue);
-            match client.subscribe(subject, *queue) {
-                Ok(()) if !is_permitted => {
-                    failures.push(format!(
-                        "{} may subscribe to {subject} as {queue:?}",
-                        identity.user
-                    ));
-                }
-                Err(refusal) if is_permitted => {
-                    failures.push(format!("{}: {refusal}", identity.user));
-                }
+            match (client.subscribe(subject, *queue), is_permitted) {
+                (Ok(()), false) => failures.push(format!("{user} may use {subject} {queue:?}")),
+                (Err(refusal), true) => failures.push(format!("{user}: {refusal}")),
                 _ => {}
             }
         }
