@@ -160,41 +160,50 @@ fn words(failure: Failure) -> String {
 }
 
 /// The differences from the expectation, one line each.
-fn wrong(expected: &Expected, got: &Converted) -> Vec<String> {
+fn wrong(expected: &Expected, conversion: &Converted) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut rest = got.markdown.as_str();
+    let mut rest = conversion.markdown.as_str();
     for text in &expected.order {
         match rest.split_once(text.as_str()) {
             Some((_, after)) => rest = after,
-            None if got.markdown.contains(text) => wrong.push(format!("out of order: {text:?}")),
+            None if conversion.markdown.contains(text) => {
+                wrong.push(format!("out of order: {text:?}"))
+            }
             None => wrong.push(format!("missing: {text:?}")),
         }
     }
-    for text in expected.lacks.iter().filter(|t| got.markdown.contains(*t)) {
+    for text in expected
+        .lacks
+        .iter()
+        .filter(|t| conversion.markdown.contains(*t))
+    {
         wrong.push(format!("should not be there: {text:?}"));
     }
-    let failure = got.failure.map(words);
+    let failure = conversion.failure.map(words);
     if failure != expected.failure {
         wrong.push(format!("failure {failure:?}, not {:?}", expected.failure));
     }
-    let stopped = got.stopped.map(|limit| limit.word().to_owned());
+    let stopped = conversion.stopped.map(|limit| limit.word().to_owned());
     if stopped != expected.stopped {
         wrong.push(format!("stopped {stopped:?}, not {:?}", expected.stopped));
     }
-    if expected.pages.is_some_and(|pages| pages != got.parts_seen) {
+    if expected
+        .pages
+        .is_some_and(|pages| pages != conversion.parts_seen)
+    {
         wrong.push(format!(
             "{} parts, not {:?}",
-            got.parts_seen, expected.pages
+            conversion.parts_seen, expected.pages
         ));
     }
     if expected
         .warnings
         .as_ref()
-        .is_some_and(|its| *its != got.warnings)
+        .is_some_and(|its| *its != conversion.warnings)
     {
-        wrong.push(format!("warnings {:?}", got.warnings));
+        wrong.push(format!("warnings {:?}", conversion.warnings));
     }
-    wrong.extend(untidy(&got.markdown));
+    wrong.extend(untidy(&conversion.markdown));
     wrong
 }
 
@@ -226,11 +235,11 @@ fn check(kind: &str) {
         let mut markdown = BTreeMap::new();
         let all = expectations(&directory);
         for expected in &all {
-            let got = converted(&directory, expected, limits(kind == "hostile"));
-            for line in wrong(expected, &got) {
+            let conversion = converted(&directory, expected, limits(kind == "hostile"));
+            for line in wrong(expected, &conversion) {
                 report.push(format!("{}: {line}", expected.name));
             }
-            markdown.insert(expected.name.clone(), got.markdown);
+            markdown.insert(expected.name.clone(), conversion.markdown);
         }
         for expected in &all {
             if let Some(other) = &expected.same_as
