@@ -43,7 +43,7 @@ pub(crate) struct TestEndpoint {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) address: SocketAddr,
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     pub(crate) store_options: StoreOptions,
     _storage: EmbeddedS3,
     _stop: tokio_util::sync::DropGuard,
@@ -77,9 +77,9 @@ impl TestEndpoint {
     }
 
     async fn start(limits: TicketLimits, capacity: u64, bus: Option<Bus>, is_public: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (storage, mut options) =
-            EmbeddedS3::with_capacity(&folder.path().join("store"), capacity)
+            EmbeddedS3::with_capacity(&directory.path().join("store"), capacity)
                 .await
                 .unwrap();
         if is_public {
@@ -93,7 +93,7 @@ impl TestEndpoint {
         } else {
             Clock::manual(START_MS)
         };
-        let records = TicketRecords::directory(&folder.path().join("tickets")).unwrap();
+        let records = TicketRecords::directory(&directory.path().join("tickets")).unwrap();
         let mut service = TicketService::new(records, store.clone(), clock.clone(), limits);
         if let Some(bus) = bus {
             service = service.with_bus(bus);
@@ -104,7 +104,7 @@ impl TestEndpoint {
             store,
             clock,
             address,
-            folder,
+            directory,
             store_options: options,
             _storage: storage,
             _stop: stop,
@@ -190,12 +190,12 @@ impl TestEndpoint {
     /// Files of the store below a prefix of keys.
     pub(crate) fn count_files(&self, part: &str) -> usize {
         let mut count = 0;
-        let mut folders = vec![self.folder.path().join("store")];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
+        let mut directories = vec![self.directory.path().join("store")];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path);
+                    directories.push(path);
                 } else if path.to_string_lossy().contains(part) {
                     count += 1;
                 }

@@ -34,7 +34,7 @@ async fn r_17_so_is_one_with_an_exchange_folder() {
 }
 
 #[tokio::test]
-async fn the_exchange_folder_is_used_directly_and_nothing_else_is() {
+async fn only_the_exchange_directory_is_used_directly() {
     let fixture = InstanceFixture::new().with_exchange();
     let sandbox = fixture.open().await;
     let inside = fixture.path("f");

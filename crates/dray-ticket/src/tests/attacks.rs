@@ -58,7 +58,7 @@ async fn two_whole_uploads_to_one_ticket_store_one_file() {
 }
 
 #[tokio::test]
-async fn lies_about_offsets_and_lengths_store_nothing() {
+async fn false_offsets_and_lengths_store_nothing() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let first = fixture
@@ -113,7 +113,7 @@ async fn lies_about_offsets_and_lengths_store_nothing() {
 }
 
 #[tokio::test]
-async fn a_head_that_comes_byte_by_byte_is_given_up() {
+async fn a_head_that_arrives_byte_by_byte_times_out() {
     let limits = TicketLimits {
         idle_timeout: Duration::from_millis(100),
         ..TicketLimits::default()
@@ -128,7 +128,7 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_ticket_that_ends_while_bytes_come_stores_nothing() {
+async fn a_ticket_that_expires_during_an_upload_stores_nothing() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let mut stream = connect(fixture.address).await;
@@ -183,7 +183,7 @@ async fn a_digest_behind_the_body_is_compared() {
 }
 
 #[tokio::test]
-async fn a_store_that_asks_to_slow_down_keeps_what_came() {
+async fn a_store_that_requests_slower_writes_keeps_the_received_bytes() {
     let fixture = TestEndpoint::new().await;
     let options = fixture.store_options.clone();
     let upstream = options.endpoint.strip_prefix("http://").unwrap();
@@ -227,7 +227,7 @@ async fn a_store_that_asks_to_slow_down_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn the_result_is_heard_again_when_its_response_was_lost() {
+async fn the_result_can_be_requested_again_after_a_lost_response() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let stored = fixture.send(&format!("PUT {url}"), b"abcdef").await;

@@ -281,7 +281,7 @@ async fn a_destination_needs_services() {
 }
 
 #[tokio::test]
-async fn a_download_of_a_sandbox_file_is_what_the_file_was() {
+async fn a_download_of_a_sandbox_file_has_its_content() {
     let fixture = DestinationFixture::new().await;
     let bytes = noise(300_000);
     let file = fixture.sandbox_file(&bytes, 5).await;

@@ -172,7 +172,7 @@ async fn the_end_needs_every_part_with_its_tag() {
 }
 
 #[tokio::test]
-async fn tickets_that_do_not_work_give_out_no_urls() {
+async fn invalid_tickets_return_no_urls() {
     let fixture = TestEndpoint::with_public_store().await;
     let url = fixture
         .issue(TicketRequest::upload(100).size(Some(10)))

@@ -16,7 +16,7 @@ async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
 }
 
 #[tokio::test]
-async fn content_goes_out_once_with_its_digest_and_name() {
+async fn content_is_sent_once_with_its_digest_and_name() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(3 << 20);
     let url = fixture.download(&bytes, "r\u{e9}sum\u{e9}.txt").await;
@@ -121,7 +121,7 @@ async fn conditions_decide_what_is_sent() {
 }
 
 #[tokio::test]
-async fn another_content_than_the_client_has_is_sent_whole() {
+async fn content_other_than_that_of_the_client_is_sent_completely() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
     let url = fixture.download(&bytes, "a.bin").await;
@@ -136,13 +136,13 @@ async fn content_that_changed_is_not_sent_to_its_end() {
     let bytes = noise(1 << 20);
     let url = fixture.download(&bytes, "a.bin").await;
     let hex = Sha256Digest::of(&bytes).to_hex();
-    let mut folders = vec![fixture.folder.path().to_owned()];
+    let mut directories = vec![fixture.directory.path().to_owned()];
     let mut changed = false;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
                 continue;
             }
             let mut content = std::fs::read(&path).unwrap();

@@ -87,7 +87,7 @@ async fn a_form_stores_the_file_under_its_name() {
 }
 
 #[tokio::test]
-async fn a_refused_form_stores_nothing_and_says_why() {
+async fn a_refused_form_stores_nothing_and_states_the_reason() {
     let fixture = TestEndpoint::new().await;
     for (body, status, words) in [
         (

@@ -68,7 +68,7 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
 }
 
 #[tokio::test]
-async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
+async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
     let fixture = TestEndpoint::new().await;
     let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let path = format!("/tickets/{}?tenant=default", ticket.id());
@@ -99,7 +99,7 @@ async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
 }
 
 #[tokio::test]
-async fn tickets_are_listed_and_revoked_with_the_key_alone() {
+async fn tickets_are_listed_and_revoked_with_only_the_key() {
     let fixture = TestEndpoint::new().await;
     let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();

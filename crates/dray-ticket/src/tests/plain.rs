@@ -49,7 +49,7 @@ async fn a_body_of_unknown_length_is_taken_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_ticket_is_refused_and_not_stored() {
+async fn uploads_that_do_not_fit_the_ticket_are_refused_and_not_stored() {
     let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");
     let upload = || TicketRequest::upload(100);

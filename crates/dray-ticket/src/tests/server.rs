@@ -26,7 +26,7 @@ impl ServerFixture {
         let context = ServiceContext::new(bus, fixture.store.clone(), fixture.clock.clone());
         let config = TicketConfig {
             url: url.to_owned(),
-            records: fixture.folder.path().join("tickets"),
+            records: fixture.directory.path().join("tickets"),
             ..TicketConfig::default()
         };
         let server = TicketServer::start(config, &context).await.unwrap();

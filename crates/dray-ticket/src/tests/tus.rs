@@ -69,7 +69,7 @@ async fn a_creation_above_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn termination_ends_the_ticket_and_removes_what_came() {
+async fn termination_ends_the_ticket_and_removes_the_received_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let create = format!("POST {url}\r\n{TUS_HEADER}\r\nupload-length: 4");

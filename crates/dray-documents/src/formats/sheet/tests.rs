@@ -49,12 +49,12 @@ pub(in crate::formats) fn workbook(
             "<sheet {attributes} sheetId=\"{index}\" r:id=\"r{index}\"/>"
         )
         .unwrap();
-        let (kind, folder) = if content.is_empty() {
+        let (kind, directory) = if content.is_empty() {
             ("chartsheet", "chartsheets")
         } else {
             ("worksheet", "worksheets")
         };
-        let name = format!("{folder}/sheet{index}.xml");
+        let name = format!("{directory}/sheet{index}.xml");
         own.push((format!("r{index}"), kind, name.clone()));
         parts.push((format!("xl/{name}"), (*content).to_owned()));
     }
