@@ -109,7 +109,7 @@ impl FakeE2b {
         state.machines.insert(id.to_owned(), machine);
     }
 
-    /// Ends a sandbox: the API no longer knows it, and the edge responds with 502.
+    /// Ends a sandbox: the API no longer lists it, and the edge responds with 502.
     pub fn kill(&self, id: &str) {
         self.server.shared().lock().machines.remove(id);
     }

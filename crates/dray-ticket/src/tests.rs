@@ -1,4 +1,4 @@
-//! Tickets over real HTTP, against the embedded store.
+//! Tests of tickets over HTTP connections, with the embedded store.
 
 mod attacks;
 mod destination;
@@ -275,7 +275,7 @@ pub(crate) async fn send_raw(address: SocketAddr, head: &str, body: &[u8]) -> Te
     let mut stream = connect(address).await;
     let head = with_version(head);
     stream.write_all(head.as_bytes()).await.unwrap();
-    // A server that refuses early may close before everything is written.
+    // A server that refuses early may close before all bytes are written.
     let _ = stream.write_all(body).await;
     read_response(&mut stream).await
 }
@@ -291,23 +291,25 @@ pub(crate) fn with_version(head: &str) -> String {
 }
 
 pub(crate) async fn read_response(stream: &mut TcpStream) -> TestResponse {
-    let mut all = Vec::new();
-    let read = stream.read_to_end(&mut all);
+    let mut response_bytes = Vec::new();
+    let read = stream.read_to_end(&mut response_bytes);
     let read = tokio::time::timeout(Duration::from_mins(1), read);
     // A reset after the response is ignored.
     let _ = read.await.expect("a response in time");
-    parse_response(&all)
+    parse_response(&response_bytes)
 }
 
-pub(crate) fn parse_response(all: &[u8]) -> TestResponse {
-    let end = all.windows(4).position(|window| window == b"\r\n\r\n");
+pub(crate) fn parse_response(response_bytes: &[u8]) -> TestResponse {
+    let end = response_bytes
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n");
     let end = end.expect("the head of a response");
-    let head = String::from_utf8(all[..end].to_vec()).unwrap();
+    let head = String::from_utf8(response_bytes[..end].to_vec()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     TestResponse {
         status,
         head,
-        body: Bytes::copy_from_slice(&all[end + 4..]),
+        body: Bytes::copy_from_slice(&response_bytes[end + 4..]),
     }
 }
 

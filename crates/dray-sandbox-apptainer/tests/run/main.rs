@@ -171,7 +171,7 @@ async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
 async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
     let fixture = InstanceFixture::new();
     let sandbox = fixture.open().await;
-    // The process lives, but the name is no longer known.
+    // The process still runs, but Apptainer no longer lists the name.
     let state = fixture.root().join("state/instances");
     std::fs::rename(state.join("box"), state.join("other")).unwrap();
     let gone = sandbox

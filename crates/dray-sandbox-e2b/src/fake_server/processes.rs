@@ -102,7 +102,7 @@ fn events(running: RunningCommand) -> impl Stream<Item = Result<Bytes, Connectio
                     &json!({ "data": { "stdout": STANDARD.encode(chunk) } }),
                 ));
             }
-            // The daemon sends these between the output; a client must pass over them.
+            // The daemon sends these between the output; a client must ignore them.
             messages.extend(message(&json!({ "keepalive": {} })));
             return Ok(Some((messages.freeze(), ProcessStep::Output(running))));
         }

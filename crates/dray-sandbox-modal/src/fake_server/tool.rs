@@ -99,7 +99,7 @@ fn write(path: &Path) -> io::Result<ToolResult> {
         // The real tool makes missing parents (sandbox-transfer 7.2).
         fs::create_dir_all(parent)?;
     }
-    // The real tool writes over anything and through links; so does a redirection.
+    // The real tool overwrites any file and follows links, as a redirection does.
     let script = b"cat > \"$1\"".as_slice();
     Ok(run(&[
         b"sh",

@@ -156,12 +156,18 @@ async fn a_ticket_that_expires_during_an_upload_stores_nothing() {
 async fn a_digest_behind_the_body_is_compared() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(70_000);
-    let right = digest_value(Sha256Digest::of(&bytes));
-    let wrong = digest_value(Sha256Digest::of(b"x"));
+    let correct_digest = digest_value(Sha256Digest::of(&bytes));
+    let wrong_digest = digest_value(Sha256Digest::of(b"x"));
     for field in ["content-digest", "repr-digest"] {
         let url = fixture.issue(TicketRequest::upload(1 << 20)).await;
         let head = format!("PUT {url}\r\ntrailer: {field}");
-        let refused = send_chunked(&fixture, &head, &bytes, &format!("{field}: {wrong}\r\n")).await;
+        let refused = send_chunked(
+            &fixture,
+            &head,
+            &bytes,
+            &format!("{field}: {wrong_digest}\r\n"),
+        )
+        .await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (422, "wrong-digest"),
@@ -176,7 +182,7 @@ async fn a_digest_behind_the_body_is_compared() {
         &fixture,
         &head,
         &bytes,
-        &format!("content-digest: {right}\r\n"),
+        &format!("content-digest: {correct_digest}\r\n"),
     )
     .await;
     assert_eq!(stored.status, 201, "{stored:?}");
@@ -260,8 +266,12 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         "if-none-match: \"other\"".to_owned(),
     ] {
         let url = fixture.download(&bytes, "a.bin").await;
-        let whole = fixture.ask(&format!("GET {url}\r\n{fields}")).await;
-        assert_eq!((whole.status, whole.body == bytes), (200, true), "{fields}");
+        let full_response = fixture.ask(&format!("GET {url}\r\n{fields}")).await;
+        assert_eq!(
+            (full_response.status, full_response.body == bytes),
+            (200, true),
+            "{fields}"
+        );
     }
     let url = fixture.download(&bytes, "a.bin").await;
     for (fields, status) in [

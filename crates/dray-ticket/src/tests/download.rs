@@ -67,9 +67,12 @@ async fn a_broken_download_continues_with_a_range() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut start = vec![0; 1 << 20];
     stream.read_exact(&mut start).await.unwrap();
-    let other = fixture.ask(&format!("GET {url}")).await;
+    let concurrent_response = fixture.ask(&format!("GET {url}")).await;
     assert_eq!(
-        (other.status, other.problem().as_str()),
+        (
+            concurrent_response.status,
+            concurrent_response.problem().as_str()
+        ),
         (409, "ticket-in-use")
     );
     drop(stream);
@@ -116,8 +119,8 @@ async fn conditions_decide_what_is_sent() {
         (416, Some("bytes */10"))
     );
     // The response has the complete content, because a range beyond the sent bytes would not mark the ticket as used.
-    let whole = get("\r\nrange: bytes=1-").await;
-    assert_eq!((whole.status, whole.body.len()), (200, 10));
+    let full_response = get("\r\nrange: bytes=1-").await;
+    assert_eq!((full_response.status, full_response.body.len()), (200, 10));
 }
 
 #[tokio::test]

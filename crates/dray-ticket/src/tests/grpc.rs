@@ -121,8 +121,8 @@ async fn a_ticket_belongs_to_the_tenant_of_its_caller() {
         assert_eq!(refused.code(), Code::NotFound);
         assert_eq!(fault_of(&refused).unwrap().detail, "ticket_unknown");
     }
-    let shown = fixture.call("maker", inspect).await.unwrap();
-    assert_eq!(shown.state(), v1::TicketState::Open);
+    let inspected = fixture.call("maker", inspect).await.unwrap();
+    assert_eq!(inspected.state(), v1::TicketState::Open);
     let ended = fixture.call("maker", revoke).await.unwrap();
     assert_eq!(ended.state(), v1::TicketState::Revoked);
 }

@@ -24,8 +24,8 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
         (first.status, first.field("upload-offset")),
         (204, Some("2"))
     );
-    let wrong = fixture.send(&format!("{part} 0"), b"ab").await;
-    assert_eq!(wrong.status, 409);
+    let repeated = fixture.send(&format!("{part} 0"), b"ab").await;
+    assert_eq!(repeated.status, 409);
     let last = fixture.send(&format!("{part} 2"), b"cd").await;
     assert_eq!((last.status, last.field("upload-offset")), (204, Some("4")));
     assert!(fixture.is_stored(b"abcd").await);
