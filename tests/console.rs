@@ -38,7 +38,7 @@ impl BrowserWalk {
         Self(process)
     }
 
-    /// Performs the actions that the browser requests until it is done, and returns its observations.
+    /// Performs the actions that the browser requests until it is done, and returns its report.
     async fn serve(mut self, fixture: &mut ConsoleFixture) -> Value {
         let mut stdin = self.0.stdin.take().unwrap();
         let requests = BufReader::new(self.0.stderr.take().unwrap());
@@ -64,9 +64,9 @@ impl BrowserWalk {
     }
 }
 
-/// Checks the observations of a chat: a stage, a file in and out, the end, and a request without a key.
-fn check_playground(observations: &Value) {
-    let chat = &observations["chat"];
+/// Checks what the report says of a chat: a stage, a file in and out, the end, and a request without a key.
+fn check_playground(report: &Value) {
+    let chat = &report["chat"];
     assert!(
         chat["stages"]
             .as_array()
@@ -93,8 +93,8 @@ fn check_playground(observations: &Value) {
 
 /// The live page under more events than it shows: every row arrived once, at least 10,000 a minute, and the tab keeps
 /// its size.
-fn check_flood(observations: &Value) {
-    let flood = &observations["flood"];
+fn check_flood(report: &Value) {
+    let flood = &report["flood"];
     assert_eq!(flood["lost"], 0, "{flood}");
     assert!(flood["rows"].as_u64().unwrap() <= 500, "{flood}");
     assert!(flood["perMinute"].as_f64().unwrap() >= 10_000.0, "{flood}");
@@ -132,51 +132,39 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
         "asked": format!("{ASKED_HOST}:443"),
         "flood": FLOOD_EVENTS,
     });
-    let observations = BrowserWalk::start(&fixture, &settings)
+    let report = BrowserWalk::start(&fixture, &settings)
         .serve(&mut fixture)
         .await;
     for list in ["findings", "violations", "failures", "invalid"] {
-        assert_eq!(observations[list], json!([]), "{list}: {observations}");
+        assert_eq!(report[list], json!([]), "{list}: {report}");
     }
-    for (page, width) in observations["widths"].as_object().unwrap() {
+    for (page, width) in report["widths"].as_object().unwrap() {
         assert!(width.as_u64().unwrap() <= 400, "{page} is {width} wide");
     }
-    let text = |name: &str| observations[name].as_str().unwrap().to_owned();
+    let text = |name: &str| report[name].as_str().unwrap().to_owned();
     assert!(text("delivery").contains("report.txt") && text("delivery").contains("copied"));
     assert_eq!(text("verdict"), "refused");
-    assert!(
-        observations["steps"].as_u64().unwrap() > 5,
-        "{observations}"
-    );
-    assert!(text("placed").contains("dropped.txt"), "{observations}");
+    assert!(report["steps"].as_u64().unwrap() > 5, "{report}");
+    assert!(text("placed").contains("dropped.txt"), "{report}");
     let placed = std::fs::read_to_string(fixture.directory.path().join("box/dropped.txt")).unwrap();
     assert_eq!(
         (placed.as_str(), text("downloaded").as_str()),
         (DROPPED_TEXT, DROPPED_TEXT)
     );
-    assert!(text("account").contains("accepted"), "{observations}");
-    assert!(text("backend").contains("ready"), "{observations}");
+    assert!(text("account").contains("accepted"), "{report}");
+    assert!(text("backend").contains("ready"), "{report}");
     assert_eq!(text("content"), DROPPED_TEXT);
     assert!(
         text("holders").contains("No delivery on record"),
-        "{observations}"
+        "{report}"
     );
-    assert!(
-        text("plan").contains("would be started again"),
-        "{observations}"
-    );
+    assert!(text("plan").contains("would be started again"), "{report}");
     assert_eq!(text("firstFocus"), "Skip to the content");
-    check_playground(&observations);
-    check_flood(&observations);
-    assert!(text("answered").contains("may reach"), "{observations}");
-    assert!(
-        text("replay").contains("with another outcome"),
-        "{observations}"
-    );
-    assert!(
-        text("outage").contains("The bus does not work"),
-        "{observations}"
-    );
+    check_playground(&report);
+    check_flood(&report);
+    assert!(text("answered").contains("may reach"), "{report}");
+    assert!(text("replay").contains("with another outcome"), "{report}");
+    assert!(text("outage").contains("The bus does not work"), "{report}");
     drop(server);
 }
 

@@ -183,11 +183,8 @@ impl Numbering {
     ) -> Option<NumberedLabel> {
         // `0` removes a paragraph from the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
-        let Some(abstract_id) = self
-            .definitions
-            .get(id)
-            .map(|d| self.resolve_abstract(&d.abstract_id))
-        else {
+        let abstract_id = self.definitions.get(id).map(|d| d.abstract_id.as_str());
+        let Some(abstract_id) = abstract_id.map(|id| self.resolve_abstract(id)) else {
             // A list without a definition is still shown as a list.
             return Some(NumberedLabel {
                 depth: listed.level.unwrap_or(0).min(LIST_LEVELS - 1),
@@ -195,11 +192,8 @@ impl Numbering {
                 label: String::new(),
             });
         };
-        let levels = self
-            .abstracts
-            .get(&abstract_id)
-            .map(|a| a.levels.as_slice());
-        let levels = levels.unwrap_or_default();
+        let levels = self.abstracts.get(&abstract_id);
+        let levels = levels.map(|a| a.levels.as_slice()).unwrap_or_default();
         let level_index = listed
             .level
             .or_else(|| {
@@ -218,11 +212,8 @@ impl Numbering {
             .unwrap_or_default();
         let counts = self.counts.entry(abstract_id).or_default();
         definition.begin(counts);
-        let start = definition
-            .starts
-            .get(&level_index)
-            .copied()
-            .unwrap_or(level.start);
+        let own_start = definition.starts.get(&level_index).copied();
+        let start = own_start.unwrap_or(level.start);
         let count = counts.get_mut(level_index)?;
         let number = match *count {
             Some(last) => last.saturating_add(1),
