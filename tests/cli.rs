@@ -160,8 +160,8 @@ fn a_file_is_put_and_fetched_without_a_store() {
     );
     check(&printed, 0, "words");
     // A device is written to and not replaced.
-    let gone = ["sandbox", "get", "local:../box", "a.txt", "-o", "/dev/null"];
-    assert!(run(&gone, Stdio::null()).status.success());
+    let to_device = ["sandbox", "get", "local:../box", "a.txt", "-o", "/dev/null"];
+    assert!(run(&to_device, Stdio::null()).status.success());
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
     let nameless = run(&["sandbox", "put", "-", "local:../box"], Stdio::null());
     check(&nameless, 2, "");
@@ -174,7 +174,7 @@ fn a_file_is_put_and_fetched_without_a_store() {
 }
 
 #[test]
-fn an_invalid_sandbox_or_chat_is_a_wrong_command_line() {
+fn an_invalid_sandbox_or_chat_is_a_usage_error() {
     let home = CliHome::new();
     for arguments in [
         &["sandbox", "ls", "nonsense"][..],
@@ -186,9 +186,9 @@ fn an_invalid_sandbox_or_chat_is_a_wrong_command_line() {
         check(&refused, 2, "");
         assert!(!refused.stderr.is_empty(), "{arguments:?}");
     }
-    let gone = home.run(&["sandbox", "ls", "local:/nowhere/at/all", "--json"]);
-    assert_eq!(gone.status.code(), Some(1));
-    assert_eq!(line(&gone)["fault"]["detail"], "sandbox_gone");
+    let missing = home.run(&["sandbox", "ls", "local:/nowhere/at/all", "--json"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(line(&missing)["fault"]["detail"], "sandbox_gone");
 }
 
 #[test]
@@ -471,16 +471,16 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
 #[test]
 fn directories_and_several_documents_are_read_in_order_by_one_process() {
     let home = CliHome::new();
-    let folder = home.0.path().join("papers");
-    std::fs::create_dir_all(folder.join("more")).unwrap();
+    let directory = home.0.path().join("papers");
+    std::fs::create_dir_all(directory.join("more")).unwrap();
     for (name, text) in [
         ("b.html", "<p>two<p hidden>secret"),
         ("a.txt", "one"),
         ("more/c.md", "three"),
     ] {
-        std::fs::write(folder.join(name), text).unwrap();
+        std::fs::write(directory.join(name), text).unwrap();
     }
-    let papers = folder.to_str().unwrap();
+    let papers = directory.to_str().unwrap();
     let read = home.run(&["read", "--markdown", papers, "/missing.txt", papers]);
     assert_eq!(read.status.code(), Some(1), "{read:?}");
     let text = String::from_utf8_lossy(&read.stdout);
@@ -494,7 +494,7 @@ fn directories_and_several_documents_are_read_in_order_by_one_process() {
         stderr.contains("/missing.txt") && stderr.contains("hidden content dropped: 6 characters"),
         "{stderr}"
     );
-    let page = folder.join("b.html");
+    let page = directory.join("b.html");
     let with_hidden = home.run(&["read", "--hidden", "--markdown", page.to_str().unwrap()]);
     check(&with_hidden, 0, "two\n\nsecret");
 }

@@ -15,7 +15,7 @@ use crate::support::{self, node};
 
 /// Content of the file that the browser drops on a sandbox; it is large enough to go through the store.
 const DROPPED_TEXT: &str = "dropped";
-/// Events that the live page gets in two halves, as fast as they go.
+/// Events that the live page gets in two halves, without pauses.
 const FLOOD_EVENTS: usize = 1_000;
 
 /// The browser, which asks the test for actions that only the test can perform.
@@ -23,13 +23,13 @@ struct BrowserWalk(Child);
 
 impl BrowserWalk {
     fn start(fixture: &ConsoleFixture, settings: &Value) -> Self {
-        let file = fixture.folder.path().join("walk.json");
+        let file = fixture.directory.path().join("walk.json");
         std::fs::write(&file, settings.to_string()).unwrap();
         let process = Command::new("node")
             .arg(support::root().join("tests/console/walk.cjs"))
             .arg(&file)
             .current_dir(node::packages("node-console", &node::BROWSER_PACKAGES))
-            .env("HOME", fixture.folder.path())
+            .env("HOME", fixture.directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -38,11 +38,11 @@ impl BrowserWalk {
         Self(process)
     }
 
-    /// Performs the actions that the browser requests until it is done, and returns its observations.
+    /// Performs the actions that the browser requests until it is done, and returns its report.
     async fn serve(mut self, fixture: &mut ConsoleFixture) -> Value {
-        let mut answers = self.0.stdin.take().unwrap();
+        let mut stdin = self.0.stdin.take().unwrap();
         let requests = BufReader::new(self.0.stderr.take().unwrap());
-        let mut said = String::new();
+        let mut browser_messages = String::new();
         for line in requests.lines() {
             let line = line.unwrap();
             match line.as_str() {
@@ -50,23 +50,23 @@ impl BrowserWalk {
                 "flood" => fixture.publish_events(FLOOD_EVENTS).await,
                 "stop-bus" => fixture.nats.stop(),
                 "start-bus" => fixture.nats.restart(),
-                other => {
-                    said.push_str(other);
-                    said.push('\n');
+                message => {
+                    browser_messages.push_str(message);
+                    browser_messages.push('\n');
                     continue;
                 }
             }
-            writeln!(answers, "done").unwrap();
+            writeln!(stdin, "done").unwrap();
         }
         let output = self.0.wait_with_output().unwrap();
-        assert!(output.status.success(), "{said}");
+        assert!(output.status.success(), "{browser_messages}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 
-/// What the browser saw of a chat: a stage, a file in and out, the end, and a request without a key.
-fn check_playground(seen: &Value) {
-    let chat = &seen["chat"];
+/// Checks what the report says of a chat: a stage, a file in and out, the end, and a request without a key.
+fn check_playground(report: &Value) {
+    let chat = &report["chat"];
     assert!(
         chat["stages"]
             .as_array()
@@ -91,9 +91,10 @@ fn check_playground(seen: &Value) {
     assert_eq!(chat["cancelled"], "cancelled", "{chat}");
 }
 
-/// The live page under more events than it shows: every row came once, at least 10,000 a minute, and the tab keeps its size.
-fn check_flood(seen: &Value) {
-    let flood = &seen["flood"];
+/// The live page under more events than it shows: every row arrived once, at least 10,000 a minute, and the tab keeps
+/// its size.
+fn check_flood(report: &Value) {
+    let flood = &report["flood"];
     assert_eq!(flood["lost"], 0, "{flood}");
     assert!(flood["rows"].as_u64().unwrap() <= 500, "{flood}");
     assert!(flood["perMinute"].as_f64().unwrap() >= 10_000.0, "{flood}");
@@ -131,36 +132,39 @@ async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
         "asked": format!("{ASKED_HOST}:443"),
         "flood": FLOOD_EVENTS,
     });
-    let seen = BrowserWalk::start(&fixture, &settings)
+    let report = BrowserWalk::start(&fixture, &settings)
         .serve(&mut fixture)
         .await;
     for list in ["findings", "violations", "failures", "invalid"] {
-        assert_eq!(seen[list], json!([]), "{list}: {seen}");
+        assert_eq!(report[list], json!([]), "{list}: {report}");
     }
-    for (page, width) in seen["widths"].as_object().unwrap() {
+    for (page, width) in report["widths"].as_object().unwrap() {
         assert!(width.as_u64().unwrap() <= 400, "{page} is {width} wide");
     }
-    let text = |name: &str| seen[name].as_str().unwrap().to_owned();
+    let text = |name: &str| report[name].as_str().unwrap().to_owned();
     assert!(text("delivery").contains("report.txt") && text("delivery").contains("copied"));
     assert_eq!(text("verdict"), "refused");
-    assert!(seen["steps"].as_u64().unwrap() > 5, "{seen}");
-    assert!(text("placed").contains("dropped.txt"), "{seen}");
-    let placed = std::fs::read_to_string(fixture.folder.path().join("box/dropped.txt")).unwrap();
+    assert!(report["steps"].as_u64().unwrap() > 5, "{report}");
+    assert!(text("placed").contains("dropped.txt"), "{report}");
+    let placed = std::fs::read_to_string(fixture.directory.path().join("box/dropped.txt")).unwrap();
     assert_eq!(
         (placed.as_str(), text("downloaded").as_str()),
         (DROPPED_TEXT, DROPPED_TEXT)
     );
-    assert!(text("account").contains("accepted"), "{seen}");
-    assert!(text("backend").contains("ready"), "{seen}");
+    assert!(text("account").contains("accepted"), "{report}");
+    assert!(text("backend").contains("ready"), "{report}");
     assert_eq!(text("content"), DROPPED_TEXT);
-    assert!(text("holders").contains("No delivery on record"), "{seen}");
-    assert!(text("plan").contains("would be started again"), "{seen}");
+    assert!(
+        text("holders").contains("No delivery on record"),
+        "{report}"
+    );
+    assert!(text("plan").contains("would be started again"), "{report}");
     assert_eq!(text("firstFocus"), "Skip to the content");
-    check_playground(&seen);
-    check_flood(&seen);
-    assert!(text("answered").contains("may reach"), "{seen}");
-    assert!(text("replay").contains("with another outcome"), "{seen}");
-    assert!(text("outage").contains("The bus does not work"), "{seen}");
+    check_playground(&report);
+    check_flood(&report);
+    assert!(text("answered").contains("may reach"), "{report}");
+    assert!(text("replay").contains("with another outcome"), "{report}");
+    assert!(text("outage").contains("The bus does not work"), "{report}");
     drop(server);
 }
 

@@ -20,7 +20,7 @@ const INTERNAL_SUBNET: &str = "172.31.7.0/24";
 const PROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 7, 1);
 /// The end of the cable outside, which is the name server of the proxy.
 const NAME_SERVER: &str = "198.18.0.2";
-/// The other end: what has another source and goes there is forwarded.
+/// The other end: packets there from another source are forwarded.
 const MACHINE_ADDRESS: &str = "198.18.0.1";
 const ALLOWED_NAME: &str = "files.example.org";
 const REFUSED_NAME: &str = "other.example.org";

@@ -1,6 +1,6 @@
 //! System tests: one binary, a module for each story of a user.
 //!
-//! `cargo xtask test` prepares what they need and runs them with everything else; single ones run with
+//! `cargo xtask test` prepares what they need and runs them with all other tests; single ones run with
 //! `cargo xtask test -- deploy::`. Helpers of several stories are in `support`. (`cfg(test)` makes Clippy see that
 //! helpers are tests too.)
 

@@ -30,15 +30,15 @@ const ONE_PIXEL_PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01
 
 /// A home, and a root with documents beside files that must stay out of reach.
 struct McpFixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl McpFixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(name);
-        for directory in ["home", "data", "data-old", "box", "out"] {
-            std::fs::create_dir(place(directory)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        for name in ["home", "data", "data-old", "box", "out"] {
+            std::fs::create_dir(place(name)).unwrap();
         }
         std::fs::write(place("secret.txt"), "secret").unwrap();
         std::fs::write(place("data-old/secret.txt"), "secret").unwrap();
@@ -53,11 +53,16 @@ impl McpFixture {
         .unwrap();
         let report = support::root().join("tests/documents/corpus/pdf/report.pdf");
         std::fs::copy(report, place("data/report.pdf")).unwrap();
-        Self { folder }
+        Self { directory }
     }
 
     fn place(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().unwrap().to_owned()
+        self.directory
+            .path()
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// The observations of the client at a server on its standard streams.

@@ -1,9 +1,9 @@
 //! Tests of previews as people use them: links to real backends, and pages in Chromium.
 
 mod browser;
-mod deaths;
 mod documents;
 mod escapes;
+mod interruptions;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use machine::ProcessFixture;
 
-/// Larger than what an event or a reply holds, so that it goes through the store.
+/// Larger than an event or a reply may be, so that it is transferred through the store.
 const LARGE_FILE_BYTES: usize = 300 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +36,7 @@ async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_of_nats_in_the_middle_is_survived() {
+async fn a_restart_of_nats_during_a_call_loses_nothing() {
     let mut machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
     machine.dial.misbehave("acme/a.txt", InjectedFault::Silent);

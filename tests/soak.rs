@@ -1,9 +1,9 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with `cargo xtask soak --
 //! deliveries`. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed;
 //! each run prints its seed. `-- clients` publishes 2,050 tool calls with the Python and the TypeScript client. `--
-//! lighthouse` judges the pages of the console, their performance included. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket through a proxy
-//! that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file twice, in
-//! segments and as the artifact.
+//! lighthouse` judges the pages of the console, their performance included. `-- skeletons` builds what `cargo xtask
+//! new` writes. `-- tickets` uploads the largest file of a ticket through a proxy that cuts connections, or as many
+//! bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file twice, in segments and as the artifact.
 
 #[cfg(test)]
 #[path = "tickets/cuts.rs"]
@@ -29,14 +29,14 @@ mod platforms;
 #[path = "clients/publishers.rs"]
 mod publishers;
 #[cfg(test)]
-#[expect(dead_code, reason = "single faults use more of the machine")]
-#[path = "transfer/rig.rs"]
-mod rig;
-#[cfg(test)]
 mod skeletons;
 #[cfg(test)]
 #[expect(dead_code, reason = "other stories use more of it")]
 mod support;
+#[cfg(test)]
+#[expect(dead_code, reason = "single faults use more of the fixture")]
+#[path = "transfer/transfer_fixture.rs"]
+mod transfer_fixture;
 
 /// How often each service is killed by default.
 #[cfg(test)]

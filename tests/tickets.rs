@@ -15,7 +15,7 @@ mod tools;
 
 /// The system with its endpoint of tickets, and a directory for files.
 struct TicketFixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// The result of curl: status, fields and body of the response.
@@ -44,12 +44,12 @@ impl Answer {
 
 impl TicketFixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { folder }
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory }
     }
 
     fn place(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn write(&self, name: &str, content: &[u8]) -> String {
@@ -59,7 +59,7 @@ impl TicketFixture {
 
     fn start(&self) -> UpServer {
         let options = ["--tickets", "127.0.0.1:0"];
-        UpServer::start(self.folder.path(), &options, "tickets: ")
+        UpServer::start(self.directory.path(), &options, "tickets: ")
     }
 
     /// Makes a ticket and returns its path at the endpoint, which stays the same when the endpoint's port changes.
@@ -69,7 +69,7 @@ impl TicketFixture {
             .args(["ticket", "--json"])
             .args(arguments)
             .args(["--endpoint", &server.url])
-            .env("HOME", self.folder.path());
+            .env("HOME", self.directory.path());
         let receipt: Value = serde_json::from_str(&support::stdout(&mut command)).unwrap();
         let url = receipt["url"].as_str().unwrap();
         url.strip_prefix(&server.url).unwrap().to_owned()
@@ -109,7 +109,7 @@ fn content(length: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_goes_up_and_down_once() {
+fn a_file_is_uploaded_and_downloaded_once() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
     let bytes = content(3_000_000);
@@ -154,7 +154,7 @@ fn the_command_line_lists_shows_and_revokes_tickets_without_their_urls() {
             .args(["ticket", "--json"])
             .args(arguments)
             .args(["--endpoint", &server.url])
-            .env("HOME", fixture.folder.path())
+            .env("HOME", fixture.directory.path())
             .output()
             .unwrap()
     };
@@ -235,7 +235,7 @@ fn an_upload_that_a_ticket_does_not_allow_is_refused_and_not_stored() {
     }
     let absent = Command::new(support::dray())
         .args(["ticket", "download", &digest, "--endpoint", &server.url])
-        .env("HOME", fixture.folder.path())
+        .env("HOME", fixture.directory.path())
         .output()
         .unwrap();
     assert!(!absent.status.success(), "{absent:?}");

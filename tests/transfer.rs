@@ -4,8 +4,8 @@
 mod faults;
 mod kills;
 mod platforms;
-mod rig;
 mod story;
+mod transfer_fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reported_states_are_true_when_any_service_is_killed() {

@@ -1,9 +1,9 @@
-//! The cable between the two namespaces, and the addresses at its far end: everything there responds.
+//! The cable between the two namespaces, and the addresses at its far end, all of which respond.
 
 use crate::machine;
 use crate::namespace::NetworkNamespace;
 
-/// Where most web servers of the stories seem to live.
+/// The address of most web servers of the stories.
 pub(crate) const PUBLIC_ADDRESSES: &str = "93.184.216.34";
 /// The same over IPv6.
 pub(crate) const PUBLIC_6: &str = "2606:2800:220:1::1";

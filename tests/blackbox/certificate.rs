@@ -8,7 +8,7 @@ use crate::machine;
 /// Names and addresses of the good certificate.
 const GOOD_NAMES: &str = "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
 
-/// Certificates in two folders: what the servers present, and what a client may trust.
+/// Certificates in two directories: those that the servers present, and those that a client may trust.
 #[derive(Debug)]
 pub(crate) struct CertificateFiles {
     /// `NAME.pem` and `NAME.key`; `server` is the good one, any other is presented to `NAME.example.com`.
@@ -19,33 +19,33 @@ pub(crate) struct CertificateFiles {
 
 impl CertificateFiles {
     /// Makes all of them.
-    pub(crate) fn new(folder: &Path) -> Self {
-        let served = folder.join("served");
+    pub(crate) fn new(directory: &Path) -> Self {
+        let served = directory.join("served");
         fs::create_dir_all(&served).unwrap();
         for authority in ["authority", "stranger"] {
-            authority_in(folder, authority);
+            authority_in(directory, authority);
         }
-        sign(folder, "authority", "server", GOOD_NAMES, "30");
+        sign(directory, "authority", "server", GOOD_NAMES, "30");
         sign(
-            folder,
+            directory,
             "authority",
             "misnamed",
             "DNS:files.example.org",
             "30",
         );
-        sign(folder, "authority", "expired", GOOD_NAMES, "-1");
-        sign(folder, "stranger", "stranger", GOOD_NAMES, "30");
+        sign(directory, "authority", "expired", GOOD_NAMES, "-1");
+        sign(directory, "stranger", "stranger", GOOD_NAMES, "30");
         Self {
             served,
-            bundle: folder.join("authority.pem"),
+            bundle: directory.join("authority.pem"),
         }
     }
 }
 
-fn authority_in(folder: &Path, name: &str) {
+fn authority_in(directory: &Path, name: &str) {
     let subject = format!("/CN={name} of the black-box suite");
     openssl(
-        folder,
+        directory,
         &[
             "req",
             "-x509",
@@ -68,14 +68,14 @@ fn authority_in(folder: &Path, name: &str) {
     );
 }
 
-fn sign(folder: &Path, authority: &str, name: &str, alternatives: &str, days: &str) {
+fn sign(directory: &Path, authority: &str, name: &str, alternatives: &str, days: &str) {
     let key = format!("served/{name}.key");
     let extensions = format!(
         "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={alternatives}\n"
     );
-    fs::write(folder.join("extensions"), extensions).unwrap();
+    fs::write(directory.join("extensions"), extensions).unwrap();
     openssl(
-        folder,
+        directory,
         &[
             "req",
             "-newkey",
@@ -92,7 +92,7 @@ fn sign(folder: &Path, authority: &str, name: &str, alternatives: &str, days: &s
         ],
     );
     openssl(
-        folder,
+        directory,
         &[
             "x509",
             "-req",
@@ -113,6 +113,10 @@ fn sign(folder: &Path, authority: &str, name: &str, alternatives: &str, days: &s
     );
 }
 
-fn openssl(folder: &Path, arguments: &[&str]) {
-    machine::run(machine::bare("openssl").current_dir(folder).args(arguments));
+fn openssl(directory: &Path, arguments: &[&str]) {
+    machine::run(
+        machine::bare("openssl")
+            .current_dir(directory)
+            .args(arguments),
+    );
 }

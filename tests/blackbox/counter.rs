@@ -35,9 +35,9 @@ pub(crate) struct AllowedTraffic {
 /// The side of the cable on which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CableSide {
-    /// Everything that the binary sends, loopback included.
+    /// All packets that the binary sends, loopback included.
     Sent,
-    /// Everything that arrives on the far side.
+    /// All packets that arrive on the far side.
     Arrived,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct FetchCommand {
     reference: Option<&'static str>,
 }
 
-/// What a run left behind.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchOutcome {
     /// The exit status of the command.
@@ -88,16 +88,16 @@ impl FetchCommand {
         self
     }
 
-    /// Runs the binary in the namespace. `folder` is empty and used only for this run.
+    /// Runs the binary in the namespace. `directory` is empty and used only for this run.
     pub(crate) fn run(
         &self,
         binary: &Path,
         namespace: &NetworkNamespace,
-        folder: &Path,
+        directory: &Path,
         environment: &[(&str, &str)],
     ) -> FetchOutcome {
-        let content = folder.join("content");
-        let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
+        let content = directory.join("content");
+        let (stdout, stderr) = (directory.join("stdout"), directory.join("stderr"));
         let mut command = namespace.command(binary.to_str().unwrap());
         command.arg(if self.reference.is_some() {
             "resolve"
@@ -107,9 +107,9 @@ impl FetchCommand {
         command
             .arg("--json")
             .arg("--state")
-            .arg(folder.join("state"));
+            .arg(directory.join("state"));
         if let Some(policy) = &self.policy {
-            let file = folder.join("policy.json");
+            let file = directory.join("policy.json");
             fs::write(&file, policy.to_string()).unwrap();
             command.arg("--app-policy").arg(file);
         }
@@ -127,8 +127,8 @@ impl FetchCommand {
             }
         }
         command
-            .env("HOME", folder)
-            .env("TMPDIR", folder)
+            .env("HOME", directory)
+            .env("TMPDIR", directory)
             .envs(environment.iter().copied());
         for (variable, value) in &self.environment {
             match value {
@@ -137,7 +137,7 @@ impl FetchCommand {
             };
         }
         command
-            .current_dir(folder)
+            .current_dir(directory)
             .stdout(File::create(&stdout).unwrap())
             .stderr(File::create(&stderr).unwrap());
         let status = wait(&mut command.spawn().unwrap());

@@ -25,7 +25,7 @@ pub(crate) struct DnsQuestion {
     pub(crate) name: String,
     /// `A`, `AAAA`, or a number.
     pub(crate) kind: String,
-    /// Whether it came over TCP.
+    /// Whether it arrived over TCP.
     pub(crate) tcp: bool,
     /// Address of the name server that was asked.
     pub(crate) server: String,
@@ -56,12 +56,12 @@ impl FakeInternet {
     /// Starts them and waits until they listen.
     pub(crate) fn start(
         namespace: &NetworkNamespace,
-        folder: &Path,
+        directory: &Path,
         name: &str,
         script: &Value,
     ) -> Self {
-        let plan = folder.join(format!("{name}.json"));
-        let log = folder.join(format!("{name}.log"));
+        let plan = directory.join(format!("{name}.json"));
+        let log = directory.join(format!("{name}.log"));
         fs::write(&plan, script.to_string()).unwrap();
         fs::write(&log, b"").unwrap();
         let mut child = namespace

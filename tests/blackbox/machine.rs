@@ -17,7 +17,7 @@ const NEEDED_PROGRAMS: [(&str, &[&str], &str); 4] = [
     ("python3", &["--version"], "python3"),
 ];
 
-/// The binary to test. Panics with everything that is missing on this machine.
+/// The binary to test. Panics with the list of what is missing on this machine.
 pub(crate) fn require() -> PathBuf {
     let mut missing = Vec::new();
     if !cfg!(target_os = "linux") {
@@ -76,7 +76,7 @@ pub(crate) fn bare(program: &str) -> Command {
     command
 }
 
-/// Runs to the end; panics with what the program said when it fails.
+/// Runs to the end; panics with the output of the program when it fails.
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     let output = command
         .output()

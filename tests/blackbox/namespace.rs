@@ -9,23 +9,23 @@ use crate::machine;
 /// Every name starts with this; the id of the process that made it follows.
 const NAME_PREFIX: &str = "dray-blackbox-";
 
-/// One network namespace with nothing in it but a loopback device that is up.
+/// One network namespace that has only a loopback device, which is up.
 #[derive(Debug)]
 pub(crate) struct NetworkNamespace {
     name: String,
 }
 
 impl NetworkNamespace {
-    /// Makes it. `what` is unique within this process.
-    pub(crate) fn new(what: &str) -> Self {
-        let name = format!("{NAME_PREFIX}{}-{what}", process::id());
+    /// Creates the namespace. `suffix` is unique within this process.
+    pub(crate) fn new(suffix: &str) -> Self {
+        let name = format!("{NAME_PREFIX}{}-{suffix}", process::id());
         machine::run(machine::bare("ip").args(["netns", "add", &name]));
         let namespace = Self { name };
         namespace.ip("link set lo up");
         namespace
     }
 
-    /// The name that other `ip` commands know it by.
+    /// The name of the namespace for other `ip` commands.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -47,11 +47,11 @@ impl NetworkNamespace {
 
     /// Puts a file over one in `/etc` for programs of this namespace.
     pub(crate) fn overlay(&self, file: &str, text: &str) {
-        fs::create_dir_all(self.folder()).unwrap();
-        fs::write(self.folder().join(file), text).unwrap();
+        fs::create_dir_all(self.directory()).unwrap();
+        fs::write(self.directory().join(file), text).unwrap();
     }
 
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         PathBuf::from("/etc/netns").join(&self.name)
     }
 }
@@ -62,11 +62,11 @@ impl Drop for NetworkNamespace {
         let _ = machine::bare("ip")
             .args(["netns", "delete", &self.name])
             .output();
-        let _ = fs::remove_dir_all(self.folder());
+        let _ = fs::remove_dir_all(self.directory());
     }
 }
 
-/// Removes what a killed run left behind: namespaces of this suite whose process is gone.
+/// Removes the namespaces of killed runs of this suite: those whose process has ended.
 pub(crate) fn sweep() {
     let listed = machine::run(machine::bare("ip").args(["netns", "list"]));
     for name in String::from_utf8_lossy(&listed)

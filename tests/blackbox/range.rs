@@ -81,7 +81,7 @@ pub(crate) const ON_THIS_HOST: [&str; 4] = [
     "v6_below_global",
 ];
 
-/// Addresses of services that an attacker would want to reach: metadata, platform, local host, gateways.
+/// Addresses of services that are targets of attackers: metadata, platform, local host, gateways.
 pub(crate) const SENSITIVE_ADDRESSES: [&str; 28] = [
     "0.0.0.0",
     "127.0.0.1",
@@ -170,33 +170,33 @@ pub(crate) fn host(address: IpAddr) -> String {
 
 /// First and last address of every range, and every such service, each once.
 pub(crate) fn samples() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED_RANGES
+    let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
         .iter()
         .flat_map(|range| [range.ends().0, range.ends().1])
         .collect();
-    all.extend(
+    addresses.extend(
         SENSITIVE_ADDRESSES
             .iter()
             .chain(&ISATAP_ADDRESSES)
             .map(|text| text.parse::<IpAddr>().unwrap()),
     );
-    all.sort();
-    all.dedup();
-    all
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
 /// One address of every range and every such service: for stories in which [`samples`] would take too long.
 pub(crate) fn highlights() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
-    all.extend(
+    let mut addresses: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
+    addresses.extend(
         SENSITIVE_ADDRESSES
             .iter()
             .chain(&ISATAP_ADDRESSES)
             .map(|text| text.parse::<IpAddr>().unwrap()),
     );
-    all.sort();
-    all.dedup();
-    all
+    addresses.sort();
+    addresses.dedup();
+    addresses
 }
 
 #[test]

@@ -24,12 +24,12 @@ mod tls;
 /// Statuses that redirect (section 12).
 const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// A path that answers with this status and this `Location`.
+/// A path that responds with this status and this `Location`.
 fn to(status: u16, location: &str) -> String {
     format!("/to/{status}/{}", hex_digits(location.as_bytes()))
 }
 
-/// A path that answers with these bytes and closes.
+/// A path that responds with these bytes and closes.
 fn raw(response: &str) -> String {
     format!("/raw/{}", hex_digits(response.as_bytes()))
 }

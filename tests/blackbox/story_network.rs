@@ -24,7 +24,7 @@ use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
 use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
 
-/// Concurrent runs; each is a whole process with a store of its own.
+/// Concurrent runs; each is a process with its own store.
 const AT_ONCE: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
@@ -32,9 +32,9 @@ const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.
 /// Settings of the network of a story.
 #[derive(Debug, Default)]
 pub(crate) struct StorySetup {
-    /// Names that the name servers know; see `internet.py`.
+    /// Names that the name servers resolve; see `internet.py`.
     pub(crate) zone: Value,
-    /// What the counters let pass.
+    /// Ranges that the counters do not watch.
     pub(crate) openings: AllowedTraffic,
 }
 
@@ -48,24 +48,24 @@ pub(crate) struct StoryNetwork {
     near: NetworkNamespace,
     far: NetworkNamespace,
     certificates: CertificateFiles,
-    wrong: Mutex<Vec<String>>,
+    findings: Mutex<Vec<String>>,
     runs: AtomicUsize,
-    folder: TempDir,
+    directory: TempDir,
 }
 
-/// Creates a network, proves that its counters count, runs the story, and fails if anything forbidden was sent.
+/// Creates a network, proves that its counters work, runs the story, and fails if anything forbidden was sent.
 pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
-    let wrong = findings(name, plan, story);
+    let findings = collect_findings(name, plan, story);
     assert!(
-        wrong.is_empty(),
+        findings.is_empty(),
         "{} findings:\n\n{}\n",
-        wrong.len(),
-        wrong.join("\n\n")
+        findings.len(),
+        findings.join("\n\n")
     );
 }
 
 /// Like [`run`], for a story that expects findings.
-pub(crate) fn findings(
+pub(crate) fn collect_findings(
     name: &str,
     plan: &StorySetup,
     story: impl FnOnce(&StoryNetwork),
@@ -76,15 +76,15 @@ pub(crate) fn findings(
     story_network.prove();
     story(&story_network);
     story_network.demand_silence();
-    let wrong = story_network.wrong.lock().unwrap().clone();
+    let findings = story_network.findings.lock().unwrap().clone();
     drop(story_network);
-    wrong
+    findings
 }
 
 impl StoryNetwork {
     fn new(binary: PathBuf, name: &str, plan: &StorySetup) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let certificates = CertificateFiles::new(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let certificates = CertificateFiles::new(directory.path());
         let near = NetworkNamespace::new(&format!("{name}-near"));
         let far = NetworkNamespace::new(&format!("{name}-far"));
         cable::connect(&near, &far);
@@ -106,10 +106,10 @@ impl StoryNetwork {
             "dns": servers, "zone": plan.zone, "plain": [80, 8080, 8081, 3128], "tls": [443, 8443],
             "tls_folder": certificates.served,
         });
-        let internet = FakeInternet::start(&far, folder.path(), "internet", &internet);
+        let internet = FakeInternet::start(&far, directory.path(), "internet", &internet);
         let bait = FakeInternet::start(
             &near,
-            folder.path(),
+            directory.path(),
             "bait",
             &json!({"plain": [80, 443, 8000, 8080, 8443, 3128]}),
         );
@@ -123,9 +123,9 @@ impl StoryNetwork {
             near,
             far,
             certificates,
-            wrong: Mutex::default(),
+            findings: Mutex::default(),
             runs: AtomicUsize::new(0),
-            folder,
+            directory,
         }
     }
 
@@ -177,20 +177,20 @@ impl StoryNetwork {
     }
 
     fn note(&self, finding: String) {
-        self.wrong.lock().unwrap().push(finding);
+        self.findings.lock().unwrap().push(finding);
     }
 
     /// One run of the binary in the usual environment.
     fn fetch(&self, fetch: &FetchCommand) -> FetchOutcome {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
-        let folder = self.folder.path().join(format!("run-{number}"));
-        fs::create_dir(&folder).unwrap();
+        let directory = self.directory.path().join(format!("run-{number}"));
+        fs::create_dir(&directory).unwrap();
         let environment = [
             ("EXTERNAL_URL_FETCH_ENABLED", "true"),
             ("EXTERNAL_URL_FETCH_DNS_SERVERS", NAME_SERVER),
         ];
-        let outcome = fetch.run(&self.binary, &self.near, &folder, &environment);
-        fs::remove_dir_all(&folder).unwrap();
+        let outcome = fetch.run(&self.binary, &self.near, &directory, &environment);
+        fs::remove_dir_all(&directory).unwrap();
         outcome
     }
 

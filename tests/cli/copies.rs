@@ -102,7 +102,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// A tree with everything that could get lost.
+/// A tree with names, modes and entries that a copy could lose.
 fn fill(fixture: &CopyFixture, root: &str) {
     fixture.write(&format!("{root}/-dash.txt"), "dash");
     fixture.write(&format!("{root}/a b: c.txt"), "colon");
@@ -198,8 +198,8 @@ fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
     fill(&fixture, "a/tree");
     let (a, b) = (fixture.path("a"), fixture.path("b"));
     let at = |sandbox: &Path, path: &str| {
-        let whole = sandbox.display();
-        format!("local:{whole}:{whole}/{path}")
+        let root = sandbox.display();
+        format!("local:{root}:{root}/{path}")
     };
     let copied = fixture.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
     assert_eq!(copied["files"].as_array().unwrap().len(), 4, "{copied}");

@@ -105,7 +105,7 @@ fn accounts_and_backends_are_checked_only_on_request_and_by_their_services() {
 }
 
 #[test]
-fn a_check_of_accounts_without_a_running_system_says_what_it_needs() {
+fn a_check_of_accounts_without_a_running_system_names_what_it_needs() {
     let home = CliHome::new();
     let report = line(&home.run(&["doctor", "--json", "--accounts"]));
     let skipped = finding(&report, "accounts");

@@ -30,8 +30,8 @@ async fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
         "--set",
         "bus.nats.password=pw",
     ];
-    let folder = tempfile::tempdir().unwrap();
-    let (_store, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (_store, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let access_key = format!("store.s3.access_key={}", options.access_key.expose());
     let secret_key = format!("store.s3.secret_key={}", options.secret_key.expose());
     let store = [

@@ -71,7 +71,7 @@ fn an_app_narrows_and_the_fault_is_that_of_a_fetch() {
         let fetched = home.run(&["fetch", url, "--json", on[0], on[1]]);
         let mut faults = [line(&explained), line(&fetched)].map(|mut one| one["fault"].take());
         for fault in &mut faults {
-            // Each call has a trace of its own.
+            // Each call has its own trace.
             fault["trace_id"] = Value::Null;
         }
         assert_eq!(faults[0], faults[1], "{url}");

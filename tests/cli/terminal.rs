@@ -1,5 +1,5 @@
-//! Tests of what a person at a terminal sees first: sample files, a quiet start, advice, completions, manual pages,
-//! colour.
+//! Tests of the first output that a person at a terminal sees: sample files, a short start, advice, completions, manual
+//! pages, colour.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -28,7 +28,7 @@ fn sample_files_of_the_readme_can_be_read() {
 }
 
 #[test]
-fn up_starts_quietly_and_logs_more_when_asked() {
+fn up_logs_no_details_by_default_and_more_with_verbose() {
     let home = CliHome::new();
     let first_lines = |flags: &[&str]| {
         let mut arguments = vec!["up", "--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"];
@@ -66,7 +66,7 @@ fn up_starts_quietly_and_logs_more_when_asked() {
 }
 
 #[test]
-fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
+fn the_advice_names_a_port_in_use_and_a_state_directory_without_permission() {
     let home = CliHome::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -76,10 +76,7 @@ fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
         text.contains("End the program that uses the address"),
         "{text}"
     );
-    assert!(
-        text.starts_with("error: "),
-        "nothing comes before it: {text}"
-    );
+    assert!(text.starts_with("error: "), "it is the first line: {text}");
     let file = home.0.path().join("file");
     std::fs::write(&file, "").unwrap();
     let state = file.join("state");
@@ -124,14 +121,14 @@ fn completions_and_man_pages_are_generated_from_the_command_line() {
         assert!(script.status.success(), "{script:?}");
         assert!(text.contains(marker) && text.contains("sandbox"), "{shell}");
     }
-    let folder = home.0.path().join("man");
-    let written = home.run(&["man", folder.to_str().unwrap()]);
+    let directory = home.0.path().join("man");
+    let written = home.run(&["man", directory.to_str().unwrap()]);
     assert!(written.status.success(), "{written:?}");
-    let page = std::fs::read_to_string(folder.join("dray-sandbox-get.1")).unwrap();
+    let page = std::fs::read_to_string(directory.join("dray-sandbox-get.1")).unwrap();
     assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
-    assert!(folder.join("dray.1").is_file());
+    assert!(directory.join("dray.1").is_file());
     assert!(
-        !folder.join("dray-reference.1").exists(),
+        !directory.join("dray-reference.1").exists(),
         "hidden commands have no page"
     );
 }

@@ -10,7 +10,7 @@ use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::{node, python};
 
 use super::fixture::{ClientFixture, examples};
-use super::python::{client_folder, client_python_with};
+use super::python::{client_directory, client_python_with};
 use super::typescript::compile;
 use crate::support;
 use crate::support::up::UpServer;
@@ -95,15 +95,15 @@ fn python_container(engine: &DockerEngine, fixture: &ClientFixture) -> Container
         "import sys; print(sys.base_prefix, sys._base_executable)",
     ]));
     let (prefix, program) = printed.trim().split_once(' ').unwrap();
-    let links = fixture.folder.path().join("python");
+    let links = fixture.directory.path().join("python");
     std::fs::create_dir(&links).unwrap();
     for name in ["python", "python3"] {
         symlink(program, links.join(name)).unwrap();
     }
-    // Programs look for their loader and their libraries in the last two; not every machine has both.
-    let own = ["/usr", "/lib", "/lib64"].into_iter();
-    let own = own.filter(|directory| Path::new(directory).exists());
-    let mut volumes: Vec<String> = own
+    // Programs search the last two for their loader and their libraries; not every machine has both.
+    let libraries = ["/usr", "/lib", "/lib64"].into_iter();
+    let libraries = libraries.filter(|directory| Path::new(directory).exists());
+    let mut volumes: Vec<String> = libraries
         .map(|directory| format!("{directory}:{directory}:ro"))
         .collect();
     volumes.push(format!("{}:/opt/python:ro", links.display()));
@@ -116,7 +116,8 @@ fn python_container(engine: &DockerEngine, fixture: &ClientFixture) -> Container
     })
 }
 
-/// The part of the suite in which sandboxes differ: files in and out, and output of programs. All 86 tests take minutes.
+/// The part of the suite in which sandboxes differ: files in and out, and output of programs. All 86 tests take
+/// minutes.
 const CONTAINER_TESTS: &str =
     "TestStandardSuite and (upload or download_error or download_file or stdout)";
 
@@ -156,7 +157,7 @@ fn the_deepagents_backend_works_with_the_newest_deepagents() {
     let fixture = ClientFixture::new();
     let (server, story) = suite_story(&fixture);
     // The suite tests versions before 0.7. Since 0.7 a write replaces the file, and a search returns absolute paths.
-    let path = std::env::join_paths([newest_deepagents(), client_folder().join("src")]).unwrap();
+    let path = std::env::join_paths([newest_deepagents(), client_directory().join("src")]).unwrap();
     let printed = support::stdout(
         pytest()
             .args(["-k", "not TestStandardSuite or edit_single or read_basic"])
@@ -208,7 +209,7 @@ fn every_example_for_agent_frameworks_runs_with_a_scripted_model() {
     assert_eq!(blocks.len(), 1);
     for example in blocks {
         let text = format!("{AI_SDK_MODEL}{}", fixture.adapt(&example, &server));
-        printed += &run_typescript_example(fixture.folder.path(), &text);
+        printed += &run_typescript_example(fixture.directory.path(), &text);
     }
     for part in [
         "done by deepagents",
@@ -239,20 +240,24 @@ fn run_python_example(example: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn run_typescript_example(folder: &Path, example: &str) -> String {
+fn run_typescript_example(directory: &Path, example: &str) -> String {
     node::client_project();
     let package = support::root().join("target/node-client/package");
-    let folder = folder.join("ai-sdk");
-    std::fs::create_dir_all(folder.join("node_modules/@drayage")).unwrap();
+    let directory = directory.join("ai-sdk");
+    std::fs::create_dir_all(directory.join("node_modules/@drayage")).unwrap();
     // The AI SDK of the test package: Node resolves what it imports from the real location behind the link.
-    symlink(&package, folder.join("node_modules/@drayage/client")).unwrap();
+    symlink(&package, directory.join("node_modules/@drayage/client")).unwrap();
     symlink(
         package.join("node_modules/ai"),
-        folder.join("node_modules/ai"),
+        directory.join("node_modules/ai"),
     )
     .unwrap();
-    std::fs::write(folder.join("example.mts"), example).unwrap();
+    std::fs::write(directory.join("example.mts"), example).unwrap();
     // The type declarations of the AI SDK import a package without declarations.
-    compile(&folder, &["--skipLibCheck"]);
-    node::run(Command::new("node").current_dir(&folder).arg("example.mjs"))
+    compile(&directory, &["--skipLibCheck"]);
+    node::run(
+        Command::new("node")
+            .current_dir(&directory)
+            .arg("example.mjs"),
+    )
 }

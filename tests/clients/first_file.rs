@@ -1,7 +1,7 @@
 //! `docs/first-file.md`, step by step: its commands run in a shell as a reader copies them, in a copy of the checkout.
 //!
-//! Two things differ from the page. Its directory `/tmp/drayage` and its port are those of the test, so that tests run side
-//! by side; and `cargo` only checks its arguments and puts the program under test where the build would put it.
+//! Two things differ from the page. Its directory `/tmp/drayage` and its port are those of the test, so that tests run
+//! side by side; and `cargo` only checks its arguments and puts the program under test where the build would put it.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,7 +20,7 @@ struct PageBlock {
 
 /// The reader's machine: a copy of the checkout and a directory in place of `/tmp/drayage`.
 struct ReaderMachine {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     blocks: std::vec::IntoIter<PageBlock>,
     /// Address of the running system.
     address: String,
@@ -35,10 +35,10 @@ struct ForegroundSystem {
 
 impl ReaderMachine {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let page = std::fs::read_to_string(support::root().join("docs/first-file.md")).unwrap();
         let machine = Self {
-            folder,
+            directory,
             blocks: blocks_of(&page).into_iter(),
             address: String::new(),
         };
@@ -48,11 +48,11 @@ impl ReaderMachine {
     }
 
     fn checkout(&self) -> PathBuf {
-        self.folder.path().join("checkout")
+        self.directory.path().join("checkout")
     }
 
     fn work(&self) -> PathBuf {
-        self.folder.path().join("drayage")
+        self.directory.path().join("drayage")
     }
 
     /// Copies the clients as a fresh checkout has them, without what tools create there.
@@ -85,7 +85,7 @@ impl ReaderMachine {
             "#!/bin/sh\nset -e\ntest \"$*\" = 'build --release --bin dray'\nmkdir -p target/release\nln -s '{}' target/release/dray\n",
             support::dray().display()
         );
-        let programs = self.folder.path().join("bin");
+        let programs = self.directory.path().join("bin");
         std::fs::create_dir(&programs).unwrap();
         let cargo = programs.join("cargo");
         std::fs::write(&cargo, script).unwrap();
@@ -112,13 +112,13 @@ impl ReaderMachine {
 
     /// A shell in the checkout that runs these commands and ends at the first that fails.
     fn shell(&self, commands: &str) -> Command {
-        let programs = self.folder.path().join("bin");
+        let programs = self.directory.path().join("bin");
         let mut command = Command::new("bash");
         command
             .args(["-euc", &self.adapt(commands)])
             .current_dir(self.checkout())
             .env("PATH", prepend_path(&programs))
-            // The clients must come from the page's own installation.
+            // The clients must be those that the page installs.
             .env_remove("PYTHONPATH")
             .env_remove("NODE_PATH");
         command
@@ -145,7 +145,7 @@ impl ReaderMachine {
         let commands = commands.replace("target/release/dray up", "exec target/release/dray up");
         let mut command = self.shell(&commands);
         command
-            .env("HOME", self.folder.path())
+            .env("HOME", self.directory.path())
             .env("DRAY_HTTP__LISTEN", "127.0.0.1:0")
             .env("DRAY_ORCHESTRATOR__LISTEN", "127.0.0.1:0")
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
@@ -181,8 +181,8 @@ impl Drop for ForegroundSystem {
     reason = "the reader's shell has the same search path"
 )]
 fn prepend_path(programs: &Path) -> String {
-    let rest = std::env::var("PATH").unwrap();
-    format!("{}:{rest}", programs.display())
+    let search_path = std::env::var("PATH").unwrap();
+    format!("{}:{search_path}", programs.display())
 }
 
 /// The fenced blocks of a page, each with the path that the line before it names.

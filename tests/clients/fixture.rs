@@ -10,20 +10,20 @@ use crate::support::up::UpServer;
 
 /// A system on this machine, with a directory that is a sandbox and one that is a chat.
 pub(crate) struct ClientFixture {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl ClientFixture {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for name in ["drayage-box", "drayage-inbox"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::create_dir(directory.path().join(name)).unwrap();
         }
-        Self { folder }
+        Self { directory }
     }
 
     fn place(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn text(&self, name: &str) -> String {
@@ -44,10 +44,10 @@ impl ClientFixture {
             .iter()
             .flat_map(|setting| ["--set", setting.as_str()]);
         let options: Vec<&str> = settings.chain(["--tickets", "127.0.0.1:0"]).collect();
-        UpServer::start(self.folder.path(), &options, "gRPC: ")
+        UpServer::start(self.directory.path(), &options, "gRPC: ")
     }
 
-    /// Starts the system with TLS and callers; also returns what a program needs to call it, as JSON.
+    /// Starts the system with TLS and callers; also returns the parameters that a program needs for calls, as JSON.
     pub(crate) fn start_secured(&self) -> (UpServer, Value) {
         self.start_secured_with(&[])
     }
@@ -72,7 +72,7 @@ impl ClientFixture {
     pub(crate) fn adapt(&self, example: &str, server: &UpServer) -> String {
         example
             .replace("127.0.0.1:50051", &server.url)
-            .replace("/tmp", &self.folder.path().display().to_string())
+            .replace("/tmp", &self.directory.path().display().to_string())
     }
 
     /// Gives the endpoint TLS and three callers; returns the settings.

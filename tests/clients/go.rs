@@ -1,4 +1,5 @@
-//! Tests `examples/go` as its README says: generated with the compilers of Debian, built, and run over TLS with a token.
+//! Tests `examples/go` as its README says: generated with the compilers of Debian, built, and run over TLS with a
+//! token.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,24 +13,24 @@ use crate::support;
 const DEBIAN_GOPATH: &str = "/usr/share/gocode";
 
 /// The `go` command without modules and without network.
-fn go_command(folder: &Path) -> Command {
+fn go_command(directory: &Path) -> Command {
     let mut command = Command::new("go");
     command
         .current_dir(support::root())
         .env("GO111MODULE", "off")
-        .env("GOPATH", format!("{}:{DEBIAN_GOPATH}", folder.display()))
+        .env("GOPATH", format!("{}:{DEBIAN_GOPATH}", directory.display()))
         .env("GOCACHE", support::root().join("target/go-cache"));
     command
 }
 
 /// Builds the example in this directory.
-fn built_example(folder: &Path) -> PathBuf {
+fn built_example(directory: &Path) -> PathBuf {
     let generate = support::root().join("examples/go/generate.sh");
-    support::stdout(Command::new(generate).arg(folder));
-    support::stdout(go_command(folder).args(["vet", "./examples/go"]));
-    let program = folder.join("drayage-example");
+    support::stdout(Command::new(generate).arg(directory));
+    support::stdout(go_command(directory).args(["vet", "./examples/go"]));
+    let program = directory.join("drayage-example");
     support::stdout(
-        go_command(folder)
+        go_command(directory)
             .args(["build", "-o"])
             .arg(&program)
             .arg("./examples/go"),
@@ -52,8 +53,8 @@ fn run_example(program: &Path, story: &Value, token: &str, arguments: &str) -> O
 
 #[test]
 fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = built_example(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let program = built_example(directory.path());
     let fixture = ClientFixture::new();
     let (server, story) = fixture.start_secured();
     let sandbox = Path::new(story["box"].as_str().unwrap());
@@ -70,13 +71,13 @@ fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
     assert_eq!(resolved, r#"resolved: {"text": "plain"}"#);
     assert_eq!(outcome, "outcome: TERMINAL_STATE_DONE");
 
-    let wrong = run_example(
+    let invalid = run_example(
         &program,
         &story,
         "token",
         r#"{"page": "file:text::http://127.0.0.1/"}"#,
     );
-    let printed = String::from_utf8(wrong.stdout).unwrap();
+    let printed = String::from_utf8(invalid.stdout).unwrap();
     assert!(
         printed.contains("invalid: Parameter page is invalid"),
         "{printed}"

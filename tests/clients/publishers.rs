@@ -1,9 +1,9 @@
-//! The publishers of the Python and the TypeScript client while services are killed: two replicas of each service, a random
-//! one killed with `kill -9` and started again in each round, a few times in the default suite and dozens of times in the
-//! soak.
+//! The publishers of the Python and the TypeScript client while services are killed: two replicas of each service, a
+//! random one killed with `kill -9` and started again in each round, a few times in the default suite and dozens of
+//! times in the soak.
 //!
-//! For every tool call it must hold that its publisher gets its outcome, that the outcome is the right one, and that the
-//! stream and the durable consumer of the publisher have it once.
+//! For every tool call it must hold that its publisher gets its outcome, that the outcome is the right one, and that
+//! the stream and the durable consumer of the publisher have it once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -28,15 +28,15 @@ use crate::support::service_process::ServiceProcess;
 const REPLICA_COUNT: usize = 2;
 /// Most time between the publication of calls and the kill, in milliseconds: about what a call takes.
 const MAX_KILL_DELAY_MS: u64 = 300;
-/// Time until all outcomes are there after the last kill: two leases and redeliveries, on a busy machine.
+/// Longest time until all outcomes have arrived after the last kill: two leases and redeliveries, on a busy machine.
 const OUTCOME_TIMEOUT: Duration = Duration::from_mins(6);
-/// A file whose content does not arrive until the first replicas are dead.
+/// A file whose content does not arrive until the first replicas have been killed.
 const STALLED_FILE: &str = "acme/stalled.txt";
 /// A file that is larger than a message when it is resolved.
 const LARGE_FILE: &str = "acme/large.bin";
 const LARGE_FILE_BYTES: usize = 100_000;
 
-/// How a run goes.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublisherRun {
     /// The services that run and are killed; one is `file-resolver`.
@@ -47,16 +47,17 @@ pub(crate) struct PublisherRun {
     pub(crate) calls: usize,
     /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// Makes the leases of dead processes end immediately after the last kill; otherwise they end in their own time.
+    /// Makes the leases of killed processes expire immediately after the last kill; otherwise they expire by
+    /// themselves.
     pub(crate) hurry: bool,
 }
 
-/// A program that publishes what it is asked to, and what it printed.
+/// A program that publishes the requested calls, and its output.
 struct PublisherProcess {
     child: Child,
     input: Option<ChildStdin>,
     output: Option<JoinHandle<Vec<Value>>>,
-    /// What each operation must end with, as its line of output.
+    /// The expected outcome of each operation, as its line of output.
     expected: BTreeMap<String, Value>,
 }
 
@@ -70,7 +71,7 @@ impl PublisherProcess {
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        // A thread of its own, because a program with a full pipe would stand still.
+        // A separate thread, because a program with a full pipe would block.
         let output = std::thread::spawn(move || {
             let lines = output.lines().map_while(Result::ok);
             lines
@@ -183,7 +184,7 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
     let mut publishers = [python_publisher(&machine), typescript_publisher(&machine)];
     let mut replicas = ReplicaSet::start(&machine, run.services).await;
 
-    // Both replicas die with work in their hands, so that every run has work that another worker has to take over.
+    // Both replicas are killed while they process work, so that every run has work that another worker takes over.
     machine.dial.misbehave(STALLED_FILE, InjectedFault::Silent);
     publish(&mut publishers, 0, run.calls, &mut random);
     machine.until_asked(STALLED_FILE).await;
@@ -196,7 +197,7 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
     for kill in 1..=run.kills {
         publish(&mut publishers, kill, run.calls, &mut random);
         let delay = Duration::from_millis(random.random_range(0..=MAX_KILL_DELAY_MS));
-        // Nothing to wait for: the moment is random.
+        // The moment is random, so no condition is waited for.
         tokio::time::timeout(delay, std::future::pending::<()>())
             .await
             .ok();

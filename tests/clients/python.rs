@@ -9,7 +9,7 @@ use dray_testkit::python;
 use super::fixture::{ClientFixture, examples};
 use crate::support;
 
-pub(crate) fn client_folder() -> PathBuf {
+pub(crate) fn client_directory() -> PathBuf {
     support::root().join("clients/python")
 }
 
@@ -22,9 +22,9 @@ fn client_python() -> Command {
 pub(crate) fn client_python_with(modules: &str) -> Command {
     let mut command = Command::new(python::interpreter(modules));
     command
-        .env("PYTHONPATH", client_folder().join("src"))
+        .env("PYTHONPATH", client_directory().join("src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(client_folder());
+        .current_dir(client_directory());
     command
 }
 
@@ -51,13 +51,13 @@ fn the_python_client_passes_strict_type_checks() {
 
 #[test]
 fn the_wheel_contains_the_contracts_and_no_native_code() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // The builder may write into the source directory, so it gets a copy.
-    let sources = folder.path().join("sources");
+    let sources = directory.path().join("sources");
     support::stdout(
         Command::new("cp")
             .arg("-r")
-            .arg(client_folder())
+            .arg(client_directory())
             .arg(&sources),
     );
     support::stdout(
@@ -71,11 +71,11 @@ fn the_wheel_contains_the_contracts_and_no_native_code() {
                 "--no-build-isolation",
             ])
             .arg("--wheel-dir")
-            .arg(folder.path())
+            .arg(directory.path())
             .arg(&sources)
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     );
-    let wheel = folder.path().join("drayage-0.1.0-py3-none-any.whl");
+    let wheel = directory.path().join("drayage-0.1.0-py3-none-any.whl");
     let listed = support::stdout(client_python().args(["-m", "zipfile", "-l"]).arg(&wheel));
     for file in [
         "drayage/py.typed",
@@ -92,7 +92,7 @@ fn the_wheel_contains_the_contracts_and_no_native_code() {
         client_python()
             .args(["-c", version])
             .env("PYTHONPATH", &wheel)
-            .current_dir(folder.path()),
+            .current_dir(directory.path()),
     );
     assert_eq!(printed.trim(), "ok");
 }
@@ -113,7 +113,7 @@ fn a_program_uses_every_service_over_tls_with_a_token() {
 fn every_example_of_the_readme_runs() {
     let fixture = ClientFixture::new();
     let server = fixture.start(&[]);
-    let examples = examples(&client_folder().join("README.md"), "python");
+    let examples = examples(&client_directory().join("README.md"), "python");
     assert!(examples.len() >= 5, "{examples:?}");
     let mut printed = String::new();
     for example in examples {
@@ -121,7 +121,7 @@ fn every_example_of_the_readme_runs() {
         printed += &support::stdout(
             client_python()
                 .args(["-c", &example])
-                .current_dir(fixture.folder.path()),
+                .current_dir(fixture.directory.path()),
         );
     }
     for line in [

@@ -1,5 +1,5 @@
-//! `clients/typescript`: its unit tests, its types, its package in an empty project, the examples of its README, and a story
-//! over TLS with a token.
+//! `clients/typescript`: its unit tests, its types, its package in an empty project, the examples of its README, and a
+//! story over TLS with a token.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,21 +47,25 @@ fn every_example_of_the_typescript_readme_has_types_and_runs() {
     let fixture = ClientFixture::new();
     let server = fixture.start(&[]);
     let page = support::root().join("clients/typescript/README.md");
-    let folder = fixture.folder.path().join("examples");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = fixture.directory.path().join("examples");
+    std::fs::create_dir(&directory).unwrap();
     // Imports of the examples are resolved from their own directory.
-    std::os::unix::fs::symlink(project.join("node_modules"), folder.join("node_modules")).unwrap();
+    std::os::unix::fs::symlink(project.join("node_modules"), directory.join("node_modules"))
+        .unwrap();
     let runnable = examples(&page, "ts");
-    let all = [&runnable[..], &examples(&page, "typescript")].concat();
-    assert!(runnable.len() >= 5 && all.len() > runnable.len(), "{all:?}");
-    for (number, example) in all.iter().enumerate() {
+    let readme_examples = [&runnable[..], &examples(&page, "typescript")].concat();
+    assert!(
+        runnable.len() >= 5 && readme_examples.len() > runnable.len(),
+        "{readme_examples:?}"
+    );
+    for (number, example) in readme_examples.iter().enumerate() {
         let text = fixture.adapt(example, &server);
-        std::fs::write(folder.join(format!("example-{number}.mts")), text).unwrap();
+        std::fs::write(directory.join(format!("example-{number}.mts")), text).unwrap();
     }
-    compile(&folder, &[]);
+    compile(&directory, &[]);
     let mut printed = String::new();
     for number in 0..runnable.len() {
-        printed += &node::run(client_node(&folder).arg(format!("example-{number}.mjs")));
+        printed += &node::run(client_node(&directory).arg(format!("example-{number}.mjs")));
     }
     for line in [
         "file 22 ",
@@ -79,14 +83,14 @@ fn every_example_of_the_typescript_readme_has_types_and_runs() {
 }
 
 /// Compiles the examples with `--strict`, and checks the types of the installed package too.
-pub(crate) fn compile(folder: &Path, options: &[&str]) {
+pub(crate) fn compile(directory: &Path, options: &[&str]) {
     let package = support::root().join("target/node-client/package");
-    let files = std::fs::read_dir(folder)
+    let files = std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|ending| ending == "mts"));
     node::run(
-        client_node(folder)
+        client_node(directory)
             .arg(package.join("node_modules/typescript/bin/tsc"))
             .arg("--strict")
             .args(options)

@@ -28,7 +28,7 @@ pub(crate) const DELIVERY_ID: &str = "walk-delivery";
 
 /// A system over NATS with a session, a delivery and a dead letter.
 pub(crate) struct ConsoleFixture {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
     pub(crate) nats: NatsServer,
     bus: Bus,
     /// The model of the playground's agent.
@@ -37,7 +37,7 @@ pub(crate) struct ConsoleFixture {
 
 impl ConsoleFixture {
     pub(crate) async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let nats = NatsServer::start();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let options = NatsOptions::at(nats.url());
@@ -50,11 +50,11 @@ impl ConsoleFixture {
             .unwrap();
         assert!(mismatches.is_empty(), "{mismatches:?}");
         let model =
-            RehearsalServer::start(playground_script(&folder.path().join("box/report.txt")))
+            RehearsalServer::start(playground_script(&directory.path().join("box/report.txt")))
                 .await
                 .unwrap();
         Self {
-            folder,
+            directory,
             nats,
             bus,
             model,
@@ -62,7 +62,7 @@ impl ConsoleFixture {
     }
 
     fn directory(&self, name: &str) -> String {
-        let path = self.folder.path().join(name);
+        let path = self.directory.path().join(name);
         std::fs::create_dir_all(&path).unwrap();
         path.to_string_lossy().into_owned()
     }
@@ -84,7 +84,7 @@ impl ConsoleFixture {
             "tool_sets": [],
             "features": { "timestamp": null },
         });
-        // The smallest manifest that talks to the model of the test.
+        // The smallest manifest that uses the model of the test.
         std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
         let policy = Path::new(&agents).with_file_name("policy.toml");
         let rule = "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"asked\"\noutcome = \"ask\"\n";
@@ -104,7 +104,7 @@ impl ConsoleFixture {
             ["--set", "egress-fetcher.enabled=true"],
             ["--set", policy.as_str()],
         ];
-        UpServer::start(self.folder.path(), options.as_flattened(), "console: ")
+        UpServer::start(self.directory.path(), options.as_flattened(), "console: ")
     }
 
     /// Runs a command against the running system.
@@ -112,7 +112,7 @@ impl ConsoleFixture {
         Command::new(support::dray())
             .args(["--nats", &self.nats.url(), "--json"])
             .args(arguments)
-            .env("HOME", self.folder.path())
+            .env("HOME", self.directory.path())
             .output()
             .unwrap()
     }
@@ -138,7 +138,7 @@ impl ConsoleFixture {
         assert!(sent.status.success(), "{sent:?}");
     }
 
-    /// Wants a file of the host about which a person is asked, in the name of the session.
+    /// Requests a file of the host for which a person has to decide, in the name of the session.
     pub(crate) async fn want_asked_host(&self) {
         let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
         let session = SessionId::new(SESSION_ID).unwrap();
@@ -198,9 +198,9 @@ impl ConsoleFixture {
     }
 }
 
-/// The answers of the playground's model: a tool call, a file, and one that a person has to end.
+/// The responses of the playground's model: a tool call, a file, and one that a person has to end.
 fn playground_script(report: &Path) -> Script {
-    let done = format!("The report is ready.\nMEDIA:{}", report.display());
+    let final_text = format!("The report is ready.\nMEDIA:{}", report.display());
     let rules = json!({ "rules": [
         {
             "when": { "last_user_contains": "for ever" },
@@ -208,7 +208,7 @@ fn playground_script(report: &Path) -> Script {
         },
         {
             "when": { "tool_result_of": "sandbox_list" },
-            "reply": { "say": done, "piece": 4 },
+            "reply": { "say": final_text, "piece": 4 },
         },
         { "reply": { "call": [{ "name": "sandbox_list", "arguments": {} }] } },
     ] });

@@ -8,14 +8,14 @@ use serde_json::json;
 use super::fixture::{ConsoleFixture, DELIVERY_ID, SESSION_ID};
 use crate::support::{self, node};
 
-/// The last version that runs with Node.js 20. It comes with traces and a library of the browser, so it has a directory of
-/// its own.
+/// The last version that runs with Node.js 20. It comes with traces and a library of the browser, so it has a directory
+/// of its own.
 const LIGHTHOUSE_PACKAGES: [&str; 2] = ["lighthouse@12.8.2", "playwright-core@1.64.1"];
 /// Lowest score of a category, of 1.
 const MIN_SCORE: f64 = 0.95;
 
-/// The first pages must reach the lowest score in these categories: `count` of all of the navigation, and of one of each
-/// kind below them. Each takes about 5 seconds.
+/// The first pages must reach the lowest score in these categories: `count` of all of the navigation, and of one of
+/// each kind below them. Each takes about 5 seconds.
 pub(crate) async fn judge_pages(count: usize, categories: &[&str]) {
     let fixture = ConsoleFixture::start().await;
     let server = fixture.serve();
@@ -42,16 +42,16 @@ pub(crate) async fn judge_pages(count: usize, categories: &[&str]) {
         "login": server.url,
         "pages": pages,
         "categories": categories,
-        "profile": fixture.folder.path().join("profile"),
+        "profile": fixture.directory.path().join("profile"),
     });
-    let file = fixture.folder.path().join("lighthouse.json");
+    let file = fixture.directory.path().join("lighthouse.json");
     std::fs::write(&file, settings.to_string()).unwrap();
     let mut command = Command::new("node");
     command
         .arg(support::root().join("tests/console/lighthouse.cjs"))
         .arg(&file)
         .current_dir(node::packages("node-lighthouse", &LIGHTHOUSE_PACKAGES))
-        .env("HOME", fixture.folder.path());
+        .env("HOME", fixture.directory.path());
     let printed = tokio::task::spawn_blocking(move || support::stdout(&mut command))
         .await
         .unwrap();

@@ -12,7 +12,7 @@ use crate::support::{self, node, up::UpServer};
 const PROVIDER_PACKAGES: [&str; 1] = ["oidc-provider@9.13.3"];
 /// Id of the console at the provider.
 const CLIENT_ID: &str = "console";
-/// Secret of the console at the provider. It holds characters that have to be encoded.
+/// Secret of the console at the provider. It has characters that have to be encoded.
 const CLIENT_SECRET: &str = "a secret+with:signs";
 
 /// The provider as a process, until it is dropped.
@@ -65,7 +65,7 @@ fn read_line(output: &mut BufReader<ChildStdout>) -> String {
     line.trim().to_owned()
 }
 
-/// Logs in as a browser does, and returns what it saw.
+/// Logs in with a browser, and returns its observations.
 fn walk(home: &Path, console: &str) -> Value {
     let mut walk = Command::new("node");
     walk.arg(support::root().join("tests/console/login.cjs"))
@@ -77,8 +77,8 @@ fn walk(home: &Path, console: &str) -> Value {
 
 #[test]
 fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
-    let folder = tempfile::tempdir().unwrap();
-    let secret = folder.path().join("secret");
+    let directory = tempfile::tempdir().unwrap();
+    let secret = directory.path().join("secret");
     std::fs::write(&secret, format!("{CLIENT_SECRET}\n")).unwrap();
     let mut provider = ProviderProcess::start();
     let secret = secret.to_string_lossy();
@@ -89,15 +89,15 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
         ["--oidc-client-secret-file", &secret],
         ["--oidc-act", "ops"],
     ];
-    let server = UpServer::start(folder.path(), options.as_flattened(), "console: ");
+    let server = UpServer::start(directory.path(), options.as_flattened(), "console: ");
     let (console, _) = server.url.split_once("/login").unwrap();
     provider.serve(console);
-    let browser_report = walk(folder.path(), console);
+    let browser_report = walk(directory.path(), console);
     let text = |name: &str| browser_report[name].as_str().unwrap().to_owned();
     let header = text("header");
     assert!(header.contains("Person ada may act"), "{browser_report}");
     let port = console.rsplit(':').next().unwrap();
-    // The cookie of the attempt is gone.
+    // The cookie of the login attempt was removed.
     assert_eq!(
         browser_report["cookies"],
         json!([{"name": format!("dray-console-{port}"), "httpOnly": true, "sameSite": "Strict"}])

@@ -34,7 +34,7 @@ pub(super) const PERMISSION_REFUSALS: [&str; 5] = [
 
 /// Every service, and fakes of the servers around them.
 struct DeployedSystem {
-    /// Dropped before the folder with their logs.
+    /// Dropped before the directory with their logs.
     replicas: Vec<ServiceProcess>,
     system: DistributedSystem,
     telegram: Telegram,
@@ -53,10 +53,10 @@ impl DeployedSystem {
         )
         .await
         .unwrap();
-        let sandbox = system.folder().join("box");
-        let manifests = system.folder().join("manifests");
-        for folder in [&sandbox, &manifests] {
-            std::fs::create_dir(folder).unwrap();
+        let sandbox = system.directory().join("box");
+        let manifests = system.directory().join("manifests");
+        for directory in [&sandbox, &manifests] {
+            std::fs::create_dir(directory).unwrap();
         }
         let sandbox = sandbox.canonicalize().unwrap();
         std::fs::write(manifests.join("agent.json"), manifest().to_string()).unwrap();
@@ -195,7 +195,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
     tool_calls_are_published_and_their_end_is_heard(&fixture);
     files_move_in_and_out_of_a_sandbox(&fixture);
     trees_move_with_their_empty_directories(&fixture);
-    files_reach_a_chat_and_an_attachment_comes_back(&fixture).await;
+    files_reach_a_chat_and_an_attachment_arrives(&fixture).await;
     an_agent_reads_writes_and_sends(&fixture).await;
     an_operator_looks_at_the_bus(&fixture);
     fixture.check_permissions();
@@ -203,7 +203,7 @@ async fn every_kind_of_operation_works_on_the_shipped_permissions() {
 
 fn references_are_resolved_and_fetches_judged(fixture: &DeployedSystem) {
     let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
-    // More than once, so that every replica answers.
+    // More than once, so that every replica responds.
     for _ in 0..4 {
         let resolved = fixture.system.ask(&["resolve", "--arguments", arguments]);
         assert!(resolved.status.success(), "{resolved:?}");
@@ -238,14 +238,14 @@ fn files_move_in_and_out_of_a_sandbox(fixture: &DeployedSystem) {
     let address = fixture.address();
     let large = vec![b'x'; LARGE_BYTES];
     for (name, bytes) in [("in.csv", CSV_BYTES), ("large.bin", &large)] {
-        std::fs::write(fixture.system.folder().join(name), bytes).unwrap();
+        std::fs::write(fixture.system.directory().join(name), bytes).unwrap();
         let put = fixture.ask(&["sandbox", "put", name, &address, "data"]);
         let path = format!("data/{name}");
         let out = format!("out-{name}");
         let received = fixture.ask(&["sandbox", "get", &address, &path, "-o", &out]);
         assert_eq!(received["sha256"], put["sha256"], "{received}");
         assert_eq!(
-            std::fs::read(fixture.system.folder().join(out)).unwrap(),
+            std::fs::read(fixture.system.directory().join(out)).unwrap(),
             bytes
         );
     }
@@ -281,7 +281,7 @@ fn names_below(directory: &Path) -> Vec<String> {
 }
 
 fn trees_move_with_their_empty_directories(fixture: &DeployedSystem) {
-    let (address, here) = (fixture.address(), fixture.system.folder());
+    let (address, here) = (fixture.address(), fixture.system.directory());
     for directory in ["tree/empty", "tree/deep/empty/too"] {
         std::fs::create_dir_all(here.join(directory)).unwrap();
     }
@@ -321,7 +321,7 @@ fn trees_move_with_their_empty_directories(fixture: &DeployedSystem) {
     }
 }
 
-async fn files_reach_a_chat_and_an_attachment_comes_back(fixture: &DeployedSystem) {
+async fn files_reach_a_chat_and_an_attachment_arrives(fixture: &DeployedSystem) {
     let (address, to) = (fixture.address(), fixture.to());
     let bind = [
         "session",

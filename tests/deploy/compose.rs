@@ -74,7 +74,7 @@ fn compose_accepts_the_file() {
 }
 
 #[test]
-fn compose_stops_without_credentials_and_says_how_to_make_them() {
+fn compose_stops_without_credentials_and_names_how_to_create_them() {
     let output = compose(&["config"])
         .env_clear()
         .env("PATH", path())
@@ -166,7 +166,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
         assert_eq!(environment["DRAY_BUS__NATS__USER"], *name);
         assert_eq!(environment["DRAY_STORE__S3__ACCESS_KEY"], *name);
     }
-    let all = credentials();
+    let own_credentials = credentials();
     let fetcher = file["services"]["egress-fetcher"]["environment"]
         .as_object()
         .unwrap();
@@ -174,7 +174,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
         .keys()
         .filter(|key| key.ends_with("PASSWORD") || key.ends_with("KEY"));
     assert_eq!(secrets.count(), 3, "password, access key, secret key");
-    assert!(fetcher.keys().all(|key| !all.contains_key(key)));
+    assert!(fetcher.keys().all(|key| !own_credentials.contains_key(key)));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn containers_are_locked_down() {
 }
 
 #[test]
-fn ports_are_published_on_loopback_alone() {
+fn ports_are_published_only_on_loopback() {
     let text = read("docker-compose.yml");
     let published: Vec<_> = text
         .lines()
@@ -234,7 +234,7 @@ fn previews_are_published_on_loopback_by_a_file_of_their_own() {
     );
     let url = &environment["DRAY_SANDBOX_TRANSFER__PREVIEW__URL"];
     assert_eq!(url, "http://127.0.0.1:7350");
-    // What the base file says about the service stays.
+    // The settings of the base file for the service remain.
     assert_eq!(environment["DRAY_BUS__NATS__USER"], "sandbox-transfer");
     assert_eq!(
         effective()["services"]["sandbox-transfer"]["ports"],
@@ -259,8 +259,8 @@ fn s_2_the_image_runs_without_root_and_has_a_health_check() {
 
 /// The policy of each access key.
 fn policies() -> Vec<(String, Value)> {
-    let folder = support::root().join("deploy/minio/policies");
-    std::fs::read_dir(folder)
+    let directory = support::root().join("deploy/minio/policies");
+    std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| {
             let path = entry.unwrap().path();

@@ -39,7 +39,7 @@ impl ConsoleProcess {
             process,
             _messages: messages,
             base_url: base_url.to_owned(),
-            cookies: system.folder().join(format!("cookies-{user}")),
+            cookies: system.directory().join(format!("cookies-{user}")),
         };
         let path = link.strip_prefix(base_url).unwrap();
         assert!(console.open(path, &[]).contains("You are logged in"));
@@ -103,7 +103,7 @@ async fn consoles_work_under_their_shipped_identities() {
         assert!(page.contains(text), "{path}: {page}");
     }
     let acting = ConsoleProcess::start(&fixture.system, "console-operator", "act");
-    let file = fixture.system.folder().join("own.txt");
+    let file = fixture.system.directory().join("own.txt");
     std::fs::write(&file, "by console").unwrap();
     let placed = acting.open(
         "/sandboxes/put",

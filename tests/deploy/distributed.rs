@@ -29,16 +29,16 @@ pub(super) struct DistributedSystem {
     pub(super) store: Option<EmbeddedS3>,
     options: dray_store::StoreOptions,
     containers: Value,
-    folder: TempDir,
-    /// What an operator configures beyond the shipped environment.
+    directory: TempDir,
+    /// Configuration file of an operator in addition to the shipped environment.
     configuration: Option<PathBuf>,
 }
 
 impl DistributedSystem {
-    /// Everything but the topology.
+    /// Bus and store, without the topology.
     async fn bare() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, options) = EmbeddedS3::with_keys(&folder.path().join("store"), &keys())
+        let directory = tempfile::tempdir().unwrap();
+        let (store, options) = EmbeddedS3::with_keys(&directory.path().join("store"), &keys())
             .await
             .unwrap();
         let server = AccountsServer::start();
@@ -48,7 +48,7 @@ impl DistributedSystem {
             store: Some(store),
             options,
             containers: compose::effective()["services"].take(),
-            folder,
+            directory,
             configuration: None,
         }
     }
@@ -61,14 +61,14 @@ impl DistributedSystem {
 
     /// Starts the store again, on its former address.
     async fn start_store(&mut self) {
-        let folder = self.folder.path().join("store");
-        let (store, options) = EmbeddedS3::with_keys(&folder, &keys()).await.unwrap();
+        let directory = self.directory.path().join("store");
+        let (store, options) = EmbeddedS3::with_keys(&directory, &keys()).await.unwrap();
         assert_eq!(options.endpoint, self.options.endpoint);
         self.store = Some(store);
     }
 
     /// Waits until a log contains these words.
-    async fn says(&self, log: &Path, words: &str) {
+    async fn wait_for_log(&self, log: &Path, words: &str) {
         eventually(words, async || {
             let text = std::fs::read_to_string(log).unwrap();
             text.contains(words).then_some(())
@@ -88,18 +88,18 @@ impl DistributedSystem {
     }
 
     /// A directory of the test.
-    pub(super) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Adds an operator's configuration file for every service.
     pub(super) fn configure(&mut self, text: &str) {
-        let path = self.folder.path().join("dray.toml");
+        let path = self.directory.path().join("dray.toml");
         std::fs::write(&path, text).unwrap();
         self.configuration = Some(path);
     }
 
-    /// The environment of a container, with this machine's addresses and secrets.
+    /// The environment of a container, with the addresses and secrets of this machine.
     fn environment(&self, container: &str) -> BTreeMap<String, String> {
         let variables = self.containers[container]["environment"]
             .as_object()
@@ -109,10 +109,10 @@ impl DistributedSystem {
             .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
             .collect();
         let user = environment["DRAY_BUS__NATS__USER"].clone();
-        let here = self.here(&user);
+        let replacements = self.local_environment(&user);
         environment.retain(|name, _| name != "DRAY_STORE__S3__PUBLIC_ENDPOINT");
         for (name, value) in &mut environment {
-            if let Some(replaced) = here.get(name.as_str()) {
+            if let Some(replaced) = replacements.get(name.as_str()) {
                 value.clone_from(replaced);
             }
         }
@@ -124,8 +124,8 @@ impl DistributedSystem {
         environment
     }
 
-    /// Replaces everything that differs between a container and a process on this machine.
-    fn here(&self, user: &str) -> BTreeMap<&'static str, String> {
+    /// The variables whose values differ between a container and a process on this machine.
+    fn local_environment(&self, user: &str) -> BTreeMap<&'static str, String> {
         let free = || "127.0.0.1:0".to_owned();
         BTreeMap::from([
             ("DRAY_HTTP__LISTEN", free()),
@@ -161,7 +161,7 @@ impl DistributedSystem {
 
     /// A command at a terminal with an identity, before it runs.
     pub(super) fn command_as(&self, user: &str, arguments: &[&str]) -> Command {
-        let mut environment = self.here(user);
+        let mut environment = self.local_environment(user);
         for name in [
             "EXTERNAL_URL_FETCH_ENABLED",
             "DRAY_ORCHESTRATOR__LISTEN",
@@ -178,9 +178,9 @@ impl DistributedSystem {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        let mut asked = command(&environment);
-        asked.current_dir(self.folder()).args(arguments);
-        asked
+        let mut local_command = command(&environment);
+        local_command.current_dir(self.directory()).args(arguments);
+        local_command
     }
 
     /// Starts a service and waits until it is ready.
@@ -190,7 +190,7 @@ impl DistributedSystem {
 
     /// Starts one of several replicas of a service and waits until it is ready.
     pub(super) async fn replica(&self, name: &str, number: u32) -> ServiceProcess {
-        let log = self.folder.path().join(format!("{name}-{number}.log"));
+        let log = self.directory.path().join(format!("{name}-{number}.log"));
         Self::ready(name, self.spawn(name, &log), log).await
     }
 
@@ -267,7 +267,7 @@ pub(super) struct ServiceProcess {
 }
 
 impl ServiceProcess {
-    /// Everything that it logged.
+    /// The log so far.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -279,9 +279,9 @@ impl ServiceProcess {
 
     /// A page of the health endpoint; empty without a response.
     pub(super) fn page(&self, path: &str) -> String {
-        let mut answer = String::new();
+        let mut response = String::new();
         let Ok(mut stream) = TcpStream::connect(self.health) else {
-            return answer;
+            return response;
         };
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -289,8 +289,8 @@ impl ServiceProcess {
         let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         // The connection may be reset at its end; what was read before that counts.
-        let _ = stream.read_to_string(&mut answer);
-        answer
+        let _ = stream.read_to_string(&mut response);
+        response
     }
 
     /// Ends it as Kubernetes and Compose do: with SIGTERM.
@@ -386,12 +386,12 @@ fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
             .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
             .collect();
         let check = |environment| command(environment).args(["config", "check"]).output();
-        let right = check(&environment).unwrap();
-        assert!(right.status.success(), "{name}: {right:?}");
-        let mut wrong = environment.clone();
-        wrong.insert("DRAY_BUS__NATS__SERVER".to_owned(), "nats://x".to_owned());
-        let wrong = check(&wrong).unwrap();
-        assert_eq!(wrong.status.code(), Some(78), "{name}: {wrong:?}");
+        let valid = check(&environment).unwrap();
+        assert!(valid.status.success(), "{name}: {valid:?}");
+        let mut misspelled = environment.clone();
+        misspelled.insert("DRAY_BUS__NATS__SERVER".to_owned(), "nats://x".to_owned());
+        let refused = check(&misspelled).unwrap();
+        assert_eq!(refused.status.code(), Some(78), "{name}: {refused:?}");
     }
 }
 
@@ -402,14 +402,16 @@ async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
     system.server = None;
     system.store.take().unwrap().stop().await;
 
-    let log = system.folder.path().join("early.log");
+    let log = system.directory.path().join("early.log");
     let mut process = system.spawn("file-resolver", &log);
-    system.says(&log, "waiting for the bus").await;
-    assert!(process.try_wait().unwrap().is_none(), "it gave up");
+    system.wait_for_log(&log, "waiting for the bus").await;
+    assert!(process.try_wait().unwrap().is_none(), "the process ended");
     system.server = Some(AccountsServer::start_on(&system.bus.to_string()));
     system.provision();
-    system.says(&log, "waiting for the object store").await;
-    assert!(process.try_wait().unwrap().is_none(), "it gave up");
+    system
+        .wait_for_log(&log, "waiting for the object store")
+        .await;
+    assert!(process.try_wait().unwrap().is_none(), "the process ended");
     system.start_store().await;
     DistributedSystem::ready("file-resolver", process, log)
         .await

@@ -36,10 +36,18 @@ fn rendered_chart(values: &Value) -> Objects {
 /// The objects that kubectl renders from the base with these components.
 fn rendered_base(components: &[&str]) -> Objects {
     let base = support::root().join("deploy/kubernetes");
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let relative = |path: &Path| {
         // kubectl takes no absolute paths.
-        let up = "../".repeat(folder.path().canonicalize().unwrap().components().count() - 1);
+        let up = "../".repeat(
+            directory
+                .path()
+                .canonicalize()
+                .unwrap()
+                .components()
+                .count()
+                - 1,
+        );
         format!("{up}{}", path.strip_prefix("/").unwrap().display())
     };
     let components: Vec<_> = components
@@ -48,11 +56,15 @@ fn rendered_base(components: &[&str]) -> Objects {
         .collect();
     let overlay = json!({ "resources": [relative(&base)], "components": components });
     std::fs::write(
-        folder.path().join("kustomization.yaml"),
+        directory.path().join("kustomization.yaml"),
         overlay.to_string(),
     )
     .unwrap();
-    let text = support::stdout(Command::new("kubectl").arg("kustomize").arg(folder.path()));
+    let text = support::stdout(
+        Command::new("kubectl")
+            .arg("kustomize")
+            .arg(directory.path()),
+    );
     let objects = yaml(&without_suffixes(&text));
     by_name(
         objects
@@ -180,7 +192,7 @@ fn the_chart_with_previews_is_the_base_with_their_component() {
         container["ports"].as_array().unwrap().contains(&port),
         "{container}"
     );
-    // The controller alone, and the port of previews alone.
+    // Only the controller, and only the port of previews.
     let policy = &base["\"NetworkPolicy\" \"preview\""]["spec"];
     assert_eq!(policy["podSelector"]["matchLabels"], service["selector"]);
     let from = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]);
@@ -240,7 +252,7 @@ fn every_consumer_that_keda_asks_for_is_provisioned() {
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_about() {
+fn helm_lint_reports_no_findings() {
     let values = json!({ "keda": { "enabled": true }, "monitoring": { "enabled": true } });
     let output = chart_output("lint", &values);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[]");

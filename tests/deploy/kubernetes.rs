@@ -1,5 +1,5 @@
 //! Tests of `kubectl apply -k deploy/kubernetes`, as far as it can be checked without a cluster: rendered by kubectl,
-//! checked with the schemas of Kubernetes, and compared with what the product relies on.
+//! checked with the schemas of Kubernetes, and compared with the requirements of the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ fn object(kind: &str, name: &str) -> Value {
         .unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-/// The pod templates of everything that runs.
+/// The pod templates of all workloads.
 fn pods() -> Vec<(String, Value)> {
     objects()
         .into_iter()
@@ -65,8 +65,8 @@ fn pods() -> Vec<(String, Value)> {
 
 #[test]
 fn every_object_fits_the_schemas_of_kubernetes() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rendered.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rendered.yaml");
     std::fs::write(&file, RENDERED_BASE.as_str()).unwrap();
     let valid = support::stdout(
         Command::new(support::python())
@@ -79,8 +79,8 @@ fn every_object_fits_the_schemas_of_kubernetes() {
 
 #[test]
 fn the_schemas_refuse_invalid_objects() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rendered.yaml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rendered.yaml");
     std::fs::write(&file, RENDERED_BASE.replace("maxSurge: 1", "maxSurge: {}")).unwrap();
     let output = Command::new(support::python())
         .args(["-m", "kubernetes_validate", "--strict"])
@@ -167,10 +167,10 @@ fn s_1_every_grpc_endpoint_has_tls_and_callers_of_its_own() {
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
         let mount = mounts.iter().find(|mount| mount["name"] == "grpc").unwrap();
         assert_eq!(mount["readOnly"], true, "{name}");
-        let folder = mount["mountPath"].as_str().unwrap();
+        let directory = mount["mountPath"].as_str().unwrap();
         for field in ["CERTIFICATE", "PRIVATE_KEY", "IDENTITIES"] {
             let path = &environment[&format!("DRAY_GRPC__{field}")];
-            assert!(path.starts_with(folder), "{name}: {path}");
+            assert!(path.starts_with(directory), "{name}: {path}");
         }
         assert!(!environment.contains_key("DRAY_GRPC__INSECURE"), "{name}");
         let volumes = pod["volumes"].as_array().unwrap();
@@ -224,13 +224,13 @@ fn streams_have_three_copies_in_a_cluster() {
 }
 
 #[test]
-fn the_fetcher_alone_scales_and_by_its_queue() {
+fn only_the_fetcher_scales_and_by_its_queue() {
     let scaler = object("HorizontalPodAutoscaler", "egress-fetcher");
     assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], "egress-fetcher");
     let deployment = object("Deployment", "egress-fetcher");
     assert!(
         deployment["spec"]["replicas"].is_null(),
-        "a fixed number would fight the autoscaler at every apply"
+        "a fixed number would undo the work of the autoscaler at every apply"
     );
     let documented = read("docs/metrics.md");
     let adapter = &yaml(&read("deploy/kubernetes/queue-metrics.yaml.example"))[0];
@@ -356,10 +356,10 @@ fn network(text: &str) -> (IpAddr, u8) {
     (address.parse().unwrap(), prefix.parse().unwrap())
 }
 
-/// Whether one network lies in another.
-fn inside(inner: &str, outer: &str) -> bool {
+/// Whether the outer network contains the inner one.
+fn is_inside(inner: &str, outer: &str) -> bool {
     let ((inner, inner_prefix), (outer, outer_prefix)) = (network(inner), network(outer));
-    let same = match (inner, outer) {
+    let has_same_prefix = match (inner, outer) {
         (IpAddr::V4(inner), IpAddr::V4(outer)) => {
             let shift = 32 - u32::from(outer_prefix);
             inner.to_bits().checked_shr(shift) == outer.to_bits().checked_shr(shift)
@@ -370,7 +370,7 @@ fn inside(inner: &str, outer: &str) -> bool {
         }
         _ => false,
     };
-    same && inner_prefix >= outer_prefix
+    has_same_prefix && inner_prefix >= outer_prefix
 }
 
 #[test]
@@ -389,15 +389,15 @@ fn compare_with_the_guard(blocks: &[(String, Vec<String>)]) {
     for refused in &guard {
         for (open, except) in blocks {
             let reachable =
-                inside(refused, open) && !except.iter().any(|wall| inside(refused, wall));
+                is_inside(refused, open) && !except.iter().any(|wall| is_inside(refused, wall));
             assert!(!reachable, "{refused} can be reached through {open}");
-            assert!(!inside(open, refused), "{open} lies in {refused}");
+            assert!(!is_inside(open, refused), "{open} lies in {refused}");
         }
     }
     for (open, except) in blocks {
         for wall in except {
             assert!(guard.contains(wall), "{wall} is not refused by the guard");
-            assert!(inside(wall, open), "{wall} does not lie in {open}");
+            assert!(is_inside(wall, open), "{wall} does not lie in {open}");
         }
     }
     let open: Vec<_> = blocks.iter().map(|(open, _)| open.as_str()).collect();

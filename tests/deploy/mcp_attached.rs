@@ -15,7 +15,7 @@ use crate::support::mcp_process::McpProcess;
 
 /// The services behind the tools, and a sandbox with one file.
 pub(super) struct AttachedSystem {
-    /// Dropped before the folder with their logs.
+    /// Dropped before the directory with their logs.
     _replicas: Vec<ServiceProcess>,
     pub(super) system: DistributedSystem,
     sandbox: PathBuf,
@@ -24,9 +24,9 @@ pub(super) struct AttachedSystem {
 impl AttachedSystem {
     pub(super) async fn start() -> Self {
         let mut system = DistributedSystem::start().await;
-        let sandbox = system.folder().join("box");
-        for folder in [&sandbox, &system.folder().join("out")] {
-            std::fs::create_dir(folder).unwrap();
+        let sandbox = system.directory().join("box");
+        for directory in [&sandbox, &system.directory().join("out")] {
+            std::fs::create_dir(directory).unwrap();
         }
         let sandbox = sandbox.canonicalize().unwrap();
         std::fs::write(sandbox.join("notes.txt"), "The answer is 42.\n").unwrap();
@@ -58,7 +58,7 @@ impl AttachedSystem {
     }
 
     fn serve_with(&self, options: &[&str]) -> McpProcess {
-        let to = format!("cli:{}", self.system.folder().join("out").display());
+        let to = format!("cli:{}", self.system.directory().join("out").display());
         let (address, flags) = (
             self.address(),
             ["--no-root", "--allow-write", "--allow-send"],
@@ -153,7 +153,7 @@ async fn the_shipped_identity_makes_no_other_call() {
     assert!(fixture.sandbox.join("notes.txt").exists());
 }
 
-/// The output of curl, with the status on a line of its own at the end.
+/// The output of curl, with the status on a separate line at the end.
 fn curl(arguments: &[&str]) -> String {
     let mut command = std::process::Command::new("curl");
     command.args(["--silent", "--show-error", "--max-time", "60"]);
@@ -194,7 +194,7 @@ async fn tickets_work_under_the_shipped_identity() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
     let fixture = AttachedSystem::start().await;
-    // Binds the sandbox to the session of the ticket; a result says that it has.
+    // Binds the sandbox to the session of the ticket; a result reports that it did.
     let mut server = fixture.serve();
     server.call("list", &json!({"path": "sandbox:."}));
     let endpoint = TicketProcess::start(&fixture.system);

@@ -2,13 +2,13 @@
 //! keys that can be added while it runs, over the embedded S3 endpoint that enforces their policies; `mc` administers
 //! it. Which of the two runs follows from the name of the program.
 //!
-//! It knows what `docker-compose.yml` and `deploy/minio/setup.sh` use, and fails on everything else. The two programs
-//! speak a protocol of their own for administration, on a port of its own.
+//! It supports what `docker-compose.yml` and `deploy/minio/setup.sh` use, and refuses everything else. For
+//! administration, the two programs use a private protocol on a separate port.
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "both programs speak on their standard streams"
+    reason = "both programs write to their standard streams"
 )]
 
 use std::error::Error;

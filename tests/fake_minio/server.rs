@@ -47,7 +47,7 @@ struct MinioServer {
     /// User and password of the administrator.
     credentials: (String, String),
     storage: Mutex<MinioStorage>,
-    /// Where the endpoint listens; `None` while there is no bucket and while it starts again.
+    /// The address of the endpoint; `None` while there is no bucket and while it starts again.
     endpoint: watch::Sender<Option<SocketAddr>>,
 }
 
@@ -84,8 +84,8 @@ impl MinioServer {
                 request.operation,
                 AdminOperation::Login | AdminOperation::ShowUser { .. }
             );
-        let done = storage.state.apply(request.operation);
-        match done {
+        let result = storage.state.apply(request.operation);
+        match result {
             Err(error) => AdminResponse::Failed(error),
             Ok(output) if reads => AdminResponse::Done(output),
             Ok(output) => match storage.restart(&self.endpoint).await {
@@ -142,7 +142,7 @@ impl MinioStorage {
         Ok(self.start(endpoint).await?)
     }
 
-    /// Adds what the endpoint has refused since it started.
+    /// Adds the requests that the endpoint has refused since it started.
     fn collect_refused(&mut self) {
         let refused = self.running.as_ref().map(EmbeddedS3::refused);
         for refused in refused.unwrap_or_default() {
@@ -180,7 +180,7 @@ where
     }
 }
 
-/// Passes a connection on to the endpoint, which listens on loopback alone.
+/// Passes a connection on to the endpoint, which listens only on loopback.
 async fn forward(server: Arc<MinioServer>, mut client: TcpStream) -> Result<(), Failure> {
     let mut endpoint = server.endpoint.subscribe();
     let address = *endpoint.wait_for(Option::is_some).await?;

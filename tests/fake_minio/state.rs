@@ -102,9 +102,9 @@ impl MinioState {
             }
             AdminOperation::AddUser { user, secret_key } => self.add_user(user, secret_key),
             AdminOperation::CreatePolicy { policy, document } => {
-                let done = format!("Created policy `{policy}` successfully.");
+                let message = format!("Created policy `{policy}` successfully.");
                 self.policies.insert(policy, document);
-                Ok(done)
+                Ok(message)
             }
             AdminOperation::AttachPolicy { policy, user } => self.attach_policy(policy, &user),
             AdminOperation::ShowUser { user } => self.show_user(&user),
@@ -115,11 +115,11 @@ impl MinioState {
         if user.len() < MIN_USER_CHARACTERS || secret_key.len() < MIN_SECRET_CHARACTERS {
             return Err("a name has 3 characters or more, a secret 8 or more".to_owned());
         }
-        let done = format!("Added user `{user}` successfully.");
+        let message = format!("Added user `{user}` successfully.");
         // An existing user gets the new secret and keeps the policy.
         let policy = self.users.remove(&user).and_then(|user| user.policy);
         self.users.insert(user, MinioUser { secret_key, policy });
-        Ok(done)
+        Ok(message)
     }
 
     fn attach_policy(&mut self, policy: String, user: &str) -> Result<String, String> {
@@ -131,9 +131,9 @@ impl MinioState {
         if attached.as_ref() == Some(&policy) {
             return Err("the specified policy change is already in effect".to_owned());
         }
-        let done = format!("Attached Policies: [{policy}] To User: {user}");
+        let message = format!("Attached Policies: [{policy}] To User: {user}");
         *attached = Some(policy);
-        Ok(done)
+        Ok(message)
     }
 
     /// In the form in which `mc` prints it to a pipe: JSON on one line, without empty members.
@@ -149,7 +149,7 @@ impl MinioState {
         Ok(user_json.to_string())
     }
 
-    /// The users with what their policies allow; one without a policy may do nothing.
+    /// The users with the permissions of their policies; one without a policy has none.
     pub(crate) fn access_keys(&self) -> Vec<AccessKey> {
         let nothing = json!({"Version": "2012-10-17", "Statement": []});
         let document = |user: &MinioUser| {

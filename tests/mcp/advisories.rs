@@ -1,5 +1,5 @@
-//! What published advisories on other MCP servers did, tried against ours: paths that leave the directory and the sandbox,
-//! in every tool, resource and completion that takes one. Nothing outside is read, listed or written.
+//! What published advisories on other MCP servers did, tried against ours: paths that leave the directory and the
+//! sandbox, in every tool, resource and completion that takes one. Nothing outside is read, listed or written.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -97,7 +97,7 @@ impl AdvisoryFixture {
         places
     }
 
-    /// Sends a request that must fail, and checks that its answer says nothing of the secret.
+    /// Sends a request that must fail, and checks that the response does not contain the secret.
     #[track_caller]
     fn check_refused(&mut self, method: &str, params: &Value) {
         let message = self.server.exchange(method, params);
@@ -114,24 +114,24 @@ impl AdvisoryFixture {
         self.check_refused("tools/call", &json!({"name": tool, "arguments": arguments}));
     }
 
-    /// Names and content of everything beside the directory, the sandbox and the home of the server.
+    /// Names and content of all files beside the directory, the sandbox and the home of the server.
     fn outside(&self) -> BTreeMap<String, String> {
-        let mut seen = BTreeMap::new();
+        let mut files = BTreeMap::new();
         for directory in ["", "data-old"] {
             for entry in std::fs::read_dir(self.files.place(directory)).unwrap() {
                 let entry = entry.unwrap();
                 let name = format!("{directory}/{}", entry.file_name().display());
                 // Directories have no text.
                 let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-                seen.insert(name, text);
+                files.insert(name, text);
             }
         }
-        seen
+        files
     }
 }
 
 #[test]
-fn no_place_of_an_advisory_is_read() {
+fn no_path_of_an_advisory_is_read() {
     let mut fixture = AdvisoryFixture::new();
     for place in fixture.secret_places() {
         for (tool, arguments) in [
@@ -156,7 +156,7 @@ fn no_place_of_an_advisory_is_read() {
 #[test]
 fn no_place_of_an_advisory_is_listed_or_completed() {
     let mut fixture = AdvisoryFixture::new();
-    let outside = fixture.files.folder.path().display().to_string();
+    let outside = fixture.files.directory.path().display().to_string();
     let directories = ["..", &outside, "directory-link", "/", "/etc", "..%2f"];
     for directory in directories {
         for place in [
@@ -201,7 +201,7 @@ fn nothing_is_written_where_an_advisory_wrote() {
             assert_eq!(fixture.outside(), before, "put {arguments}: {message}");
         }
     }
-    // The file comes when the call that named its directory is over.
+    // The file arrives after the call that named its directory has returned.
     for directory in ["..", "directory-link", &fixture.files.place("data-old")] {
         let arguments = json!({"name": "planted.txt", "to": format!("sandbox:{directory}")});
         let message = fixture.server.exchange(
@@ -226,7 +226,7 @@ fn nothing_is_written_where_an_advisory_wrote() {
     }
 }
 
-/// `DesktopCommander` (issue 419) allowed everything where its configuration could not be read.
+/// `DesktopCommander` (issue 419) allowed every path where its configuration could not be read.
 #[test]
 fn a_root_that_cannot_be_opened_ends_the_server() {
     let fixture = McpFixture::new();

@@ -61,7 +61,7 @@ impl AgentRun {
         }
     }
 
-    /// The program of a package, with nothing of this process's environment but the search path.
+    /// The program of a package, with only the search path of this process's environment.
     fn command(&self, program: &str) -> Command {
         let modules = node::packages("node-agents", &AGENT_PACKAGES).join("node_modules");
         let mut command = Command::new(modules.join(program));
@@ -69,19 +69,19 @@ impl AgentRun {
             .env_clear()
             .env("HOME", self.fixture.place("home"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            // A directory without the file: only the server knows the directory that has it.
+            // A directory without the file: only the server is given the directory that has it.
             .current_dir(self.fixture.place("out"));
         command
     }
 
-    /// Runs the agent to its end, and checks that the model got the file and that the user got its last words.
+    /// Runs the agent to its end, and checks that the model got the file and that the user got its last text.
     fn check(&self, command: &mut Command) {
-        let shown = support::stdout(command.stdin(std::process::Stdio::null()));
+        let output = support::stdout(command.stdin(std::process::Stdio::null()));
         let results = self.model.results();
         let last = results.last().map(String::as_str).unwrap_or_default();
         assert!(last.contains(FILE_TEXT), "{}: {results:?}", self.client);
         assert!(last.contains("notes.txt"), "{}: {results:?}", self.client);
-        assert!(shown.contains(FINAL_TEXT), "{}: {shown}", self.client);
+        assert!(output.contains(FINAL_TEXT), "{}: {output}", self.client);
     }
 }
 
@@ -153,7 +153,7 @@ async fn opencode_reads_a_file_through_the_installed_server() {
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
         .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
         .env("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")
-        // Plugins would come from npm at each start.
+        // Plugins would be downloaded from npm at each start.
         .env("OPENCODE_PURE", "1");
     run.check(&mut opencode);
 }

@@ -69,13 +69,13 @@ impl Dialer for CorpusNetwork {
     }
 }
 
-/// The fetcher on a host of its own, and an MCP client of a server that uses it.
+/// The fetcher on a separate host, and an MCP client of a server that uses it.
 struct EgressFixture {
     network: CorpusNetwork,
     client: RunningService<RoleClient, ()>,
     _serving: RunningService<RoleServer, McpServer>,
     running: RunningHost,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl EgressFixture {
@@ -88,8 +88,8 @@ impl EgressFixture {
             resolver: Arc::new(network.clone()),
             dialer: Arc::new(network.clone()),
         };
-        let folder = tempfile::tempdir().unwrap();
-        let settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings::embedded(directory.path()).set("egress-fetcher.enabled", "true");
         let running = Host::new(settings)
             .with_start::<EgressFetcher, _, _>(move |config, cx| {
                 EgressFetcher::start_with(config, cx, access)
@@ -113,7 +113,7 @@ impl EgressFixture {
             client: client.unwrap(),
             _serving: serving.unwrap(),
             running,
-            _folder: folder,
+            _directory: directory,
         }
     }
 

@@ -93,11 +93,11 @@ fn the_ten_minutes_of_the_page_work_as_they_are_written() {
             "PATH",
             format!("{}:/usr/local/bin:/usr/bin:/bin", programs.path().display()),
         );
-    let shown = support::stdout(&mut shell);
-    assert!(shown.contains("Ostermoor"), "{shown}");
+    let output = support::stdout(&mut shell);
+    assert!(output.contains("Ostermoor"), "{output}");
     for file in ["out/report.pdf", "box/uploads/report.pdf"] {
         let copy = PathBuf::from(fixture.place("home")).join(file);
-        assert!(copy.exists(), "{file}: {shown}");
+        assert!(copy.exists(), "{file}: {output}");
     }
     let entry = std::fs::read_to_string(fixture.place("home/.claude.json")).unwrap();
     assert!(entry.contains("papers"), "{entry}");

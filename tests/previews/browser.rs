@@ -1,4 +1,4 @@
-//! Tests a preview from the console's button to a page in Chromium, and what the page tries to do to the console.
+//! Tests a preview from the console's button to a page in Chromium, and what the page attempts against the console.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, node, up::UpServer};
 
-/// A page that loads everything by relative addresses, and tries what it may not do.
+/// A page that loads all resources by relative addresses, and attempts actions that it may not perform.
 const SITE_PAGE: &str = r#"<!doctype html><html lang="en"><title>Site</title>
 <link rel="stylesheet" href="css/site.css"><h1 id="version">first</h1><img src="pic.svg" alt="" id="pic">
 <script>window.inline = true</script><script src="js/plain.js"></script>
@@ -86,21 +86,21 @@ fn make_site(root: &Path, console: &str) {
 }
 
 /// Walks through the preview in Chromium and returns the observations; the site changes when the walk requests it.
-fn walk(folder: &Path, site: &Path, settings: &Value) -> Value {
-    let file = folder.join("walk.json");
+fn walk(directory: &Path, site: &Path, settings: &Value) -> Value {
+    let file = directory.join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();
     let mut walk = Command::new("node")
         .arg(support::root().join("tests/previews/walk.cjs"))
         .arg(&file)
         .current_dir(node::packages("node-console", &node::BROWSER_PACKAGES))
-        .env("HOME", folder)
+        .env("HOME", directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut answers = walk.stdin.take().unwrap();
-    let mut said = String::new();
+    let mut stdin = walk.stdin.take().unwrap();
+    let mut browser_messages = String::new();
     for line in BufReader::new(walk.stderr.take().unwrap())
         .lines()
         .map_while(Result::ok)
@@ -112,31 +112,31 @@ fn walk(folder: &Path, site: &Path, settings: &Value) -> Value {
                     SITE_PAGE.replace("first", "second"),
                 )
                 .unwrap();
-                writeln!(answers, "done").unwrap();
+                writeln!(stdin, "done").unwrap();
             }
-            other => said = format!("{said}{other}\n"),
+            message => browser_messages = format!("{browser_messages}{message}\n"),
         }
     }
     let output = walk.wait_with_output().unwrap();
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{browser_messages}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
 fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
-    let folder = tempfile::tempdir().unwrap();
-    let site = folder.path().join("site");
+    let directory = tempfile::tempdir().unwrap();
+    let site = directory.path().join("site");
     std::fs::create_dir_all(&site).unwrap();
     let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
     let options = ["--console", "127.0.0.1:0", "--set", roots.as_str()];
-    let server = UpServer::start(folder.path(), &options, "console: ");
+    let server = UpServer::start(directory.path(), &options, "console: ");
     let console = server.url.split("/login").next().unwrap();
     make_site(&site, console);
     let settings = json!({
         "login": server.url,
         "sandbox": format!("local:{}", site.display()),
     });
-    let browser_report = walk(folder.path(), &site, &settings);
+    let browser_report = walk(directory.path(), &site, &settings);
     for list in ["findings", "failures"] {
         assert_eq!(browser_report[list], json!([]), "{list}: {browser_report}");
     }

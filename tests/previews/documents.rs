@@ -11,12 +11,12 @@ const NOTEBOOK_FILE: &str = r##"{"cells": [
 
 #[test]
 fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let office = support::root().join("tests/documents/corpus/office");
     for name in ["budget.xlsx", "tides.ods"] {
-        std::fs::copy(office.join(name), folder.path().join(name)).unwrap();
+        std::fs::copy(office.join(name), directory.path().join(name)).unwrap();
     }
-    // Larger than a message, so that it goes through the store.
+    // Larger than a message, so that it is transferred through the store.
     let rows: Vec<String> = (0..9000)
         .map(|row| format!("row {row},<b>{row}\n"))
         .collect();
@@ -27,9 +27,9 @@ fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
         ("small.tsv", "name\tamount\ngrace\t1e5\n"),
         ("run.ipynb", NOTEBOOK_FILE),
     ] {
-        std::fs::write(folder.path().join(name), content).unwrap();
+        std::fs::write(directory.path().join(name), content).unwrap();
     }
-    let root = folder.path().canonicalize().unwrap();
+    let root = directory.path().canonicalize().unwrap();
     let preview = PreviewProcess::start(&format!("local:{}", root.display()), &[]);
     for (name, parts) in [
         ("small.csv", ["<th>amount</th>", "<td>0012</td>"]),
@@ -52,7 +52,7 @@ fn tables_and_notebooks_are_pages_and_their_files_stay_reachable() {
         assert_eq!(preview.get("p", name).status, 200, "{name}");
     }
     std::fs::write(
-        folder.path().join("broken.xlsx"),
+        directory.path().join("broken.xlsx"),
         "PK\u{3}\u{4} not a workbook",
     )
     .unwrap();

@@ -44,15 +44,15 @@ const ESCAPE_PATHS: &[&str] = &[
 
 /// Requests every path at a preview of `www`. `sh` runs a script in the directory above it.
 fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&str)) {
-    for rest in ESCAPE_PATHS {
+    for path in ESCAPE_PATHS {
         for area in ["p", "v", "d", "z"] {
-            let response = preview.get(area, rest);
+            let response = preview.get(area, path);
             let leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
-            assert!(!leaked, "{backend} {area} {rest}: {response:?}");
+            assert!(!leaked, "{backend} {area} {path}: {response:?}");
             // With --path-as-is `curl` sends paths unchanged; the one path below names the directory.
             assert!(
                 (400..500).contains(&response.status),
-                "{backend} {area} {rest}: {response:?}"
+                "{backend} {area} {path}: {response:?}"
             );
         }
     }

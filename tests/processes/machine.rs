@@ -34,14 +34,14 @@ pub(crate) struct ProcessFixture {
     options: dray_store::StoreOptions,
     pub(crate) bus: Bus,
     _s3: EmbeddedS3,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl ProcessFixture {
     pub(crate) async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let nats = NatsServer::start();
-        let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+        let (s3, options) = EmbeddedS3::start(directory.path()).await.unwrap();
         let store = FaultyS3::start(s3.address()).await.unwrap();
         let dial = DialCore::start().await.unwrap();
         dial.add_key(TENANT_KEY, "acme");
@@ -55,7 +55,7 @@ impl ProcessFixture {
             options,
             bus,
             _s3: s3,
-            _folder: folder,
+            _directory: directory,
         };
         machine.provision(None).await;
         machine
@@ -119,8 +119,8 @@ impl ProcessFixture {
     }
 
     /// The same with another time to live.
-    pub(crate) async fn publish_for(&self, arguments: &Value, time: Duration) -> String {
-        let meta = meta(time);
+    pub(crate) async fn publish_for(&self, arguments: &Value, timeout: Duration) -> String {
+        let meta = meta(timeout);
         let work = v1::ToolCallRequested {
             arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
             ..v1::ToolCallRequested::default()

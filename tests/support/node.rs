@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Packages that drive Chromium and judge pages; one list, because the directory `node-console` is shared. `html-validate`
-/// (MIT) checks pages against the HTML standard.
+/// Packages that drive Chromium and judge pages; one list, because the directory `node-console` is shared.
+/// `html-validate` (MIT) checks pages against the HTML standard.
 pub(crate) const BROWSER_PACKAGES: [&str; 3] = [
     "playwright-core@1.64.1",
     "axe-core@4.14.1",
@@ -17,7 +17,7 @@ pub(crate) const BROWSER_PACKAGES: [&str; 3] = [
 pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {
     let directory = super::root().join("target").join(directory);
     std::fs::create_dir_all(&directory).unwrap();
-    // Each test is a process of its own, and the first one installs for all.
+    // Each test is a separate process, and the first one installs for all.
     let lock = File::create(directory.join("lock")).unwrap();
     lock.lock().unwrap();
     // Written last, so that an interrupted installation has none.

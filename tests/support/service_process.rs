@@ -1,4 +1,4 @@
-//! `dray up` as a process of its own that serves and can be killed.
+//! `dray up` as a separate process that serves and can be killed.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

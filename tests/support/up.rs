@@ -1,4 +1,4 @@
-//! `dray up` as a process of its own.
+//! `dray up` as a separate process.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

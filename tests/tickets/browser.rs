@@ -15,7 +15,7 @@ impl TicketFixture {
             .arg(support::root().join("tests/python/drop_page.py"))
             .args([mode, &format!("{}{ticket}", server.url)])
             .args(file)
-            .env("HOME", self.folder.path());
+            .env("HOME", self.directory.path());
         let browser_report: Value = serde_json::from_str(&support::stdout(&mut browser)).unwrap();
         assert_eq!(
             browser_report["violations"],

@@ -77,30 +77,31 @@ fn forward(
     cut_bytes: u64,
     cut_time: Duration,
 ) -> bool {
-    let (mut back_from, mut back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-    let back = thread::spawn(move || {
-        let _ = std::io::copy(&mut back_from, &mut back_to);
-        let _ = back_to.shutdown(Shutdown::Write);
+    let (mut response_source, mut response_target) =
+        (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let responses = thread::spawn(move || {
+        let _ = std::io::copy(&mut response_source, &mut response_target);
+        let _ = response_target.shutdown(Shutdown::Write);
     });
     let (mut client, mut server) = (client, server);
     client.set_read_timeout(Some(CUT_POLL_INTERVAL)).unwrap();
     let started_at = Instant::now();
-    let (mut left, mut buffer) = (cut_bytes, vec![0; CHUNK_BYTES]);
+    let (mut remaining_bytes, mut buffer) = (cut_bytes, vec![0; CHUNK_BYTES]);
     let is_cut = loop {
-        if left == 0 || started_at.elapsed() >= cut_time {
+        if remaining_bytes == 0 || started_at.elapsed() >= cut_time {
             break true;
         }
-        let wanted = usize::try_from(left)
+        let read_bytes = usize::try_from(remaining_bytes)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        let count = match client.read(&mut buffer[..wanted]) {
+        let count = match client.read(&mut buffer[..read_bytes]) {
             // A client that waits for its response is cut as well.
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(_) | Ok(0) => break false,
             Ok(count) => count,
         };
         received.fetch_add(count as u64, Ordering::Relaxed);
-        left -= count as u64;
+        remaining_bytes -= count as u64;
         if server.write_all(&buffer[..count]).is_err() {
             break false;
         }
@@ -110,7 +111,7 @@ fn forward(
         // The client gets no response: its connection ends.
         let _ = client.shutdown(Shutdown::Both);
     }
-    let _ = back.join();
+    let _ = responses.join();
     is_cut
 }
 
@@ -130,7 +131,7 @@ struct ResumableClient {
 }
 
 impl ResumableClient {
-    /// Sends everything, and returns the document of the last response.
+    /// Sends all bytes, and returns the document of the last response.
     fn send(&self) -> Value {
         let mut offset = 0;
         for _ in 0..MAX_REQUESTS {
@@ -220,15 +221,15 @@ fn status_bytes(process: u32, field: &str) -> u64 {
 
 /// Uploads through the proxy, and checks that the file arrives completely, with few bytes sent twice and little memory.
 pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let server = UpServer::start(folder.path(), &["--tickets", "127.0.0.1:0"], "tickets: ");
+    let directory = tempfile::tempdir().unwrap();
+    let server = UpServer::start(directory.path(), &["--tickets", "127.0.0.1:0"], "tickets: ");
     let target = server.url.strip_prefix("http://").unwrap().parse().unwrap();
     let client = |address: SocketAddr, size: u64| {
         let mut command = Command::new(support::dray());
         command
             .args(["ticket", "--json", "upload", "--endpoint", &server.url])
             .args(["--size", &size.to_string()])
-            .env("HOME", folder.path());
+            .env("HOME", directory.path());
         let receipt: Value = serde_json::from_str(&support::stdout(&mut command)).unwrap();
         let (_, path) = receipt["url"].as_str().unwrap().split_once("/t/").unwrap();
         ResumableClient {

@@ -21,7 +21,7 @@ impl TicketFixture {
             .arg(self.place("data"))
             .args(["--sandbox", &sandbox, "--to", &chat])
             .args(options)
-            .env("HOME", self.folder.path());
+            .env("HOME", self.directory.path());
         McpProcess::start(command)
     }
 }
@@ -142,7 +142,7 @@ fn without_an_endpoint_there_are_no_ticket_tools() {
     let mut command = Command::new(support::dray());
     command
         .args(["mcp", "--no-root"])
-        .env("HOME", fixture.folder.path());
+        .env("HOME", fixture.directory.path());
     let mut server = McpProcess::start(command);
     let list = server.request("tools/list", &json!({}));
     assert!(!list.to_string().contains("upload_ticket"), "{list}");

@@ -16,7 +16,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::platforms::{ALL_PLATFORMS, IDEMPOTENT_PLATFORMS};
-use super::rig::{SERVICE_NAMES, TransferFixture};
+use super::transfer_fixture::{SERVICE_NAMES, TransferFixture};
 use crate::support::service_process::ServiceProcess;
 
 /// Most time between the publication of work and the kill, in milliseconds: about what the work of a step takes.
@@ -34,14 +34,15 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_mins(6);
 /// Attempts after which work becomes a dead letter, and attempts of a visible request.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// How a run goes.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KillRun {
     /// How often each service is killed.
     pub(crate) rounds: usize,
     /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// Makes the leases of dead processes end immediately after the last kill; otherwise they end in their own time.
+    /// Makes the leases of killed processes expire immediately after the last kill; otherwise they expire by
+    /// themselves.
     pub(crate) hurry: bool,
 }
 
@@ -65,73 +66,76 @@ enum KillMoment {
 enum KillStep {
     Stored,
     Sending,
-    Over,
+    Finished,
 }
 
 impl KillMoment {
     fn random(random: &mut StdRng) -> Self {
-        let close = random.random_range(0..=MAX_STEP_DELAY_MS);
+        let delay_ms = random.random_range(0..=MAX_STEP_DELAY_MS);
         match random.random_range(0..6) {
-            0 => Self::When(KillStep::Stored, close),
-            1 => Self::When(KillStep::Sending, close),
-            2 => Self::When(KillStep::Over, close),
+            0 => Self::When(KillStep::Stored, delay_ms),
+            1 => Self::When(KillStep::Sending, delay_ms),
+            2 => Self::When(KillStep::Finished, delay_ms),
             _ => Self::After(random.random_range(0..=MAX_WORK_DELAY_MS)),
         }
     }
 
-    async fn comes(self, rig: &TransferFixture, id: &str) {
+    /// Waits until it is time to kill.
+    async fn wait(self, fixture: &TransferFixture, id: &str) {
         let millis = match self {
             Self::After(millis) => millis,
             Self::When(step, millis) => {
-                let reached = async {
-                    while !reached(rig, id, step).await {
+                let step_reached = async {
+                    while !has_reached(fixture, id, step).await {
                         tokio::task::yield_now().await;
                     }
                 };
                 // If a step does not occur in time, the service is killed nevertheless.
-                tokio::time::timeout(STEP_TIMEOUT, reached).await.ok();
+                tokio::time::timeout(STEP_TIMEOUT, step_reached).await.ok();
                 millis
             }
         };
-        let moment = Duration::from_millis(millis);
-        tokio::time::timeout(moment, std::future::pending::<()>())
+        let delay = Duration::from_millis(millis);
+        tokio::time::timeout(delay, std::future::pending::<()>())
             .await
             .ok();
     }
 }
 
-async fn reached(rig: &TransferFixture, id: &str, step: KillStep) -> bool {
-    let Some(record) = rig.record(id).await else {
+async fn has_reached(fixture: &TransferFixture, id: &str, step: KillStep) -> bool {
+    let Some(record) = fixture.record(id).await else {
         return false;
     };
     match step {
         KillStep::Stored => true,
         KillStep::Sending => !record.steps.is_empty(),
-        KillStep::Over => record.finished,
+        KillStep::Finished => record.finished,
     }
 }
 
 /// Kills each of the services as often as requested, and then checks the outcome of every delivery.
 pub(crate) async fn kills(run: KillRun) {
     println!("{run:?}");
-    let rig = TransferFixture::start().await;
+    let fixture = TransferFixture::start().await;
     let mut random = StdRng::seed_from_u64(run.seed);
     let mut running: BTreeMap<&str, ServiceProcess> = BTreeMap::new();
     for service in SERVICE_NAMES {
-        running.insert(service, rig.up(service).await);
+        running.insert(service, fixture.up(service).await);
     }
     let mut sent = Vec::new();
     for round in 0..run.rounds {
         for (index, victim) in SERVICE_NAMES.into_iter().enumerate() {
-            rig.platforms.inject_random_fault(&mut random);
-            let batch = submit(&rig, round * SERVICE_NAMES.len() + index, &mut random).await;
+            fixture.platforms.inject_random_fault(&mut random);
+            let batch = submit(&fixture, round * SERVICE_NAMES.len() + index, &mut random).await;
             let watched = batch.choose(&mut random).unwrap().id.clone();
-            KillMoment::random(&mut random).comes(&rig, &watched).await;
+            KillMoment::random(&mut random)
+                .wait(&fixture, &watched)
+                .await;
             running.remove(victim).unwrap().kill9();
             if run.hurry && round + 1 == run.rounds && victim == "platform-delivery" {
-                rig.leases_run_out().await;
+                fixture.expire_leases().await;
             }
-            running.insert(victim, rig.up(victim).await);
+            running.insert(victim, fixture.up(victim).await);
             sent.extend(batch);
         }
         if round % 10 == 9 {
@@ -144,19 +148,23 @@ pub(crate) async fn kills(run: KillRun) {
         }
     }
     if run.hurry {
-        rig.hand_out_again().await;
+        fixture.shorten_ack_wait().await;
     }
-    check(&rig, &sent, run).await;
-    let taken_over = rig.taken_over().await;
-    println!("work was cut {taken_over} times");
+    check(&fixture, &sent, run).await;
+    let taken_over = fixture.taken_over().await;
+    println!("work was interrupted {taken_over} times");
     assert!(
         taken_over >= run.rounds / 20,
-        "{run:?}: each was killed so often, and work was cut only {taken_over} times"
+        "{run:?}: work was interrupted only {taken_over} times"
     );
 }
 
-/// Files to some of the platforms, each to a chat of its own.
-async fn submit(rig: &TransferFixture, step: usize, random: &mut StdRng) -> Vec<AcceptedDelivery> {
+/// Files to some of the platforms, each to a separate chat.
+async fn submit(
+    fixture: &TransferFixture,
+    step: usize,
+    random: &mut StdRng,
+) -> Vec<AcceptedDelivery> {
     let platforms: Vec<_> = ALL_PLATFORMS
         .choose_multiple(random, PLATFORMS_PER_KILL)
         .collect();
@@ -170,20 +178,22 @@ async fn submit(rig: &TransferFixture, step: usize, random: &mut StdRng) -> Vec<
         let size = random.random_range(1..200_000);
         let mut bytes = id.clone().into_bytes();
         bytes.resize(bytes.len() + size, 0xa5);
-        let digest = rig.write(&name, &bytes);
-        let target = rig.platforms.chat(platform, &id);
-        rig.submit(&id, &name, target.clone()).await;
+        let digest = fixture.write(&name, &bytes);
+        let target = fixture.platforms.chat(platform, &id);
+        fixture.submit(&id, &name, target.clone()).await;
         sent.push(AcceptedDelivery { id, target, digest });
     }
     sent
 }
 
-async fn check(rig: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
+async fn check(fixture: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
     let mut states: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for delivery in sent {
-        let file = rig.ended(&delivery.id, DELIVERY_TIMEOUT).await;
-        let copies = rig.platforms.count_shown(&delivery.target, delivery.digest);
+        let file = fixture.wait_for_file(&delivery.id, DELIVERY_TIMEOUT).await;
+        let copies = fixture
+            .platforms
+            .count_shown(&delivery.target, delivery.digest);
         let is_truthful = match file.file_state() {
             FileState::Delivered => copies == 1,
             FileState::Unknown => copies <= 1,
@@ -191,27 +201,33 @@ async fn check(rig: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
-        // Repeats are harmless there: the file arrives, unless its own work or its request was interrupted until no
-        // attempt was left.
+        // Repeats are harmless on these platforms: the file arrives, unless its work or its request was interrupted
+        // until no attempt was left.
         let is_lost = IDEMPOTENT_PLATFORMS.contains(&platform)
             && file.file_state() != FileState::Delivered
             && file.attempts < MAX_ATTEMPTS
-            && rig.attempts(&delivery.id).await < MAX_ATTEMPTS;
+            && fixture.attempts(&delivery.id).await < MAX_ATTEMPTS;
         if !is_truthful || is_lost {
-            wrong.push(format!("{} shown {copies} times: {file:?}", delivery.id));
+            failures.push(format!("{} shown {copies} times: {file:?}", delivery.id));
         }
-        let of = states.entry(platform.to_owned()).or_default();
-        *of.entry(file.file_state().name().to_owned()).or_default() += 1;
+        let counts = states.entry(platform.to_owned()).or_default();
+        *counts
+            .entry(file.file_state().name().to_owned())
+            .or_default() += 1;
     }
     println!("{states:?}");
-    assert!(wrong.is_empty(), "{run:?} {states:?}\n{}", wrong.join("\n"));
-    let all: usize = states.values().flat_map(BTreeMap::values).sum();
-    assert_eq!(all, sent.len());
+    assert!(
+        failures.is_empty(),
+        "{run:?} {states:?}\n{}",
+        failures.join("\n")
+    );
+    let total: usize = states.values().flat_map(BTreeMap::values).sum();
+    assert_eq!(total, sent.len());
     if sent.len() > 500 {
-        for (platform, of) in &states {
-            let all: usize = of.values().sum();
-            let delivered = of.get("delivered").copied().unwrap_or_default();
-            assert!(delivered * 2 > all, "{run:?} {platform}: {of:?}");
+        for (platform, counts) in &states {
+            let total: usize = counts.values().sum();
+            let delivered = counts.get("delivered").copied().unwrap_or_default();
+            assert!(delivered * 2 > total, "{run:?} {platform}: {counts:?}");
         }
     }
 }

@@ -31,10 +31,10 @@ pub(crate) const ALL_PLATFORMS: [&str; 7] = [
 ];
 
 #[test]
-fn every_platform_has_a_fake_server_here() {
+fn every_platform_has_a_fake_server() {
     let fakes = std::collections::BTreeSet::from(ALL_PLATFORMS);
     // The command line is a directory: it has no server.
-    let platforms = PlatformKind::ALL.iter().map(|one| one.as_str());
+    let platforms = PlatformKind::ALL.iter().map(|kind| kind.as_str());
     assert_eq!(fakes, platforms.filter(|name| *name != "cli").collect());
 }
 
@@ -47,7 +47,7 @@ const MAX_FILE_BYTES: u64 = 20 << 20;
 /// Part of a configuration: its name after that of the accounts, keys and values.
 type Section = (String, Vec<(&'static str, String)>);
 
-/// Where the fake webhook receiver takes the events of a chat.
+/// The path at which the fake webhook receiver takes the events of a chat.
 fn path(chat: &str) -> String {
     format!("/hooks/{chat}")
 }
@@ -84,11 +84,11 @@ impl FakePlatforms {
         }
     }
 
-    /// The accounts, as a configuration has them.
+    /// The accounts, in the syntax of the configuration.
     pub(crate) fn configuration(&self) -> String {
         let mut text = String::new();
-        let all = self.bots().into_iter().chain(self.others());
-        for (name, lines) in all.chain((0..WEBHOOK_CHATS).map(|number| self.hook(number))) {
+        let sections = self.bots().into_iter().chain(self.others());
+        for (name, lines) in sections.chain((0..WEBHOOK_CHATS).map(|number| self.hook(number))) {
             writeln!(text, "[platform-delivery.accounts.{name}]").unwrap();
             for (key, value) in lines {
                 writeln!(text, "{key} = {value}").unwrap();
@@ -185,7 +185,7 @@ impl FakePlatforms {
         ]
     }
 
-    /// A chat on this platform, one of its own where there can be many, so that no limit of a chat delays a file.
+    /// A chat on this platform, a new one where there can be many, so that no limit of a chat delays a file.
     /// `name` is new each time.
     pub(crate) fn chat(&self, platform: &str, name: &str) -> v1::ChatTarget {
         let chat = match platform {
@@ -210,9 +210,9 @@ impl FakePlatforms {
     /// How often a chat shows a file.
     pub(crate) fn count_shown(&self, target: &v1::ChatTarget, digest: Sha256Digest) -> usize {
         let chat = target.chat.as_str();
-        let same = |files: &[(String, ContentDigest)]| {
-            let same = files.iter().filter(|(_, file)| file.sha256 == digest);
-            same.count()
+        let count_equal = |files: &[(String, ContentDigest)]| {
+            let equal = files.iter().filter(|(_, file)| file.sha256 == digest);
+            equal.count()
         };
         match target.platform.as_str() {
             "telegram" => {
@@ -225,11 +225,17 @@ impl FakePlatforms {
             }
             "discord" => {
                 let messages = self.discord.visible_messages(chat);
-                messages.iter().map(|message| same(&message.files)).sum()
+                messages
+                    .iter()
+                    .map(|message| count_equal(&message.files))
+                    .sum()
             }
             "slack" => {
                 let messages = self.slack.visible_messages(chat);
-                messages.iter().map(|message| same(&message.files)).sum()
+                messages
+                    .iter()
+                    .map(|message| count_equal(&message.files))
+                    .sum()
             }
             "whatsapp" => {
                 let messages = self.whatsapp.visible_messages(chat).into_iter();
@@ -248,7 +254,7 @@ impl FakePlatforms {
             }
             _ => {
                 let events = self.webhook.received_events(&path(chat));
-                events.iter().map(|event| same(&event.files)).sum()
+                events.iter().map(|event| count_equal(&event.files)).sum()
             }
         }
     }

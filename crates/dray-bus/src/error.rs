@@ -24,7 +24,8 @@ pub enum TransportError {
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Limit of the server, of the stream or of this crate (E-3), in bytes.
+        /// Limit of the server, of the stream or of this crate (E-3), in bytes. Equal to `size` where a server refused
+        /// the message without naming its limit.
         limit: usize,
     },
     /// A limit of the stream is reached (error 10077 and similar ones, F-4).

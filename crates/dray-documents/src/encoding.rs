@@ -70,8 +70,8 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
         _ => return None,
     };
     // A sample may end in the middle of a unit, which would count as implausible.
-    let whole = sample.get(..sample.len() & !1)?;
-    let (text, _) = encoding.decode_without_bom_handling(whole);
+    let whole_units = sample.get(..sample.len() & !1)?;
+    let (text, _) = encoding.decode_without_bom_handling(whole_units);
     let total = text.chars().count();
     let plausible = text
         .chars()
@@ -83,18 +83,18 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
 /// Whether the text is ASCII with scattered zero bytes. Decoded as UTF-16, such text has letters, too, but of unlikely
 /// scripts.
 fn is_ascii_with_zeros(sample: &[u8]) -> bool {
-    let others = sample.iter().filter(|byte| **byte != 0).count();
-    others * 4 > sample.len() * 3 && sample.is_ascii()
+    let nonzero_bytes = sample.iter().filter(|byte| **byte != 0).count();
+    nonzero_bytes * 4 > sample.len() * 3 && sample.is_ascii()
 }
 
 /// Whether a text is ISO-2022-JP: seven bits, with escape sequences that switch to Japanese and back. As UTF-8 it would
 /// be valid but unreadable.
 fn is_iso_2022_jp(sample: &[u8]) -> bool {
-    let has = |escape: &[u8]| sample.windows(escape.len()).any(|bytes| bytes == escape);
+    let has_escape = |escape: &[u8]| sample.windows(escape.len()).any(|bytes| bytes == escape);
     sample.contains(&0x1B)
         && sample.is_ascii()
-        && (has(b"\x1B$B") || has(b"\x1B$@"))
-        && (has(b"\x1B(B") || has(b"\x1B(J"))
+        && (has_escape(b"\x1B$B") || has_escape(b"\x1B$@"))
+        && (has_escape(b"\x1B(B") || has_escape(b"\x1B(J"))
         && !ISO_2022_JP.decode_without_bom_handling(sample).1
 }
 
@@ -150,12 +150,12 @@ pub fn decode_text<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
 
 fn decode_utf32(bytes: &[u8], unit: fn([u8; 4]) -> u32) -> String {
     let chunks = bytes.chunks_exact(4);
-    let rest = !chunks.remainder().is_empty();
+    let has_remainder = !chunks.remainder().is_empty();
     let mut text: String = chunks
         .map(|chunk| <[u8; 4]>::try_from(chunk).map(unit).unwrap_or_default())
         .map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
         .collect();
-    if rest {
+    if has_remainder {
         text.push(char::REPLACEMENT_CHARACTER);
     }
     text
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_win_and_do_not_appear() {
+    fn byte_order_marks_decide_and_do_not_appear() {
         assert_eq!(decode_text(b"\xEF\xBB\xBFa\xC3\xA9", Some("latin1")), "aé");
         let little: Vec<u8> = [vec![0xFF, 0xFE], utf16("é!", u16::to_le_bytes)].concat();
         assert_eq!(decode_text(&little, None), "é!");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn iso_2022_jp_is_known_by_its_escapes_and_colours_are_not_it() {
+    fn iso_2022_jp_is_detected_by_its_escapes_and_not_by_colours() {
         let (bytes, _, _) = ISO_2022_JP.encode("これは日本語です。\nasdf");
         assert_eq!(decode_text(&bytes, None), "これは日本語です。\nasdf");
         for text in [

@@ -151,8 +151,8 @@ fn converted(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) -> Converted
 }
 
 fn check(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) {
-    let got = converted(kind, bytes, max_text_bytes);
-    let text = &got.markdown;
+    let conversion = converted(kind, bytes, max_text_bytes);
+    let text = &conversion.markdown;
     assert!(
         text.is_empty() || text.ends_with('\n') && !text.ends_with("\n\n"),
         "{text:?}"
@@ -163,7 +163,7 @@ fn check(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) {
         "{}",
         text.len()
     );
-    assert!(!got.converter.is_empty());
+    assert!(!conversion.converter.is_empty());
 }
 
 proptest! {

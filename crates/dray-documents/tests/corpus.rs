@@ -160,63 +160,72 @@ fn words(failure: Failure) -> String {
 }
 
 /// The differences from the expectation, one line each.
-fn wrong(expected: &Expected, got: &Converted) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut rest = got.markdown.as_str();
+fn differences(expected: &Expected, conversion: &Converted) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut rest = conversion.markdown.as_str();
     for text in &expected.order {
         match rest.split_once(text.as_str()) {
             Some((_, after)) => rest = after,
-            None if got.markdown.contains(text) => wrong.push(format!("out of order: {text:?}")),
-            None => wrong.push(format!("missing: {text:?}")),
+            None if conversion.markdown.contains(text) => {
+                differences.push(format!("out of order: {text:?}"));
+            }
+            None => differences.push(format!("missing: {text:?}")),
         }
     }
-    for text in expected.lacks.iter().filter(|t| got.markdown.contains(*t)) {
-        wrong.push(format!("should not be there: {text:?}"));
+    for text in expected
+        .lacks
+        .iter()
+        .filter(|t| conversion.markdown.contains(*t))
+    {
+        differences.push(format!("unexpected: {text:?}"));
     }
-    let failure = got.failure.map(words);
+    let failure = conversion.failure.map(words);
     if failure != expected.failure {
-        wrong.push(format!("failure {failure:?}, not {:?}", expected.failure));
+        differences.push(format!("failure {failure:?}, not {:?}", expected.failure));
     }
-    let stopped = got.stopped.map(|limit| limit.word().to_owned());
+    let stopped = conversion.stopped.map(|limit| limit.word().to_owned());
     if stopped != expected.stopped {
-        wrong.push(format!("stopped {stopped:?}, not {:?}", expected.stopped));
+        differences.push(format!("stopped {stopped:?}, not {:?}", expected.stopped));
     }
-    if expected.pages.is_some_and(|pages| pages != got.parts_seen) {
-        wrong.push(format!(
+    if expected
+        .pages
+        .is_some_and(|pages| pages != conversion.parts_seen)
+    {
+        differences.push(format!(
             "{} parts, not {:?}",
-            got.parts_seen, expected.pages
+            conversion.parts_seen, expected.pages
         ));
     }
     if expected
         .warnings
         .as_ref()
-        .is_some_and(|its| *its != got.warnings)
+        .is_some_and(|its| *its != conversion.warnings)
     {
-        wrong.push(format!("warnings {:?}", got.warnings));
+        differences.push(format!("warnings {:?}", conversion.warnings));
     }
-    wrong.extend(untidy(&got.markdown));
-    wrong
+    differences.extend(untidy(&conversion.markdown));
+    differences
 }
 
 /// The violations of the common rules of read-attachment 7, one line each.
 fn untidy(markdown: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     if !markdown.is_empty() && (!markdown.ends_with('\n') || markdown.ends_with("\n\n")) {
-        wrong.push("does not end with one line end".to_owned());
+        differences.push("does not end with one line end".to_owned());
     }
     let (mut fenced, mut blank) = (false, false);
     for line in markdown.lines() {
         fenced ^= line.trim_start().starts_with("```");
         if !fenced && (line != line.trim_end() || line.contains('\r')) {
-            wrong.push(format!("blanks at the end of {line:?}"));
+            differences.push(format!("blanks at the end of {line:?}"));
         }
         if !fenced && blank && line.is_empty() {
-            wrong.push("two blank lines in a row".to_owned());
+            differences.push("two blank lines in a row".to_owned());
         }
         blank = line.is_empty();
     }
-    wrong.truncate(5);
-    wrong
+    differences.truncate(5);
+    differences
 }
 
 /// Converts every file of every family and compares it with its entry.
@@ -226,11 +235,11 @@ fn check(kind: &str) {
         let mut markdown = BTreeMap::new();
         let all = expectations(&directory);
         for expected in &all {
-            let got = converted(&directory, expected, limits(kind == "hostile"));
-            for line in wrong(expected, &got) {
+            let conversion = converted(&directory, expected, limits(kind == "hostile"));
+            for line in differences(expected, &conversion) {
                 report.push(format!("{}: {line}", expected.name));
             }
-            markdown.insert(expected.name.clone(), got.markdown);
+            markdown.insert(expected.name.clone(), conversion.markdown);
         }
         for expected in &all {
             if let Some(other) = &expected.same_as

@@ -56,17 +56,17 @@ pub(crate) fn serve_archive(
 
 fn archive_body(view: SandboxView, permit: OwnedSemaphorePermit) -> Body {
     let (chunks, received) = mpsc::channel(QUEUED_CHUNKS);
-    let mut making = JoinSet::new();
-    making.spawn(async move {
+    let mut archive_task = JoinSet::new();
+    archive_task.spawn(async move {
         make_archive(&view, chunks).await;
         drop(permit);
     });
     // Dropping the set with the response ends the reading in the sandbox.
     Body::from_stream(stream::unfold(
-        (received, making),
-        |(mut received, making)| async {
+        (received, archive_task),
+        |(mut received, archive_task)| async {
             let chunk = received.recv().await?;
-            Some((chunk, (received, making)))
+            Some((chunk, (received, archive_task)))
         },
     ))
 }
@@ -84,10 +84,10 @@ async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Err
     };
     let engine = &view.opened.engine;
     let path = &view.pinned.metadata.real_path;
-    let made = engine
+    let outcome = engine
         .get_tree(path, &options, &mut sink, &(), &CancellationToken::new())
         .await;
-    if let Err(failed) = made {
+    if let Err(failed) = outcome {
         view.metrics().responded(failed.error.kind().as_str());
         let preview = &view.found.preview.preview_id;
         tracing::warn!(error = %failed, preview, "an archive broke off");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_no_origin_is_refused() {
+    fn a_url_that_is_not_an_origin_is_refused() {
         for url in [
             "ftp://a",
             "https://",

@@ -70,8 +70,8 @@ pub(crate) async fn serve_document(
     let renderings = &view.service.inner.renderings;
     let _permit = renderings.acquire().await.map_err(|_| PreviewError::Busy)?;
     let read = match format {
-        DocumentFormat::Markdown => Ok(unchanged(view, read_markdown).await?),
-        DocumentFormat::Converted => unchanged(view, convert_shown).await?,
+        DocumentFormat::Markdown => Ok(read_unchanged(view, read_markdown).await?),
+        DocumentFormat::Converted => read_unchanged(view, convert_shown).await?,
     };
     match read {
         Ok(shown) => render_page(view, shown).await,
@@ -81,7 +81,7 @@ pub(crate) async fn serve_document(
 
 /// Repeats the read until the file did not change during it. Nothing was sent yet, so a newer state of the file is just
 /// as good.
-async fn unchanged<T>(
+async fn read_unchanged<T>(
     view: &SandboxView,
     read: impl AsyncFn(&SandboxView) -> Result<T, PreviewError>,
 ) -> Result<T, PreviewError> {

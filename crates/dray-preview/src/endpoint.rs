@@ -153,7 +153,7 @@ async fn serve_preview(
     }
     let host = text_field(headers, header::HOST.as_str());
     let found = service.find(&token, host).await?;
-    // As if nothing else were there.
+    // The same response as for an unknown preview, which does not show whether other files exist.
     if !found.admits(&location) || (found.preview.only_file && area == UrlArea::Archive) {
         return Err(PreviewError::Unknown);
     }
@@ -162,10 +162,10 @@ async fn serve_preview(
     let view = SandboxView::open(service, &token, &found, location).await?;
     // A program that only checks whether the link works does not count as a person who opened it.
     // Only the page itself is counted, and not the resources that it loads.
-    let is_look = area == UrlArea::Viewer || found.is_unopened();
-    if *method == Method::GET && is_look {
+    let is_view = area == UrlArea::Viewer || found.is_unopened();
+    if *method == Method::GET && is_view {
         service
-            .note_look(&found, PreviewVisitor::of(headers))
+            .record_view(&found, PreviewVisitor::of(headers))
             .await?;
     }
     match area {

@@ -163,9 +163,9 @@ impl From<PreviewError> for Fault {
             PreviewError::Invalid(why) => {
                 Self::new(FaultCode::InvalidArgument, why).detail("invalid")
             }
-            PreviewError::TooMany(most) => Self::new(
+            PreviewError::TooMany(limit) => Self::new(
                 FaultCode::RateLimited,
-                format!("The session has {most} open previews, and no more are allowed."),
+                format!("The session has {limit} open previews, and no more are allowed."),
             )
             .detail("too_many_previews")
             .advice(

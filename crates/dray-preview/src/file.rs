@@ -66,8 +66,8 @@ async fn serve_pinned(
         return Ok((response, None));
     }
     // The client has a part of another state: it gets the whole file, so that it does not mix two states.
-    let same = condition("if-range").is_none_or(|tag| has_etag(tag, &etag, false));
-    let range = if same && *method == Method::GET {
+    let is_same_state = condition("if-range").is_none_or(|tag| has_etag(tag, &etag, false));
+    let range = if is_same_state && *method == Method::GET {
         byte_range(headers, size)?
     } else {
         None
@@ -123,8 +123,8 @@ fn head_response(view: &SandboxView, status: StatusCode, etag: &str) -> Response
         header::CONTENT_DISPOSITION,
         &inline_disposition(&name),
     );
-    // Pages have an opaque origin, for which the page's own modules, fonts and data are cross-origin. Whoever has the
-    // link may read all of this anyway, and no cookie or password is involved.
+    // Pages have an opaque origin, for which the page's own modules, fonts and data are cross-origin. Everyone with
+    // the link may read all of this anyway, and no cookie or password is involved.
     set(headers, header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     response
 }
@@ -141,8 +141,8 @@ fn content_type_of(media_type: &str) -> String {
     format!("{media_type}{charset}")
 }
 
-/// The body for the client. It is counted; an error of it breaks the connection, so that a part is never taken for the
-/// whole.
+/// The body for the client, whose bytes are counted. An error breaks the connection, so that the client does not take a
+/// part for the complete file.
 fn counted_body(view: &SandboxView, body: SandboxBody, permit: OwnedSemaphorePermit) -> Body {
     let counted = CountedBody {
         body,

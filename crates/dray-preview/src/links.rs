@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_or_runs_is_no_link_and_no_picture() {
+    fn targets_outside_the_preview_and_scripts_are_neither_links_nor_pictures() {
         for target in [
             "../../../x",
             "/../x",

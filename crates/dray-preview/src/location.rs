@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_decoded_once_and_survives_its_url() {
+    fn a_path_is_decoded_once_and_encoded_to_the_same_url() {
         for (rest, names) in [
             ("", vec![]),
             ("a/b%20c.txt", vec![b"a".to_vec(), b"b c.txt".to_vec()]),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_or_names_nothing_is_refused() {
+    fn paths_outside_the_directory_and_empty_names_are_refused() {
         let deep = "a/".repeat(MAX_DEPTH + 1);
         for rest in [
             "..",

@@ -1,4 +1,4 @@
-//! Markdown as HTML: `CommonMark` with tables, and nothing of the document's own HTML.
+//! Markdown as HTML: `CommonMark` with tables, without the HTML of the document.
 //!
 //! Raw HTML is shown as text. [`MarkdownLinks`] decides which links are allowed, only pictures of the preview are
 //! shown, and this module writes all attributes. In addition, the policy of the page allows no script.
@@ -58,18 +58,18 @@ pub(crate) fn render(markdown: &str, links: &dyn MarkdownLinks) -> RenderedMarkd
         written: &written,
     };
     let count = rewriter.events.len();
-    let taken = Cell::new(0);
+    let written_events = Cell::new(0);
     // Cut between two events, so that no tag is cut.
     let events = rewriter
         .events
         .into_iter()
         .take_while(|_| written.get() < MAX_HTML_BYTES)
-        .inspect(|_| taken.set(taken.get() + 1));
-    // A `String` takes everything.
+        .inspect(|_| written_events.set(written_events.get() + 1));
+    // Writing to a `String` never fails.
     let _ = write_html_fmt(&mut output, events);
     RenderedMarkdown {
         html: output.text,
-        is_cut: taken.get() < count,
+        is_cut: written_events.get() < count,
     }
 }
 
@@ -142,7 +142,7 @@ impl<'a> EventRewriter<'a> {
             }) => self.open_link(link_type, &dest_url, &title),
             Event::End(TagEnd::Link) => {
                 if self.open_links.pop() == Some(true) {
-                    self.own_html("</a>".to_owned());
+                    self.push_html("</a>".to_owned());
                 }
             }
             Event::Start(Tag::Image { dest_url, .. }) => self.pictures.push(dest_url.into_string()),
@@ -179,7 +179,7 @@ impl<'a> EventRewriter<'a> {
     fn picture(&mut self, target: &str) {
         let description = std::mem::take(&mut self.description);
         match self.links.picture(target) {
-            Some(source) => self.own_html(html! { img src=(source) alt=(description); }.0),
+            Some(source) => self.push_html(html! { img src=(source) alt=(description); }.0),
             // Nothing is loaded from outside: the request would tell others when the document is viewed.
             None if description.is_empty() => self.events.push(Event::Text("[picture]".into())),
             None => self.events.push(Event::Text(description.into())),
@@ -206,30 +206,30 @@ impl<'a> EventRewriter<'a> {
         self.open_links.push(tag.is_some());
         if let Some(tag) = tag {
             let opened = tag.0.strip_suffix("</a>").unwrap_or_default().to_owned();
-            self.own_html(opened);
+            self.push_html(opened);
         }
     }
 
     /// HTML that this module writes, as opposed to HTML of the document.
-    fn own_html(&mut self, html: String) {
+    fn push_html(&mut self, html: String) {
         self.events.push(Event::InlineHtml(CowStr::from(html)));
     }
 
     /// Gives the heading that just ended the name by which links refer to it.
     fn name_heading(&mut self) {
-        let Some((place, text)) = self.heading.take() else {
+        let Some((event_index, text)) = self.heading.take() else {
             return;
         };
         let slug = heading_slug(&text);
-        let before = self.ids.entry(slug.clone()).or_default();
-        let name = match *before {
+        let uses = self.ids.entry(slug.clone()).or_default();
+        let name = match *uses {
             0 => slug,
             count => format!("{slug}-{count}"),
         };
-        *before += 1;
+        *uses += 1;
         if let Some(Event::Start(Tag::Heading {
             id, classes, attrs, ..
-        })) = self.events.get_mut(place)
+        })) = self.events.get_mut(event_index)
             && !name.is_empty()
         {
             *id = Some(name.into());

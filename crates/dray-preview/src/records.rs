@@ -91,11 +91,11 @@ pub(crate) fn open_preview(record: &v1::PreviewRecord, now_ms: u64) -> Option<&v
 
 /// Removes ended previews. Those of deliveries are kept for their receipts, which are read later.
 pub(crate) fn remove_ended(records: &mut v1::PreviewRecords, now_ms: u64) {
-    let kept = DELIVERY_RETENTION.as_millis();
+    let retention_ms = DELIVERY_RETENTION.as_millis();
     let is_of_receipt = |record: &v1::PreviewRecord| {
         record.preview.as_ref().is_some_and(|preview| {
             !preview.delivery_id.is_empty()
-                && u128::from(now_ms.saturating_sub(preview.created_at_ms)) < kept
+                && u128::from(now_ms.saturating_sub(preview.created_at_ms)) < retention_ms
         })
     };
     records
@@ -106,11 +106,11 @@ pub(crate) fn remove_ended(records: &mut v1::PreviewRecords, now_ms: u64) {
         .iter()
         .filter(|record| open_preview(record, now_ms).is_none())
         .count();
-    // The oldest leave first.
+    // The oldest are removed first.
     let mut surplus = ended.saturating_sub(MAX_ENDED);
     records.records.retain(|record| {
-        let leaves = surplus > 0 && open_preview(record, now_ms).is_none();
-        surplus -= usize::from(leaves);
-        !leaves
+        let is_removed = surplus > 0 && open_preview(record, now_ms).is_none();
+        surplus -= usize::from(is_removed);
+        !is_removed
     });
 }

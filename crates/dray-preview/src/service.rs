@@ -30,12 +30,12 @@ use crate::visitor::PreviewVisitor;
 const ID_DIGITS: usize = 16;
 /// How long an open sandbox and its policy are used before the session is read again.
 const OPEN_SANDBOX_TTL: Duration = Duration::from_secs(10);
-/// Open sandboxes that are remembered.
-const MAX_REMEMBERED_SANDBOXES: usize = 64;
+/// Most open sandboxes that are cached.
+const MAX_CACHED_SANDBOXES: usize = 64;
 /// Longest id of a delivery.
 const MAX_DELIVERY_ID_BYTES: usize = 128;
 /// Views within this time count once: reloads, and the parts of one page.
-const LOOK_INTERVAL_MS: u64 = 10_000;
+const VIEW_INTERVAL_MS: u64 = 10_000;
 /// Longest time for the audit event of a first view.
 const OPENED_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most responses that this process sends concurrently, for all links.
@@ -124,8 +124,8 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the audit
-    /// event cannot be stored; then no link is made.
+    /// The sandbox or the path, [`PreviewError::TooMany`], [`PreviewError::NotConfigured`], or the records and the
+    /// audit event cannot be stored; then no link is made.
     pub async fn create(
         &self,
         meta: &Meta,
@@ -138,12 +138,12 @@ impl PreviewService {
         let key = key_of(&meta.tenant, &request.sandbox)?;
         let token = PreviewToken::mint(key);
         let now_ms = system.clock.now_ms();
-        let most = system.config.max_lifetime.as_duration();
+        let max_lifetime = system.config.max_lifetime.as_duration();
         let lifetime = request
             .lifetime
             .unwrap_or_else(|| system.config.lifetime.as_duration());
         preview.created_at_ms = now_ms;
-        let lifetime_ms = u64::try_from(lifetime.min(most).as_millis()).unwrap_or(u64::MAX);
+        let lifetime_ms = u64::try_from(lifetime.min(max_lifetime).as_millis()).unwrap_or(u64::MAX);
         preview.expires_at_ms = now_ms.saturating_add(lifetime_ms);
         let record = v1::PreviewRecord {
             preview: Some(preview.clone()),
@@ -256,14 +256,14 @@ impl PreviewService {
         let records = self.inner.records.load(key).await?;
         let now_ms = self.inner.system.clock.now_ms();
         let newest_first = records.records.iter().rev();
-        let wanted = newest_first.filter_map(|record| {
+        let selected = newest_first.filter_map(|record| {
             if delivery_id.is_empty() {
                 return open_preview(record, now_ms);
             }
             let preview = record.preview.as_ref();
             preview.filter(|preview| preview.delivery_id == delivery_id)
         });
-        Ok(wanted.cloned().collect())
+        Ok(selected.cloned().collect())
     }
 
     /// Ends a preview. Responses that are being sent end within minutes.
@@ -279,12 +279,12 @@ impl PreviewService {
     ) -> Result<v1::Preview, PreviewError> {
         let key = key_of(&meta.tenant, sandbox)?;
         let now_ms = self.inner.system.clock.now_ms();
-        let take = |records: &mut v1::PreviewRecords| {
+        let mark_revoked = |records: &mut v1::PreviewRecords| {
             remove_ended(records, now_ms);
-            let is_it = |record: &v1::PreviewRecord| {
+            let has_id = |record: &v1::PreviewRecord| {
                 open_preview(record, now_ms).is_some_and(|open| open.preview_id == preview_id)
             };
-            let position = records.records.iter().position(is_it);
+            let position = records.records.iter().position(has_id);
             let position = position.ok_or(PreviewError::Unknown)?;
             let preview = records.records.get_mut(position);
             let preview = preview.and_then(|record| record.preview.as_mut());
@@ -297,7 +297,7 @@ impl PreviewService {
             }
             Ok(revoked)
         };
-        let revoked = self.inner.records.change(key, take).await?;
+        let revoked = self.inner.records.change(key, mark_revoked).await?;
         self.inner
             .system
             .metrics
@@ -340,9 +340,9 @@ impl PreviewService {
     pub(crate) async fn open(&self, found: &FoundPreview) -> Result<OpenSandbox, PreviewError> {
         let id = format!("{:?} {}", found.key, found.preview.preview_id);
         {
-            let mut remembered = self.remembered();
-            remembered.retain(|_, (_, until)| *until > Instant::now());
-            if let Some((opened, _)) = remembered.get(&id) {
+            let mut cached = self.cached();
+            cached.retain(|_, (_, until)| *until > Instant::now());
+            if let Some((opened, _)) = cached.get(&id) {
                 return Ok(opened.clone());
             }
         }
@@ -352,21 +352,22 @@ impl PreviewService {
         if !is_incarnation(opened.engine.handle(), found.preview.handle.as_ref()) {
             return Err(PreviewError::SandboxGone);
         }
-        let mut remembered = self.remembered();
-        if remembered.len() < MAX_REMEMBERED_SANDBOXES {
-            remembered.insert(id, (opened.clone(), Instant::now() + OPEN_SANDBOX_TTL));
+        let mut cached = self.cached();
+        if cached.len() < MAX_CACHED_SANDBOXES {
+            cached.insert(id, (opened.clone(), Instant::now() + OPEN_SANDBOX_TTL));
         }
         Ok(opened)
     }
 
-    /// Forgets an open sandbox after a failure that means that it is gone or was replaced.
-    pub(crate) fn forget(&self, found: &FoundPreview) {
+    /// Removes an open sandbox from the cache, after a failure that means that the sandbox is gone or was replaced.
+    pub(crate) fn remove_cached(&self, found: &FoundPreview) {
         let id = format!("{:?} {}", found.key, found.preview.preview_id);
-        self.remembered().remove(&id);
+        self.cached().remove(&id);
     }
 
-    /// Counts a look, and records the first one of a person and of a scanner. Without its audit event nothing is shown.
-    pub(crate) async fn note_look(
+    /// Counts a view, and records the first one of a person and of a scanner. If the audit event of a first view cannot
+    /// be stored, the preview is not shown.
+    pub(crate) async fn record_view(
         &self,
         found: &FoundPreview,
         visitor: PreviewVisitor,
@@ -375,17 +376,17 @@ impl PreviewService {
         if is_counted(&found.preview, visitor, now_ms) {
             return Ok(());
         }
-        let set = |records: &mut v1::PreviewRecords| {
+        let record_first = |records: &mut v1::PreviewRecords| {
             let previews = records
                 .records
                 .iter_mut()
                 .filter_map(|record| record.preview.as_mut());
             let mut own = previews.filter(|preview| preview.preview_id == found.preview.preview_id);
             let preview = own.next().ok_or(PreviewError::Unknown)?;
-            Ok(count_look(preview, visitor, now_ms).then(|| preview.clone()))
+            Ok(count_view(preview, visitor, now_ms).then(|| preview.clone()))
         };
         // Of two concurrent views, one writes the record and the event.
-        let Some(first) = self.inner.records.change(found.key, set).await? else {
+        let Some(first) = self.inner.records.change(found.key, record_first).await? else {
             return Ok(());
         };
         let action = match visitor {
@@ -400,7 +401,7 @@ impl PreviewService {
         self.inner.auditor.record(&meta, action, &first).await
     }
 
-    fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<String, (OpenSandbox, Instant)>> {
+    fn cached(&self) -> std::sync::MutexGuard<'_, HashMap<String, (OpenSandbox, Instant)>> {
         self.inner
             .opened
             .lock()
@@ -408,17 +409,17 @@ impl PreviewService {
     }
 }
 
-/// Whether a look belongs to one that was counted a moment ago.
+/// Whether a view within [`VIEW_INTERVAL_MS`] before this one was counted.
 fn is_counted(preview: &v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
     let last_ms = match visitor {
         PreviewVisitor::Person => preview.last_opened_at_ms,
         PreviewVisitor::Scanner => preview.last_scanned_at_ms,
     };
-    last_ms > 0 && now_ms.saturating_sub(last_ms) < LOOK_INTERVAL_MS
+    last_ms > 0 && now_ms.saturating_sub(last_ms) < VIEW_INTERVAL_MS
 }
 
-/// Counts a look; returns whether it is the first one of this kind of visitor.
-fn count_look(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
+/// Counts a view. Returns whether it is the first one of this kind of visitor.
+fn count_view(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -> bool {
     if is_counted(preview, visitor, now_ms) {
         return false;
     }
@@ -436,7 +437,7 @@ fn count_look(preview: &mut v1::Preview, visitor: PreviewVisitor, now_ms: u64) -
     };
     *count = count.saturating_add(1);
     *last_ms = now_ms;
-    // 0 stands for never, and no clock of ours shows 1970.
+    // 0 means never: no view happens at the Unix epoch.
     let is_first = *first_ms == 0;
     if is_first {
         *first_ms = now_ms;

@@ -63,7 +63,7 @@ impl PreviewToken {
         }
     }
 
-    /// The token of a link; `None` for text that is none.
+    /// Parses the token of a link; `None` for other text.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (key, secret) = bytes.split_at_checked(KEY_BYTES)?;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_opens_its_own_record_alone_and_is_not_printed() {
+    fn a_token_opens_only_its_own_record_and_is_not_printed() {
         let tenant = TenantId::new("acme").unwrap();
         let token = PreviewToken::mint(PreviewKey::of_session(&tenant, "s"));
         let record = v1::PreviewRecord {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_token_is_refused() {
+    fn text_that_is_not_a_token_is_refused() {
         let tenant = TenantId::new("acme").unwrap();
         let text = PreviewToken::mint(PreviewKey::of_session(&tenant, "s")).text();
         assert_eq!(text.len(), 64);

@@ -100,15 +100,15 @@ async fn stat_path(
 ) -> Result<PinnedPath, PreviewError> {
     let pinned = opened.engine.pin(&opened.policy, path).await;
     let pinned = pinned.inspect_err(|error| {
-        let is_over = matches!(
+        let is_gone = matches!(
             error.kind(),
             ErrorKind::SandboxGone
                 | ErrorKind::SandboxStopped
                 | ErrorKind::SandboxPaused
                 | ErrorKind::Auth
         );
-        if is_over {
-            service.forget(found);
+        if is_gone {
+            service.remove_cached(found);
         }
     })?;
     // A link in the directory may lead to another permitted path; this preview does not show it.

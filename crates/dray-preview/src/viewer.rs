@@ -37,8 +37,8 @@ enum ViewerKind {
     /// Markdown, a table or a notebook, shown as a page in a frame.
     Document,
     Picture,
-    Film,
-    Sound,
+    Video,
+    Audio,
     Text,
     /// A file that browsers do not show.
     Download,
@@ -50,8 +50,8 @@ impl ViewerKind {
             "text/html" | "application/xhtml+xml" | "application/pdf" => Self::Frame,
             _ if has_document(media_type) => Self::Document,
             _ if media_type.starts_with("image/") => Self::Picture,
-            _ if media_type.starts_with("video/") => Self::Film,
-            _ if media_type.starts_with("audio/") => Self::Sound,
+            _ if media_type.starts_with("video/") => Self::Video,
+            _ if media_type.starts_with("audio/") => Self::Audio,
             "application/json"
             | "application/javascript"
             | "application/xml"
@@ -130,8 +130,8 @@ async fn file(view: &SandboxView) -> Result<Markup, PreviewError> {
             html! { iframe #content src=(view.url_path("d", &view.location)) title=(name) {} }
         }
         ViewerKind::Picture => html! { img #content src=(raw) alt=(name); },
-        ViewerKind::Film => html! { video #content src=(raw) controls preload="metadata" {} },
-        ViewerKind::Sound => html! { audio #content src=(raw) controls preload="metadata" {} },
+        ViewerKind::Video => html! { video #content src=(raw) controls preload="metadata" {} },
+        ViewerKind::Audio => html! { audio #content src=(raw) controls preload="metadata" {} },
         ViewerKind::Text => text(view).await?,
         ViewerKind::Download => html! { p { "A browser cannot show this file. Download it." } },
     };

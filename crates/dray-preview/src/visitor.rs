@@ -29,10 +29,10 @@ const SCANNER_NAMES: [&str; 18] = [
     "+http",
 ];
 
-/// Who made a request.
+/// The kind of visitor that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreviewVisitor {
-    /// A browser, or what calls itself one.
+    /// A browser, or a program that calls itself a browser.
     Person,
     /// A program that names itself.
     Scanner,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_that_name_themselves_are_told_from_browsers() {
+    fn programs_that_name_themselves_are_distinguished_from_browsers() {
         let visitor = |agent: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::USER_AGENT, agent.parse().unwrap());

@@ -10,7 +10,7 @@ use dray_sandbox_local::{LocalBackend, LocalOptions};
 
 use crate::config::Exchange;
 
-/// A bind mount that was seen from both sides.
+/// A bind mount whose two sides were found to be the same directory.
 #[derive(Debug)]
 pub(crate) struct BoundExchange {
     /// The host's side, which opens nothing outside of the directory.
@@ -26,8 +26,8 @@ impl BoundExchange {
         name: &str,
         files: &ExecFiles<E>,
     ) -> Result<Option<Self>, Error> {
-        let folder = exchange.host.join(name);
-        let Some(text) = folder.to_str() else {
+        let directory = exchange.host.join(name);
+        let Some(text) = directory.to_str() else {
             return Ok(None);
         };
         let container = SandboxPath::new(&exchange.container)?;
@@ -37,12 +37,12 @@ impl BoundExchange {
             // Every other failure only means that bytes go through commands instead.
             Err(error) if error.kind() == ErrorKind::SandboxGone => return Err(error),
             Err(error) => {
-                tracing::info!(%error, name, "the instance has no exchange folder");
+                tracing::info!(%error, name, "the instance has no exchange directory");
                 return Ok(None);
             }
         };
         let backend = LocalBackend::new(LocalOptions {
-            roots: vec![folder.clone()],
+            roots: vec![directory.clone()],
         });
         let address = Address {
             backend: "local".to_owned(),
@@ -52,7 +52,7 @@ impl BoundExchange {
         let local = match opened.await {
             Ok(local) => local,
             Err(error) => {
-                tracing::info!(%error, name, "this host has no exchange folder for the instance");
+                tracing::info!(%error, name, "this host has no exchange directory for the instance");
                 return Ok(None);
             }
         };
@@ -60,7 +60,10 @@ impl BoundExchange {
         let outside = local.stat(&host, Follow::Yes).await?;
         // Device and inode are the same on both sides of a bind mount; anything else is not the same directory.
         if outside.identity.is_none() || outside.identity != inside.identity {
-            tracing::warn!(name, "the exchange folder of the instance is another one");
+            tracing::warn!(
+                name,
+                "the exchange directory of the instance is another one"
+            );
             return Ok(None);
         }
         Ok(Some(Self {

@@ -24,9 +24,9 @@ struct InstanceList {
 
 /// Checks a name of an instance, which becomes an argument and a part of a URL.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    let plain = name.bytes().all(letter) && !name.starts_with(['.', '-']);
-    if plain && !name.is_empty() && name.len() <= 255 {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let has_allowed_bytes = name.bytes().all(is_allowed) && !name.starts_with(['.', '-']);
+    if has_allowed_bytes && !name.is_empty() && name.len() <= 255 {
         return Ok(());
     }
     Err(Error::new(
@@ -65,11 +65,11 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
 }
 
 impl Instance {
-    /// Its identity among all instances that ever had this name: its first process and when that began.
+    /// The identity of the instance among all that had this name: id and start time of its first process.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::SandboxGone`] when that process has ended.
+    /// [`ErrorKind::SandboxGone`] if that process has ended.
     pub(crate) async fn incarnation(&self) -> Result<String, Error> {
         let pid = self.pid;
         // Instances run as processes of this host, under this user, so no command of the program is needed.
@@ -77,14 +77,14 @@ impl Instance {
         let stat = stat.map_err(|error| {
             Error::new(ErrorKind::SandboxGone, "its first process has ended").caused_by(error)
         })?;
-        let started = started(&stat)
+        let start_ticks = start_ticks(&stat)
             .ok_or_else(|| Error::new(ErrorKind::SandboxGone, "its first process is dead"))?;
-        Ok(format!("{pid}-{started}"))
+        Ok(format!("{pid}-{start_ticks}"))
     }
 }
 
-/// When a process began, in ticks since the host did (`proc(5)`, field 22); `None` for a dead one.
-fn started(stat: &str) -> Option<u64> {
+/// The start time of a process in clock ticks since the boot of the host (`proc(5)`, field 22); `None` for a dead one.
+fn start_ticks(stat: &str) -> Option<u64> {
     // The second field is the name of the program and may hold blanks and brackets, so the last bracket counts.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_read_and_what_is_new_in_it_ignored() {
+    fn a_list_of_instances_is_read_and_unknown_fields_are_ignored() {
         let text = r#"{"instances":[{"instance":"box","pid":7,"img":"/a.sif","ip":"","logErrPath":"/e"}]}"#;
         let listed: InstanceList = serde_json::from_str(text).unwrap();
         let expected = Instance {
@@ -142,16 +142,16 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_beginning_under_any_name() {
+    fn the_start_time_is_read_after_a_program_name_with_brackets() {
         let rest = "1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
-        assert_eq!(started(&format!("7 (a) b) S {rest}")), Some(4711));
-        assert_eq!(started(&format!("7 (a) Z {rest}")), None);
-        assert_eq!(started("7 (a) S 1"), None);
-        assert_eq!(started(""), None);
+        assert_eq!(start_ticks(&format!("7 (a) b) S {rest}")), Some(4711));
+        assert_eq!(start_ticks(&format!("7 (a) Z {rest}")), None);
+        assert_eq!(start_ticks("7 (a) S 1"), None);
+        assert_eq!(start_ticks(""), None);
     }
 
     #[test]
-    fn names_that_could_be_something_else_are_refused() {
+    fn names_that_could_be_options_or_paths_are_refused() {
         for name in ["box", "a.b_c-1"] {
             assert!(check_name(name).is_ok(), "{name}");
         }

@@ -1,7 +1,7 @@
 //! Files in Apptainer (Singularity) instances (sandbox-transfer 10).
 //!
-//! Everything is done by `apptainer exec instance://NAME`, whose pipes carry any bytes. Files beneath the exchange
-//! directory, a private bind mount of each instance, are read and written on this host directly.
+//! Every operation is a command by `apptainer exec instance://NAME`, whose pipes carry any bytes. Files beneath the
+//! exchange directory, a private bind mount of each instance, are read and written on this host directly.
 //!
 //! What it does not do: it starts and stops no instances, and it never looks into overlays of running ones.
 //!
@@ -49,8 +49,8 @@ impl ApptainerBackend {
 
     fn program(&self) -> LocalExec {
         // No prefix: this runs the program itself, not a command in an instance.
-        let nothing: [&str; 0] = [];
-        LocalExec::new(nothing)
+        let no_prefix: [&str; 0] = [];
+        LocalExec::new(no_prefix)
             .with_environment(&self.config.environment)
             .with_directory("/")
     }
@@ -76,7 +76,7 @@ impl ApptainerBackend {
         LocalExec::new(prefix)
             .with_environment(&self.config.environment)
             .with_directory("/")
-            .with_failure(failure)
+            .with_failure(apptainer_failure)
     }
 }
 
@@ -118,7 +118,7 @@ impl Backend for ApptainerBackend {
 }
 
 /// The failure of Apptainer itself, whose status is always 255; `None` when the command failed.
-fn failure(exit: &CommandExit) -> Option<Error> {
+fn apptainer_failure(exit: &CommandExit) -> Option<Error> {
     if exit.status != 255 {
         return None;
     }
@@ -157,7 +157,7 @@ mod tests {
                 status,
                 stderr: stderr.to_owned(),
             };
-            failure(&exit).map(|error| error.kind())
+            apptainer_failure(&exit).map(|error| error.kind())
         };
         for (stderr, expected) in [
             (

@@ -11,14 +11,14 @@ use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 
 use crate::exchange::BoundExchange;
 
-/// Commands for everything; bytes of files in the exchange directory go directly.
+/// Runs a command for each operation, but reads and writes files in the exchange directory on this host.
 #[derive(Debug)]
 pub(crate) struct ApptainerSandbox {
     handle: Handle,
     guard: Arc<dyn IncarnationGuard>,
     pub(crate) files: ExecFiles<GuardedExec<LocalExec>>,
     pub(crate) bound: Option<BoundExchange>,
-    /// Commands start in `/`, which says nothing about where the user works; the home directory is reported instead.
+    /// Whether the home directory is reported as working directory, because commands start in `/`.
     pub(crate) home_is_working_directory: bool,
 }
 
@@ -45,7 +45,7 @@ impl ApptainerSandbox {
         self.bound
             .as_ref()
             .and_then(|bound| Some((bound, bound.on_host(path)?)))
-            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "not in the exchange folder"))
+            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "not in the exchange directory"))
     }
 }
 

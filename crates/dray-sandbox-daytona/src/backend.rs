@@ -1,4 +1,4 @@
-//! Finding sandboxes.
+//! Finds sandboxes and opens them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::control::ControlClient;
 use crate::link::Link;
 use crate::process::Processes;
 
-/// The first word of an address.
+/// The word before the colon of an address.
 const BACKEND_NAME: &str = "daytona";
 
 /// The sandboxes of one organization. Addresses are `daytona:SANDBOX_ID` or `daytona:NAME`; the incarnation is the id.
@@ -22,11 +22,11 @@ pub struct DaytonaBackend {
 }
 
 impl DaytonaBackend {
-    /// Connects when it is first used.
+    /// Makes a backend. It connects at the first request.
     ///
     /// # Errors
     ///
-    /// When the configuration makes no sense. A missing key is an error of each sandbox.
+    /// [`ConfigError`] for a setting that cannot be used. Without a key each request fails.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         Ok(Self {
             control: Arc::new(ControlClient::new(config, clock)?),
@@ -57,7 +57,7 @@ impl Backend for DaytonaBackend {
     }
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
-        // By the name first: it may have gone to another sandbox while the bound one still runs.
+        // The name is checked first: it may belong to another sandbox now, while the bound one still runs.
         let named = self.control.find(&handle.address.name).await?;
         if named.id != handle.incarnation {
             let other = "the name means another sandbox now";

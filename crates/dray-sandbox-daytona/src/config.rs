@@ -45,7 +45,7 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A setting that is not an `http://` or `https://` address, or has credentials in it.
@@ -57,7 +57,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Checks both addresses, to which ids are appended and the key is sent.
+    /// Checks both URLs: ids are appended to them, and the key is sent to them.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if !is_base_url(&self.api_url) {
             return Err(ConfigError::Address("api_url"));
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_cannot_be_are_refused_without_their_value() {
+    fn invalid_settings_are_refused_without_naming_their_values() {
         assert!(Config::default().check().is_ok());
         for url in ["", "ftp://host", "https://", "http://user:pw@host", "host"] {
             let api = Config {

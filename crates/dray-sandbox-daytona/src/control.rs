@@ -57,7 +57,7 @@ impl SandboxInfo {
     }
 
     /// The remaining lifetime; `None` for a sandbox without an end.
-    pub(crate) fn left(&self, clock: &Clock) -> Option<Duration> {
+    pub(crate) fn remaining_life(&self, clock: &Clock) -> Option<Duration> {
         let end = u64::try_from(self.auto_destroy_at?.as_millisecond()).unwrap_or_default();
         Some(Duration::from_millis(end.saturating_sub(clock.now_ms())))
     }
@@ -89,7 +89,7 @@ impl ControlClient {
 
     /// The sandbox of this id or name.
     pub(crate) async fn find(&self, name: &str) -> Result<SandboxInfo, Error> {
-        let name = checked(name)?;
+        let name = check_name(name)?;
         if self.config.api_key.is_empty() {
             return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
         }
@@ -104,7 +104,7 @@ impl ControlClient {
             _ => return Err(refused::<MessageRefusal>(response).await),
         };
         // The id becomes part of the path of every toolbox request.
-        checked(&info.id)
+        check_name(&info.id)
             .map_err(|_| Error::new(ErrorKind::Protocol, "a sandbox without an id"))?;
         Ok(info)
     }
@@ -156,11 +156,11 @@ impl ControlClient {
 }
 
 /// Checks a name, which becomes a part of request paths without escaping.
-fn checked(name: &str) -> Result<&str, Error> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+fn check_name(name: &str) -> Result<&str, Error> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     // `.` and `..` are allowed characters, but would change the path. The empty name counts too.
     let dots = name.bytes().all(|byte| byte == b'.');
-    if !dots && name.len() <= 128 && name.bytes().all(fine) {
+    if !dots && name.len() <= 128 && name.bytes().all(is_allowed) {
         return Ok(name);
     }
     Err(Error::new(
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn names_that_would_change_a_request_are_refused() {
         for name in ["", "..", "a/b", "a?b", "a%2fb", "ä", &"a".repeat(129)] {
-            assert_eq!(checked(name).unwrap_err().kind(), ErrorKind::InvalidName);
+            assert_eq!(check_name(name).unwrap_err().kind(), ErrorKind::InvalidName);
         }
-        assert!(checked("0b1f-my_box.2").is_ok());
+        assert!(check_name("0b1f-my_box.2").is_ok());
     }
 }

@@ -5,7 +5,7 @@
 //! - [`signature`]: signed URLs of files.
 //! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests.
 //!
-//! What it does not do: it makes, starts and ends no sandbox.
+//! What it does not do: it does not create, start or end sandboxes.
 //!
 //! ```
 //! use dray_sandbox_daytona::signature::sign;

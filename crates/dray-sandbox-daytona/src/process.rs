@@ -58,14 +58,14 @@ impl Exec for Processes {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
-        let command = command(&argv)?;
-        let longest = self.link.control.config.command_timeout.as_duration();
+        let command = command_line(&argv)?;
+        let timeout = self.link.control.config.command_timeout.as_duration();
         let request = self
             .link
             .post("/process/execute")
             // The response comes when the command has ended; the usual limit would cut long digests.
-            .response_within(longest + RESPONSE_GRACE)
-            .json(&json!({ "command": command, "timeout": longest.as_secs() }));
+            .response_within(timeout + RESPONSE_GRACE)
+            .json(&json!({ "command": command, "timeout": timeout.as_secs() }));
         let response = self.link.send(request).await?;
         // JSON may write one byte as six characters (`\u0000`).
         let body = response.bytes(6 * MAX_OUTPUT_BYTES).await;
@@ -91,7 +91,7 @@ impl Exec for Processes {
 }
 
 /// The command line for a shell. It is text on this wire, so other bytes are refused.
-fn command(argv: &[Vec<u8>]) -> Result<String, Error> {
+fn command_line(argv: &[Vec<u8>]) -> Result<String, Error> {
     // The toolbox gives the text to a shell (sandbox-transfer 11.3).
     let words: Vec<_> = argv.iter().map(|word| quote(word)).collect();
     let command = String::from_utf8(words.join(&b' '))
@@ -113,12 +113,12 @@ mod tests {
     fn r_16_arguments_reach_the_shell_as_words() {
         let argv = ["sh", "it's", "$(touch pwned)", ""].map(|word| word.as_bytes().to_vec());
         let expected = r"'sh' 'it'\''s' '$(touch pwned)' ''";
-        assert_eq!(command(&argv).unwrap(), expected);
+        assert_eq!(command_line(&argv).unwrap(), expected);
     }
 
     #[test]
-    fn what_the_wire_cannot_carry_is_refused() {
-        let kind = |word: Vec<u8>| command(&[word]).unwrap_err().kind();
+    fn arguments_that_are_not_utf_8_or_too_long_are_refused() {
+        let kind = |word: Vec<u8>| command_line(&[word]).unwrap_err().kind();
         assert_eq!(kind(b"\xff".to_vec()), ErrorKind::InvalidName);
         assert_eq!(kind(vec![b'a'; MAX_COMMAND_BYTES]), ErrorKind::ToolMissing);
     }

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_are_those_of_the_vendor() {
+    fn signatures_equal_those_of_the_vendor() {
         let key = Secret::new("signing-key");
         for (method, path, expires, expected) in [
             (
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_bound() {
+    fn a_signature_depends_on_every_argument() {
         let sign = |key, method, path, expires| sign(&Secret::new(key), method, path, expires);
         let one = sign("k", "GET", "/a", 1);
         assert_ne!(one, sign("l", "GET", "/a", 1));

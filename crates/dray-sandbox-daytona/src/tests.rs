@@ -22,7 +22,7 @@ const SANDBOX_ID: &str = "my-box";
 #[derive(Debug)]
 struct DaytonaFixture {
     fake_server: FakeDaytona,
-    folder: TempDir,
+    directory: TempDir,
     id: String,
     clock: Clock,
 }
@@ -31,11 +31,11 @@ impl DaytonaFixture {
     async fn new() -> Self {
         let clock = Clock::manual(1_795_000_000_000);
         let fake_server = FakeDaytona::start(clock.clone()).await.unwrap();
-        let folder = TempDir::new().unwrap();
+        let directory = TempDir::new().unwrap();
         Self {
-            id: fake_server.run(SANDBOX_ID, folder.path()),
+            id: fake_server.run(SANDBOX_ID, directory.path()),
             fake_server,
-            folder,
+            directory,
             clock,
         }
     }
@@ -59,7 +59,7 @@ impl DaytonaFixture {
     }
 
     fn path(&self, name: &str) -> SandboxPath {
-        let path = self.folder.path().join(name);
+        let path = self.directory.path().join(name);
         SandboxPath::new(path.to_str().unwrap()).unwrap()
     }
 }
@@ -82,11 +82,11 @@ impl ProviderFixture for DaytonaFixture {
     }
 
     fn directory(&self) -> &Path {
-        self.folder.path()
+        self.directory.path()
     }
 
     fn restart_sandbox(&self) {
-        self.fake_server.run(SANDBOX_ID, self.folder.path());
+        self.fake_server.run(SANDBOX_ID, self.directory.path());
     }
 
     fn files_prefix(&self) -> &'static str {

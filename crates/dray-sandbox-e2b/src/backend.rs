@@ -1,4 +1,4 @@
-//! Finding sandboxes.
+//! Finds sandboxes and opens them.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::control::ControlClient;
 use crate::link::Link;
 use crate::process::Processes;
 
-/// The first word of an address.
+/// The word before the colon of an address.
 const BACKEND_NAME: &str = "e2b";
 
-/// The sandboxes of one account. Addresses are `e2b:SANDBOX`; the incarnation is the id and when it was started.
+/// The sandboxes of one account. Addresses are `e2b:SANDBOX`; the incarnation is the id and the start time.
 #[derive(Debug)]
 pub struct E2bBackend {
     control: Arc<ControlClient>,
 }
 
 impl E2bBackend {
-    /// Connects when it is first used.
+    /// Makes a backend. It connects at the first request.
     ///
     /// # Errors
     ///
-    /// When the configuration makes no sense. A missing key is an error of each sandbox.
+    /// [`ConfigError`] for a setting that cannot be used. Without a key each request fails.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         Ok(Self {
             control: Arc::new(ControlClient::new(config, clock)?),
@@ -52,7 +52,7 @@ impl Backend for E2bBackend {
     }
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
-        let info = self.control.same(handle).await?;
+        let info = self.control.require_incarnation(handle).await?;
         let link = Link::new(Arc::clone(&self.control), handle.clone(), &info);
         let link = Arc::new(link);
         let commands = Processes::new(Arc::clone(&link));

@@ -57,7 +57,7 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A setting that is not an `http://` or `https://` address, or has credentials in it.
@@ -82,18 +82,18 @@ impl Config {
                 return Err(ConfigError::Address(name));
             }
         }
-        let host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:".contains(&byte);
-        if self.domain.is_empty() || !self.domain.bytes().all(host) {
+        let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b".-:".contains(&byte);
+        if self.domain.is_empty() || !self.domain.bytes().all(is_host_byte) {
             return Err(ConfigError::Domain);
         }
-        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if self.user.is_empty() || !self.user.bytes().all(word) {
+        let is_user_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if self.user.is_empty() || !self.user.bytes().all(is_user_byte) {
             return Err(ConfigError::User);
         }
         Ok(())
     }
 
-    /// Where the control API is, without a slash at the end.
+    /// The URL of the control API, without a slash at the end.
     pub(crate) fn api(&self) -> String {
         match &self.api_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -107,16 +107,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_by_default_can_be_used() {
+    fn the_default_configuration_is_valid() {
         let config = Config::default();
         assert!(config.check().is_ok());
         assert_eq!(config.api(), "https://api.e2b.app");
     }
 
     #[test]
-    fn settings_that_cannot_be_are_refused_without_their_value() {
+    fn invalid_settings_are_refused_without_naming_their_values() {
         let default = Config::default;
-        let wrong = [
+        let invalid_configs = [
             Config {
                 api_url: Some("ftp://host".to_owned()),
                 ..default()
@@ -134,7 +134,7 @@ mod tests {
                 ..default()
             },
         ];
-        for config in wrong {
+        for config in invalid_configs {
             let error = config.check().unwrap_err();
             assert!(!error.to_string().contains("pw"), "{error}");
         }

@@ -5,9 +5,9 @@ use dray_sandbox::{Error, ErrorKind};
 
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
-/// The message is compressed, which was not asked for.
+/// Flag of a compressed message; this client requests no compression.
 const COMPRESSED_FLAG: u8 = 1;
-/// The message is the end of the stream.
+/// Flag of the message that ends the stream.
 const END_STREAM_FLAG: u8 = 2;
 /// Bytes before a message.
 const HEAD_BYTES: usize = 5;
@@ -17,7 +17,7 @@ const HEAD_BYTES: usize = 5;
 pub(crate) enum Frame {
     /// A message of the stream, without its envelope.
     Message(Bytes),
-    /// Its end: metadata and, when it failed, the error.
+    /// The end of the stream: metadata and, if the call failed, the error.
     End(Bytes),
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn envelope(flags: u8, message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// Takes bytes as they come and gives messages.
+/// Collects the bytes of a stream and splits them into messages.
 #[derive(Debug, Default)]
 pub(crate) struct Frames(BytesMut);
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_survive_any_cut() {
+    fn messages_are_read_from_chunks_of_any_size() {
         let whole = [envelope(0, b"one"), envelope(0, b""), envelope(2, b"{}")].concat();
         for step in 1..whole.len() {
             let mut frames = Frames::default();

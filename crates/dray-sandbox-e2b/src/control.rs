@@ -1,4 +1,4 @@
-//! The control API: which sandboxes there are, and how long they live.
+//! The control API: finds sandboxes, and reads and extends their lifetimes.
 
 use std::time::Duration;
 
@@ -50,28 +50,28 @@ impl SandboxInfo {
         format!("{}/{}", self.id, self.started_at)
     }
 
-    /// Token of its daemon, when it has one.
+    /// Token of the daemon in the sandbox, if the API reports one.
     pub(crate) fn token(&self) -> Option<&Secret> {
         self.envd_access_token
             .as_ref()
             .filter(|token| !token.is_empty())
     }
 
-    /// Its domain, when it is not the usual one.
+    /// Domain of the sandbox, if the API reports one.
     pub(crate) fn domain(&self) -> Option<&str> {
         self.domain.as_deref().filter(|domain| !domain.is_empty())
     }
 
-    /// Whether its daemon has at least this version; without a version it counts as old.
-    pub(crate) fn is_at_least(&self, wanted: [u64; 3]) -> bool {
+    /// Whether the daemon has at least this version. A daemon without a version counts as old.
+    pub(crate) fn is_at_least(&self, minimum: [u64; 3]) -> bool {
         let version = self.envd_version.trim_start_matches('v');
         let mut parts = version.split(['.', '-', '+']).map(str::parse);
         let mut next = || parts.next().and_then(Result::ok).unwrap_or_default();
-        [next(), next(), next()] >= wanted
+        [next(), next(), next()] >= minimum
     }
 
-    /// Life that is left.
-    pub(crate) fn left(&self, clock: &Clock) -> Duration {
+    /// The remaining lifetime; zero after the end.
+    pub(crate) fn remaining_life(&self, clock: &Clock) -> Duration {
         let end = u64::try_from(self.end_at.as_millisecond()).unwrap_or_default();
         Duration::from_millis(end.saturating_sub(clock.now_ms()))
     }
@@ -103,9 +103,9 @@ impl ControlClient {
 
     /// Reads the current state of the sandbox with this address.
     pub(crate) async fn find(&self, address: &Address) -> Result<SandboxInfo, Error> {
-        let id = checked(&address.name)?;
+        let id = check_name(&address.name)?;
         let url = format!("{}/sandboxes/{id}", self.config.api());
-        let info: SandboxInfo = self.ask(self.client.get(&url)).await?;
+        let info: SandboxInfo = self.request_json(self.client.get(&url)).await?;
         // The API returns the id with or without the client id after the `-`.
         if info.id.split('-').next() != id.split('-').next() {
             return Err(Error::new(
@@ -119,11 +119,12 @@ impl ControlClient {
     /// Lists at most one sandbox, which shows whether the key is accepted.
     pub(crate) async fn verify_key(&self) -> Result<(), Error> {
         let url = format!("{}/v2/sandboxes?limit=1", self.config.api());
-        let _sandboxes: Vec<serde::de::IgnoredAny> = self.ask(self.client.get(&url)).await?;
+        let _sandboxes: Vec<serde::de::IgnoredAny> =
+            self.request_json(self.client.get(&url)).await?;
         Ok(())
     }
 
-    /// The handle of what was found.
+    /// The handle of a sandbox that was found.
     pub(crate) fn handle(address: &Address, info: &SandboxInfo) -> Handle {
         Handle {
             address: address.clone(),
@@ -132,7 +133,7 @@ impl ControlClient {
     }
 
     /// Reads the current state of this incarnation; another one is [`ErrorKind::SandboxGone`].
-    pub(crate) async fn same(&self, handle: &Handle) -> Result<SandboxInfo, Error> {
+    pub(crate) async fn require_incarnation(&self, handle: &Handle) -> Result<SandboxInfo, Error> {
         let info = self.find(&handle.address).await?;
         if info.incarnation() != handle.incarnation {
             let other = "another run of the sandbox has the name now";
@@ -146,7 +147,10 @@ impl ControlClient {
 
     /// Extends the life of an incarnation to at least `needed` from now, or fails.
     pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
-        let left = self.same(handle).await?.left(&self.clock);
+        let left = self
+            .require_incarnation(handle)
+            .await?
+            .remaining_life(&self.clock);
         if left >= needed {
             return Ok(());
         }
@@ -154,7 +158,7 @@ impl ControlClient {
         let lifetime = needed.saturating_add(LIFETIME_MARGIN).min(longest);
         // The call sets the life and does not add to it, so a smaller value would shorten it.
         if lifetime > left {
-            let id = checked(&handle.address.name)?;
+            let id = check_name(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = lifetime.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
@@ -167,7 +171,10 @@ impl ControlClient {
                 other => drop(other?),
             }
         }
-        let left = self.same(handle).await?.left(&self.clock);
+        let left = self
+            .require_incarnation(handle)
+            .await?
+            .remaining_life(&self.clock);
         if left >= needed {
             return Ok(());
         }
@@ -175,7 +182,7 @@ impl ControlClient {
         Err(Error::new(ErrorKind::SandboxGone, context))
     }
 
-    async fn ask<T: serde::de::DeserializeOwned>(
+    async fn request_json<T: serde::de::DeserializeOwned>(
         &self,
         request: RequestBuilder,
     ) -> Result<T, Error> {
@@ -199,10 +206,14 @@ impl ControlClient {
 }
 
 /// Checks a name, which becomes a part of request paths and host names without escaping.
-fn checked(name: &str) -> Result<&str, Error> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+fn check_name(name: &str) -> Result<&str, Error> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     // The limits of a DNS label.
-    if !name.is_empty() && name.len() <= 63 && name.bytes().all(fine) && !name.starts_with('-') {
+    if !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(is_allowed)
+        && !name.starts_with('-')
+    {
         return Ok(name);
     }
     Err(Error::new(
@@ -243,20 +254,20 @@ mod tests {
     }
 
     #[test]
-    fn r_11_the_life_that_is_left_ends_at_nothing() {
+    fn r_11_the_remaining_life_is_never_negative() {
         let info = info("");
         let start = u64::try_from(info.started_at.as_millisecond()).unwrap();
         let clock = Clock::manual(start);
-        assert_eq!(info.left(&clock), Duration::from_millis(299_500));
+        assert_eq!(info.remaining_life(&clock), Duration::from_millis(299_500));
         clock.advance(Duration::from_mins(10));
-        assert_eq!(info.left(&clock), Duration::ZERO);
+        assert_eq!(info.remaining_life(&clock), Duration::ZERO);
     }
 
     #[test]
     fn names_that_would_change_a_request_are_refused() {
         for name in ["", "a/b", "a?b", "a.b", "a%2fb", "-a", "ä", &"a".repeat(64)] {
-            assert_eq!(checked(name).unwrap_err().kind(), ErrorKind::InvalidName);
+            assert_eq!(check_name(name).unwrap_err().kind(), ErrorKind::InvalidName);
         }
-        assert!(checked("i3xy8z-4f2a").is_ok());
+        assert!(check_name("i3xy8z-4f2a").is_ok());
     }
 }

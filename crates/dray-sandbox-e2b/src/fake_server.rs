@@ -109,7 +109,7 @@ impl FakeE2b {
         state.machines.insert(id.to_owned(), machine);
     }
 
-    /// Ends a sandbox: the API no longer knows it, and the edge responds with 502.
+    /// Ends a sandbox: the API no longer lists it, and the edge responds with 502.
     pub fn kill(&self, id: &str) {
         self.server.shared().lock().machines.remove(id);
     }
@@ -242,8 +242,8 @@ async fn control(
         let message = format!("sandbox \"{id}\" doesn't exist or you don't have access to it");
         return Ok(refuse(404, &message));
     };
-    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let timeout = asked.get("timeout").and_then(Value::as_u64);
+    let arguments: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let timeout = arguments.get("timeout").and_then(Value::as_u64);
     match (method.as_str(), call) {
         ("GET", "") => Ok(json_reply(200, &described(id, machine, &domain))),
         // Connecting resumes a paused sandbox and never shortens its lifetime.
@@ -307,10 +307,10 @@ async fn edge(
         Some(machine) if machine.state == "running" => machine,
         _ => {
             request.into_reader().digest().await?;
-            let gone = json!({
+            let not_found_body = json!({
                 "sandboxId": id, "message": "The sandbox was not found", "code": 502,
             });
-            return Ok(json_reply(502, &gone));
+            return Ok(json_reply(502, &not_found_body));
         }
     };
     if request.path == "/health" {

@@ -27,20 +27,20 @@ impl dray_sandbox_hosted::Refusal for Refusal {
 
 /// The kind for a Connect error code; `None` for an unknown one.
 fn kind_of_code(code: &str, message: &str) -> Option<ErrorKind> {
-    let known = || kind_of_words(message);
+    let kind_by_message = || kind_of_words(message);
     Some(match code {
         "not_found" => ErrorKind::NotFound,
         "already_exists" => ErrorKind::Exists,
         "unauthenticated" => ErrorKind::Auth,
         "permission_denied" => ErrorKind::PermissionDenied,
-        "resource_exhausted" => known().unwrap_or(ErrorKind::RateLimited),
+        "resource_exhausted" => kind_by_message().unwrap_or(ErrorKind::RateLimited),
         "deadline_exceeded" => ErrorKind::Timeout,
         "unimplemented" => ErrorKind::ToolMissing,
         "invalid_argument" | "failed_precondition" | "out_of_range" => {
-            known().unwrap_or(ErrorKind::Protocol)
+            kind_by_message().unwrap_or(ErrorKind::Protocol)
         }
         "unavailable" | "internal" | "unknown" | "aborted" | "canceled" | "data_loss" => {
-            known().unwrap_or(ErrorKind::Unavailable)
+            kind_by_message().unwrap_or(ErrorKind::Unavailable)
         }
         _ => return None,
     })

@@ -5,7 +5,7 @@
 //! - [`signature`]: signed URLs of files, version 1.
 //! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests.
 //!
-//! What it does not do: it makes, pauses and ends no sandbox.
+//! What it does not do: it does not create, pause or end sandboxes.
 //!
 //! ```
 //! use dray_sandbox_e2b::signature::{Operation, sign};

@@ -18,7 +18,7 @@ use crate::control::{ControlClient, SandboxInfo};
 use crate::fault::Refusal;
 use crate::process::Processes;
 
-/// Where the daemon listens in a sandbox.
+/// Port of the daemon in a sandbox.
 const DAEMON_PORT: &str = "49983";
 /// The first version that takes a file as the body of a request.
 const PLAIN_UPLOADS: [u64; 3] = [0, 5, 7];
@@ -33,9 +33,11 @@ pub(crate) struct Link {
     /// Tasks that kill commands whose callers were dropped.
     pub(crate) background_tasks: TaskTracker,
     base: String,
+    /// Whether headers name the sandbox and the port, because the host serves several sandboxes.
     by_header: bool,
     token: Option<Secret>,
-    basic: Secret,
+    /// The user, as credentials of HTTP Basic with an empty password.
+    basic_credentials: Secret,
 }
 
 impl Link {
@@ -48,15 +50,15 @@ impl Link {
             None if config.shared_host => format!("https://sandbox.{domain}"),
             None => format!("https://{DAEMON_PORT}-{name}.{domain}"),
         };
-        let own = Some(&config.access_token).filter(|token| !token.is_empty());
+        let configured = Some(&config.access_token).filter(|token| !token.is_empty());
         Self {
             // One host for all sandboxes: the edge needs the id in a header (sandbox-transfer 8.1).
             by_header: config.shared_host || config.envd_url.is_some(),
             // The API's token comes first: it belongs to this run of the sandbox, the configured one to a whole
             // installation.
-            token: info.token().or(own).cloned(),
-            // How the daemon learns the user; the password is empty.
-            basic: Secret::new(STANDARD.encode(format!("{}:", config.user))),
+            token: info.token().or(configured).cloned(),
+            // The daemon takes the user from these credentials.
+            basic_credentials: Secret::new(STANDARD.encode(format!("{}:", config.user))),
             plain_uploads: info.is_at_least(PLAIN_UPLOADS),
             background_tasks: TaskTracker::new(),
             base,
@@ -87,7 +89,7 @@ impl Link {
         if let Some(token) = &self.token {
             request = request.header("x-access-token", token.expose());
         }
-        request.authorization("Basic", &self.basic)
+        request.authorization("Basic", &self.basic_credentials)
     }
 
     /// Makes a unary call of Connect and drops its response.
@@ -121,8 +123,8 @@ impl Provider for Link {
     }
 
     async fn life_left(&self) -> Result<Option<Duration>, Error> {
-        let info = self.control.same(&self.handle).await?;
-        Ok(Some(info.left(&self.control.clock)))
+        let info = self.control.require_incarnation(&self.handle).await?;
+        Ok(Some(info.remaining_life(&self.control.clock)))
     }
 
     async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {

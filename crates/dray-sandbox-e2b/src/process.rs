@@ -19,12 +19,12 @@ use crate::connect::{Frame, Frames, envelope};
 use crate::fault::Refusal;
 use crate::link::Link;
 
-/// Seconds after which the daemon says that a silent command still runs.
+/// Interval of the daemon's keepalive messages for a command without output, in seconds.
 const KEEPALIVE_SECONDS: &str = "10";
 /// Most bytes of one argument.
 const MAX_ARGUMENT_BYTES: usize = 131_071;
 
-/// Runs commands by the daemon. They have no stdin: nothing that we run needs one.
+/// Runs commands by the daemon. They have no stdin, because no command of this crate reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct Processes {
     link: Arc<Link>,
@@ -94,7 +94,7 @@ impl Exec for Processes {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
-        let start = start(argv)?;
+        let start = start_request(argv)?;
         let request = self
             .link
             .request("POST", "/process.Process/Start")
@@ -140,7 +140,10 @@ impl Exec for Processes {
             stdout: Body::new(futures_util::StreamExt::chain(first, rest)),
             end: Box::pin(async {
                 ended.await.map_err(|_| {
-                    Error::new(ErrorKind::Unavailable, "the command ended without a word")
+                    Error::new(
+                        ErrorKind::Unavailable,
+                        "the command ended without an exit status",
+                    )
                 })
             }),
         })
@@ -148,7 +151,7 @@ impl Exec for Processes {
 }
 
 /// The request that starts a command. Arguments are text on this wire, so others are refused.
-fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
+fn start_request(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     let mut words = Vec::with_capacity(argv.len());
     for word in argv {
         words.push(String::from_utf8(word).map_err(|_| {
@@ -187,7 +190,7 @@ struct RunningProcess {
 
 impl Drop for RunningProcess {
     fn drop(&mut self) {
-        // Without a runtime this process is ending; then the sandbox's own timeout ends the command.
+        // Without a runtime this process is ending, and the timeout of the sandbox ends the command.
         let (Some(pid), Ok(runtime)) = (self.pid.take(), tokio::runtime::Handle::try_current())
         else {
             return;
@@ -200,7 +203,7 @@ impl Drop for RunningProcess {
                 // The command has ended in the meantime.
                 && error.kind() != ErrorKind::NotFound
             {
-                tracing::debug!(%error, "a command was left to itself");
+                tracing::debug!(%error, "could not kill a command");
             }
         };
         self.link.background_tasks.spawn_on(kill, &runtime);
@@ -223,8 +226,8 @@ impl ProcessOutput {
         loop {
             if let Some(frame) = self.frames.next()? {
                 return match frame {
-                    Frame::Message(message) => self.take(&message),
-                    Frame::End(trailer) => self.end(&trailer),
+                    Frame::Message(message) => self.handle_message(&message),
+                    Frame::End(trailer) => self.handle_trailer(&trailer),
                 };
             }
             // Without an end-of-stream message the end of the body is a cut (Connect protocol).
@@ -236,18 +239,18 @@ impl ProcessOutput {
         }
     }
 
-    fn take(&mut self, message: &[u8]) -> Result<Option<Bytes>, Error> {
-        let event = parsed::<ProcessMessage>(message)?.event;
+    fn handle_message(&mut self, message: &[u8]) -> Result<Option<Bytes>, Error> {
+        let event = parse_message::<ProcessMessage>(message)?.event;
         if let Some(started) = event.start {
             self.process.pid = Some(started.pid);
         }
         let mut stdout = Vec::new();
         if let Some(data) = event.data {
-            stdout = decoded(&data.stdout)?;
-            self.stderr.push(&decoded(&data.stderr)?);
+            stdout = decode_output(&data.stdout)?;
+            self.stderr.push(&decode_output(&data.stderr)?);
         }
         if let Some(ended) = event.end {
-            // Nothing is left to kill.
+            // The command has ended, so dropping the output must not kill another process with this id.
             self.process.pid = None;
             if let Some(exit_sender) = self.exit_sender.take() {
                 // A caller that does not wait for it ignores the result.
@@ -257,8 +260,8 @@ impl ProcessOutput {
         Ok(Some(stdout.into()))
     }
 
-    fn end(&mut self, trailer: &[u8]) -> Result<Option<Bytes>, Error> {
-        let trailer: StreamTrailer = parsed(trailer)?;
+    fn handle_trailer(&mut self, trailer: &[u8]) -> Result<Option<Bytes>, Error> {
+        let trailer: StreamTrailer = parse_message(trailer)?;
         match trailer.error {
             Some(refusal) => Err(refusal.into_error(200)),
             // The trailer without an error closes the stream and not the command; its exit status is unknown.
@@ -280,18 +283,18 @@ impl EndEvent {
         }
         // A killed command has no exit code or -1, and names the signal as text. 137 is what a shell reports for
         // SIGKILL.
-        let killed = self.exit_code < 0 || self.status.starts_with("signal:");
-        let status = if killed { 137 } else { self.exit_code };
+        let was_killed = self.exit_code < 0 || self.status.starts_with("signal:");
+        let status = if was_killed { 137 } else { self.exit_code };
         CommandExit { status, stderr }
     }
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, Error> {
+fn parse_message<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(message)
         .map_err(|error| Error::new(ErrorKind::Protocol, "a message is malformed").caused_by(error))
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, Error> {
+fn decode_output(text: &str) -> Result<Vec<u8>, Error> {
     STANDARD.decode(text).map_err(|error| {
         Error::new(ErrorKind::Protocol, "the output is malformed").caused_by(error)
     })

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_are_those_of_the_vendor() {
+    fn signatures_equal_those_of_the_vendor() {
         let token = Secret::new("tok123");
         let until = Some(1_700_000_000);
         let report = "/home/user/report.pdf";
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_bound() {
+    fn a_signature_depends_on_every_argument() {
         let sign = |path, operation, token, until| {
             sign(path, operation, "user", &Secret::new(token), Some(until))
         };

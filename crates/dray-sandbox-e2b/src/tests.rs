@@ -23,7 +23,7 @@ const SANDBOX_ID: &str = "i3xy8zq0";
 #[derive(Debug)]
 struct E2bFixture {
     fake_server: FakeE2b,
-    folder: TempDir,
+    directory: TempDir,
     clock: Clock,
 }
 
@@ -32,10 +32,12 @@ impl E2bFixture {
         let clock = Clock::manual(1_795_000_000_000);
         let fixture = Self {
             fake_server: FakeE2b::start(clock.clone()).await.unwrap(),
-            folder: TempDir::new().unwrap(),
+            directory: TempDir::new().unwrap(),
             clock,
         };
-        fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
+        fixture
+            .fake_server
+            .run(SANDBOX_ID, fixture.directory.path());
         fixture
     }
 
@@ -59,7 +61,7 @@ impl E2bFixture {
     }
 
     fn path(&self, name: &str) -> SandboxPath {
-        let path = self.folder.path().join(name);
+        let path = self.directory.path().join(name);
         SandboxPath::new(path.to_str().unwrap()).unwrap()
     }
 }
@@ -82,12 +84,12 @@ impl ProviderFixture for E2bFixture {
     }
 
     fn directory(&self) -> &Path {
-        self.folder.path()
+        self.directory.path()
     }
 
     fn restart_sandbox(&self) {
         self.fake_server.kill(SANDBOX_ID);
-        self.fake_server.run(SANDBOX_ID, self.folder.path());
+        self.fake_server.run(SANDBOX_ID, self.directory.path());
     }
 
     fn files_prefix(&self) -> &'static str {

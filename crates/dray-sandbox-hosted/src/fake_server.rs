@@ -75,10 +75,12 @@ impl FaultQueue {
             )
         })?;
         match fault {
-            ProviderFault::CutDownload(kept) => Some(cut_reply(OCTET_STREAM, whole, kept)),
-            ProviderFault::DieDuringDownload(kept) => {
+            ProviderFault::CutDownload(kept_bytes) => {
+                Some(cut_reply(OCTET_STREAM, whole, kept_bytes))
+            }
+            ProviderFault::DieDuringDownload(kept_bytes) => {
                 end_sandbox();
-                Some(cut_reply(OCTET_STREAM, whole, kept))
+                Some(cut_reply(OCTET_STREAM, whole, kept_bytes))
             }
             ProviderFault::Instead(bytes) => {
                 Some(bytes_reply(200, OCTET_STREAM, Bytes::from_static(bytes)))
@@ -90,7 +92,7 @@ impl FaultQueue {
     /// Whether the next command's response is cut, and after how many bytes.
     pub fn take_output_cut(&mut self) -> Option<usize> {
         match self.take(|fault| matches!(fault, ProviderFault::CutOutput(_)))? {
-            ProviderFault::CutOutput(kept) => Some(kept),
+            ProviderFault::CutOutput(kept_bytes) => Some(kept_bytes),
             _ => None,
         }
     }
@@ -125,15 +127,17 @@ pub async fn write_upload(
     fault: Option<ProviderFault>,
     end_sandbox: impl FnOnce(),
 ) -> Result<(), ConnectionClosed> {
-    let mut left = match fault {
-        Some(ProviderFault::KeepOnly(kept)) => kept,
+    let mut remaining_bytes = match fault {
+        Some(ProviderFault::KeepOnly(kept_bytes)) => kept_bytes,
         _ => usize::MAX,
     };
     let mut reader = request.into_reader();
     while let Some(chunk) = reader.next_chunk().await? {
-        let kept = chunk.get(..left.min(chunk.len())).unwrap_or_default();
-        left -= kept.len();
-        file.write_all(kept).map_err(|_| ConnectionClosed)?;
+        let kept_bytes = chunk
+            .get(..remaining_bytes.min(chunk.len()))
+            .unwrap_or_default();
+        remaining_bytes -= kept_bytes.len();
+        file.write_all(kept_bytes).map_err(|_| ConnectionClosed)?;
         if fault == Some(ProviderFault::DieDuringUpload) {
             end_sandbox();
             return Err(ConnectionClosed);

@@ -35,7 +35,7 @@ pub trait Refusal: DeserializeOwned + Default + Send {
     fn into_error(self, status: u16) -> Error;
 }
 
-/// A refusal that holds nothing but a message.
+/// A refusal with only a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct MessageRefusal {
@@ -65,16 +65,16 @@ pub async fn refused<R: Refusal>(response: HttpResponse) -> Error {
 
 /// The kind for an HTTP status. `message` decides where a status has several causes.
 pub fn kind_of_status(status: u16, message: &str) -> ErrorKind {
-    let known = || kind_of_words(message);
+    let kind_by_message = || kind_of_words(message);
     match status {
         401 => ErrorKind::Auth,
-        403 => known().unwrap_or(ErrorKind::Auth),
+        403 => kind_by_message().unwrap_or(ErrorKind::Auth),
         404 | 410 => ErrorKind::NotFound,
         409 => ErrorKind::Exists,
         429 => ErrorKind::RateLimited,
         507 => ErrorKind::NoSpace,
-        400 => known().unwrap_or(ErrorKind::Protocol),
-        500 => known().unwrap_or(ErrorKind::Unavailable),
+        400 => kind_by_message().unwrap_or(ErrorKind::Protocol),
+        500 => kind_by_message().unwrap_or(ErrorKind::Unavailable),
         408 | 501..=599 => ErrorKind::Unavailable,
         _ => ErrorKind::Protocol,
     }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_a_body_stays_what_it_is() {
+    fn an_error_of_the_body_is_returned_unchanged() {
         let cause = Error::new(ErrorKind::TooLarge, "mine");
         let error = unanswered(HttpError {
             failure: FailureKind::Body(cause.into()),

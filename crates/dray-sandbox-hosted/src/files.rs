@@ -1,4 +1,4 @@
-//! Bytes of files, by the provider's own calls.
+//! Reads and writes files by the provider's own calls.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) async fn download<P: Provider>(
     read: Read<'_>,
 ) -> Result<Body, Error> {
     let path = read.file.real_path.to_text()?;
-    let left = read.file.size.saturating_sub(read.offset);
+    let remaining = read.file.size.saturating_sub(read.offset);
     let mut request = provider.download(path);
     // No range for a whole file: with a range the response has status 206, and its size is in another header.
     if read.offset > 0 {
@@ -33,11 +33,11 @@ pub(crate) async fn download<P: Provider>(
             match chunk {
                 Ok(chunk) => Ok(chunk),
                 // A stream that breaks may mean that the sandbox has ended.
-                Err(cause) => Err(provider.explained(broken(cause)).await),
+                Err(cause) => Err(provider.explained(stream_error(cause)).await),
             }
         }
     });
-    Ok(Body::new(chunks).exactly(left))
+    Ok(Body::new(chunks).exactly(remaining))
 }
 
 /// Fails unless the response is the requested part of the file that `stat` described.
@@ -49,41 +49,41 @@ fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Er
             "the response has an encoding that was not requested",
         ));
     }
-    let (begins, whole) = match (offset, response.status()) {
+    let (start, total) = match (offset, response.status()) {
         (0, 200) => (0, response.length()),
         (_, 206) => response
             .header("content-range")
-            .and_then(range)
+            .and_then(parse_content_range)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "the response has no range"))?,
         (_, status) => {
             let context = format!("status {status} for a file from {offset}");
             return Err(Error::new(ErrorKind::Protocol, context));
         }
     };
-    if begins != offset {
+    if start != offset {
         return Err(Error::new(
             ErrorKind::Protocol,
             "the response has another range than requested",
         ));
     }
-    match whole {
-        Some(whole) if whole != size => Err(Error::new(
+    match total {
+        Some(total) if total != size => Err(Error::new(
             ErrorKind::ChangedDuringTransfer,
-            format!("the file has {whole} bytes now, it had {size}"),
+            format!("the file has {total} bytes now, it had {size}"),
         )),
         _ => Ok(()),
     }
 }
 
-/// Where a range begins, and the size of the whole: `bytes 5-9/10`.
-fn range(header: &str) -> Option<(u64, Option<u64>)> {
-    let (part, whole) = header.strip_prefix("bytes ")?.split_once('/')?;
-    let (begin, _) = part.split_once('-')?;
+/// Parses a `Content-Range` such as `bytes 5-9/10`: the start, and the total size if it is known.
+fn parse_content_range(header: &str) -> Option<(u64, Option<u64>)> {
+    let (part, total) = header.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, _) = part.split_once('-')?;
     // `*` for an unknown size is allowed (RFC 9110, 14.4).
-    Some((begin.parse().ok()?, whole.parse().ok()))
+    Some((start.parse().ok()?, total.parse().ok()))
 }
 
-fn broken(cause: Cause) -> Error {
+fn stream_error(cause: Cause) -> Error {
     match cause.downcast::<dray_http::HttpError>() {
         Ok(error) => unanswered(*error),
         Err(cause) => Error::new(ErrorKind::Unavailable, "the stream broke").caused_by(cause),
@@ -108,11 +108,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read() {
-        assert_eq!(range("bytes 5-9/10"), Some((5, Some(10))));
-        assert_eq!(range("bytes 0-0/*"), Some((0, None)));
+    fn a_content_range_gives_its_start_and_the_total_size() {
+        assert_eq!(parse_content_range("bytes 5-9/10"), Some((5, Some(10))));
+        assert_eq!(parse_content_range("bytes 0-0/*"), Some((0, None)));
         for wrong in ["", "bytes */10", "items 0-1/2", "bytes 1/2", "bytes a-b/c"] {
-            assert_eq!(range(wrong), None, "{wrong}");
+            assert_eq!(parse_content_range(wrong), None, "{wrong}");
         }
     }
 }

@@ -21,7 +21,7 @@
 //! }
 //! ```
 //!
-//! What it does not do: it knows no provider, and makes, starts and ends no sandbox.
+//! What it does not do: it contains no code for a single provider, and does not create, start or end sandboxes.
 
 #[cfg(feature = "fake-server")]
 pub mod fake_server;

@@ -28,7 +28,7 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// Handle of the incarnation.
     fn handle(&self) -> &Handle;
 
-    /// Life that is left; `None` for a sandbox without an end.
+    /// Remaining lifetime; `None` for a sandbox without an end.
     ///
     /// # Errors
     /// The state of an incarnation that cannot be used now, such as [`ErrorKind::SandboxGone`].
@@ -91,8 +91,8 @@ pub trait Provider: Debug + Send + Sync + 'static {
         Err(self.explained(error).await)
     }
 
-    /// Replaces an unclear failure by the state that the control API reports. Proxies answer in many ways for sandboxes
-    /// that are stopped or gone, and a file could cause some of them.
+    /// Replaces an unclear failure by the state that the control API reports. Proxies respond with several
+    /// statuses for a sandbox that is stopped or gone, and errors about a file have some of these statuses, too.
     async fn explained(&self, error: Error) -> Error {
         if !Self::DOUBTFUL_KINDS.contains(&error.kind()) {
             return error;

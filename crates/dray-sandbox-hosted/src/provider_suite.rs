@@ -50,7 +50,7 @@ pub trait ProviderFixture: Debug + Send + Sync {
     fn pending_faults(&self) -> Vec<ProviderFault>;
 }
 
-/// Runs the cases about faults, each with a fixture of its own.
+/// Runs the cases about faults, each with its own fixture.
 ///
 /// # Errors
 ///

@@ -34,8 +34,8 @@ impl<P: Provider> HostedSandbox<P> {
 
     /// Fails unless the path still leads to the file with this metadata.
     async fn check(&self, file: &Metadata) -> Result<(), Error> {
-        let now = self.commands.stat(&file.real_path, Follow::No).await?;
-        match now.kind {
+        let current = self.commands.stat(&file.real_path, Follow::No).await?;
+        match current.kind {
             FileKind::File => {}
             FileKind::Directory => {
                 return Err(Error::new(
@@ -55,7 +55,7 @@ impl<P: Provider> HostedSandbox<P> {
             }
         }
         let known = file.identity.is_some();
-        if now.real_path != file.real_path || (known && now.identity != file.identity) {
+        if current.real_path != file.real_path || (known && current.identity != file.identity) {
             let context = "another file replaced the file";
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, context));
         }
@@ -93,16 +93,16 @@ impl<P: Provider> HostedSandbox<P> {
             .write(claim, Body::from_bytes(Vec::new()))
             .await?;
         files::upload(self.provider.as_ref(), write, body).await?;
-        let there = self.commands.stat(write.path, Follow::No).await?;
-        if there.kind != FileKind::File {
+        let written = self.commands.stat(write.path, Follow::No).await?;
+        if written.kind != FileKind::File {
             let context = "the new file was replaced";
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, context));
         }
-        if there.size < write.size {
-            let context = format!("the file has {} of {} bytes", there.size, write.size);
+        if written.size < write.size {
+            let context = format!("the file has {} of {} bytes", written.size, write.size);
             return Err(Error::new(ErrorKind::Truncated, context));
         }
-        if there.size > write.size {
+        if written.size > write.size {
             return Err(Error::new(
                 ErrorKind::Corrupted,
                 "the file has too many bytes",
@@ -189,7 +189,7 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
                     ErrorKind::ToolMissing | ErrorKind::Unavailable | ErrorKind::Protocol
                 ) =>
             {
-                tracing::debug!(%error, "renamed by a command");
+                tracing::debug!(%error, "the provider did not rename a file; a command does");
             }
             Err(error) => return Err(error),
         }

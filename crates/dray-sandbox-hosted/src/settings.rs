@@ -23,7 +23,7 @@ pub fn http_client(
     HttpClient::new(timeouts, ca_file)
 }
 
-/// Whether something is the beginning of a URL that carries no credentials.
+/// Whether a text is an HTTP or HTTPS URL to which paths can be appended: without credentials, query and fragment.
 pub fn is_base_url(url: &str) -> bool {
     let rest = url
         .strip_prefix("https://")

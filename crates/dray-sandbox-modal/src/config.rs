@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     pub(crate) token_secret: MetadataValue<Ascii>,
     pub(crate) server_url: String,
     pub(crate) tls: ClientTlsConfig,
-    /// Whether addresses without TLS are accepted; only where the provider itself is configured with one.
+    /// Whether URLs without TLS are accepted: only if `server_url` itself is without TLS.
     pub(crate) plain: bool,
     pub(crate) connect: std::time::Duration,
     pub(crate) response: std::time::Duration,
@@ -69,7 +69,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
-        let plain = scheme(&config.server_url)
+        let plain = is_plain_http(&config.server_url)
             .ok_or_else(|| ConfigError::Url(config.server_url.clone()))?;
         let token = |text: &str| {
             let mut value: MetadataValue<Ascii> = text.parse().map_err(|_| ConfigError::Token)?;
@@ -97,8 +97,8 @@ impl Settings {
     }
 }
 
-/// Whether an address is one without TLS; `None` for text that is not the URL of a host alone.
-pub(crate) fn scheme(url: &str) -> Option<bool> {
+/// Whether a URL is without TLS; `None` for text that is not the URL of a host without a path.
+pub(crate) fn is_plain_http(url: &str) -> Option<bool> {
     let uri: http::Uri = url.parse().ok()?;
     let authority = uri.authority()?;
     let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
@@ -132,10 +132,10 @@ mod tests {
             "https://h/p",
             "https://h?q",
         ] {
-            assert_eq!(scheme(url), None, "{url}");
+            assert_eq!(is_plain_http(url), None, "{url}");
         }
-        assert_eq!(scheme("https://api.modal.com"), Some(false));
-        assert_eq!(scheme("http://127.0.0.1:80/"), Some(true));
+        assert_eq!(is_plain_http("https://api.modal.com"), Some(false));
+        assert_eq!(is_plain_http("http://127.0.0.1:80/"), Some(true));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::wire::{
     AuthToken, EmptyMessage, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId,
 };
 
-/// Time between two requests whether a sandbox has been given a task.
+/// Interval of the requests for the task of a sandbox.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Version of the provider's client whose messages these are.
 const CLIENT_VERSION: &str = "1.6.4";
@@ -159,9 +159,9 @@ impl ControlClient {
                 // Once: if a new credential is refused as well, every further one would be.
                 Err(status) if is_v2 && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
-                    self.forget(token.as_ref()).await;
+                    self.clear_token(token.as_ref()).await;
                 }
-                Err(status) if retry.again(&status).await => {}
+                Err(status) if retry.wait_for_retry(&status).await => {}
                 response => return response,
             }
         }
@@ -215,8 +215,8 @@ impl ControlClient {
 
     async fn token(&self) -> Result<MetadataValue<Ascii>, Status> {
         // Held during the request: concurrent callers wait and share one credential.
-        let mut kept = self.token.lock().await;
-        if let Some(token) = kept.as_ref() {
+        let mut cached = self.token.lock().await;
+        if let Some(token) = cached.as_ref() {
             return Ok(token.clone());
         }
         let path = "/modal.client.ModalClient/AuthTokenGet";
@@ -225,7 +225,7 @@ impl ControlClient {
         let response: AuthToken = loop {
             let request = self.request(EmptyMessage {}, &key, &retry, None)?;
             match rpc::unary(self.channel(), path, request, self.settings.response).await {
-                Err(status) if retry.again(&status).await => {}
+                Err(status) if retry.wait_for_retry(&status).await => {}
                 response => break response?,
             }
         };
@@ -235,15 +235,15 @@ impl ControlClient {
             .map_err(|_| Status::data_loss("not a token"))?;
         // Left out of the debug output of requests.
         token.set_sensitive(true);
-        *kept = Some(token.clone());
+        *cached = Some(token.clone());
         Ok(token)
     }
 
-    async fn forget(&self, token: Option<&MetadataValue<Ascii>>) {
-        let mut kept = self.token.lock().await;
+    async fn clear_token(&self, token: Option<&MetadataValue<Ascii>>) {
+        let mut cached = self.token.lock().await;
         // Another task may have replaced it already.
-        if kept.as_ref() == token {
-            *kept = None;
+        if cached.as_ref() == token {
+            *cached = None;
         }
     }
 }

@@ -29,10 +29,10 @@ use crate::wire::{EmptyMessage, ExecStartRequest, PIPE_OUTPUT, STDERR, STDOUT};
 use end::RouterCommand;
 use output::CommandOutput;
 
-/// Most bytes of all arguments of a command: `ARG_MAX_BYTES` of the provider's Python client (`modal/sandbox.py`), which
-/// leaves room for the provider's own words below the 131 072 bytes of its hosts.
+/// Most bytes of all arguments of a command: `ARG_MAX_BYTES` of the provider's Python client (`modal/sandbox.py`),
+/// which leaves room for the provider's own words below the 131 072 bytes of its hosts.
 const MAX_ARGUMENT_BYTES: usize = 65_536;
-/// How long to wait for the end of standard error once a command has ended: another process may hold it open.
+/// Longest wait for the end of standard error after the end of its command: another process may hold it open.
 const STDERR_LINGER: Duration = Duration::from_secs(2);
 
 /// Runs commands through the router.
@@ -47,7 +47,7 @@ impl ModalExec {
     }
 
     async fn start(&self, exec_id: &str, argv: Vec<String>) -> Result<(), Error> {
-        let start = start(&self.router, exec_id, argv);
+        let start = start_request(&self.router, exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
         match self.router.ask::<_, EmptyMessage>(path, &start).await {
             // An earlier attempt succeeded, and its response was lost.
@@ -59,7 +59,7 @@ impl ModalExec {
 }
 
 /// The request that starts a command.
-fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest {
+fn start_request(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest {
     ExecStartRequest {
         task_id: router.task_id().to_owned(),
         exec_id: exec_id.to_owned(),
@@ -71,9 +71,9 @@ fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest 
 }
 
 /// Converts arguments to text, because the protocol carries UTF-8 only.
-fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
-    let weight: usize = argv.iter().map(|word| word.len() + 1).sum();
-    if weight > MAX_ARGUMENT_BYTES {
+fn text_arguments(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
+    let total_bytes: usize = argv.iter().map(|word| word.len() + 1).sum();
+    if total_bytes > MAX_ARGUMENT_BYTES {
         let long = "the command is too long for the wire";
         return Err(Error::new(ErrorKind::ToolMissing, long));
     }
@@ -86,22 +86,22 @@ fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// The cause for which the input ended early, for the first caller that asks.
+/// The error that ended the input early. The first caller takes the error itself; later ones get a general error.
 #[derive(Debug, Default)]
 struct InputFailure {
     recorded: CancellationToken,
-    why: Mutex<Option<Error>>,
+    error: Mutex<Option<Error>>,
 }
 
 impl InputFailure {
     fn record_error(&self, error: Error) {
-        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.recorded.cancel();
     }
 
     fn take(&self) -> Option<Error> {
-        let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        why.take().or_else(|| {
+        let mut stored = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.take().or_else(|| {
             let error = || Error::new(ErrorKind::Unavailable, "the input broke");
             self.recorded.is_cancelled().then(error)
         })
@@ -118,7 +118,7 @@ impl Exec for ModalExec {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
-        let argv = text(argv)?;
+        let argv = text_arguments(argv)?;
         self.router.supervisor().settle().await;
         let exec_id = Uuid::new_v4().to_string();
         // From here on, dropping the guard kills the command.
@@ -127,15 +127,15 @@ impl Exec for ModalExec {
             exec_id: exec_id.clone(),
         };
         let command = self.router.supervisor().watch(&exec_id, control);
-        let reading = command.guard();
+        let output_guard = command.guard();
         let guard = command.guard();
         let started = self.start(&exec_id, argv).await;
         started.inspect_err(|_| command.set_start_failed())?;
-        let broken = Arc::new(InputFailure::default());
-        let mut feeding = JoinSet::new();
+        let input_failure = Arc::new(InputFailure::default());
+        let mut input_task = JoinSet::new();
         let input = input::CommandInput::new(Arc::clone(&self.router), exec_id.clone(), stdin);
-        let recorded = Arc::clone(&broken);
-        feeding.spawn(async move {
+        let recorded = Arc::clone(&input_failure);
+        input_task.spawn(async move {
             if let Err(error) = input.feed().await {
                 recorded.record_error(error);
             }
@@ -149,26 +149,26 @@ impl Exec for ModalExec {
             guard,
         };
         Ok(RunningCommand {
-            stdout: body(stdout, reading, Arc::clone(&broken)),
-            end: Box::pin(await_exit(ending, stderr, feeding, broken)),
+            stdout: body(stdout, output_guard, Arc::clone(&input_failure)),
+            end: Box::pin(await_exit(ending, stderr, input_task, input_failure)),
         })
     }
 }
 
 /// Standard output, until it ends or the input fails.
-fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) -> Body {
-    let state = Some((stdout, reading, broken));
+fn body(stdout: CommandOutput, output_guard: KillGuard, input_failure: Arc<InputFailure>) -> Body {
+    let state = Some((stdout, output_guard, input_failure));
     Body::new(stream::unfold(state, async |state| {
-        let (mut stdout, mut reading, broken) = state?;
+        let (mut stdout, mut output_guard, input_failure) = state?;
         let chunk = tokio::select! {
             biased;
-            () = broken.recorded.cancelled() => Err(input_broke(&broken)),
+            () = input_failure.recorded.cancelled() => Err(input_error(&input_failure)),
             chunk = stdout.next() => chunk,
         };
         match chunk {
-            Ok(Some(chunk)) => Some((Ok(chunk), Some((stdout, reading, broken)))),
+            Ok(Some(chunk)) => Some((Ok(chunk), Some((stdout, output_guard, input_failure)))),
             Ok(None) => {
-                reading.disarm();
+                output_guard.disarm();
                 None
             }
             Err(error) => Some((Err(error), None)),
@@ -176,8 +176,8 @@ fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) ->
     }))
 }
 
-fn input_broke(broken: &InputFailure) -> Error {
-    broken
+fn input_error(input_failure: &InputFailure) -> Error {
+    input_failure
         .take()
         .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the input broke"))
 }
@@ -194,37 +194,37 @@ struct CommandEnd {
 async fn await_exit(
     mut ending: CommandEnd,
     mut stderr: CommandOutput,
-    mut feeding: JoinSet<()>,
-    broken: Arc<InputFailure>,
+    mut input_task: JoinSet<()>,
+    input_failure: Arc<InputFailure>,
 ) -> Result<CommandExit, Error> {
     let tail = StderrTail::default();
     let status = {
         let waiting = end::wait(&ending.router, &ending.exec_id, &ending.command);
         tokio::pin!(waiting);
-        let listening = listen(&mut stderr, &tail);
-        tokio::pin!(listening);
+        let collecting = collect_stderr(&mut stderr, &tail);
+        tokio::pin!(collecting);
         let mut stderr_result = None;
         let status = loop {
             tokio::select! {
-                () = broken.recorded.cancelled() => return Err(input_broke(&broken)),
-                listened = &mut listening, if stderr_result.is_none() => stderr_result = Some(listened),
+                () = input_failure.recorded.cancelled() => return Err(input_error(&input_failure)),
+                collected = &mut collecting, if stderr_result.is_none() => stderr_result = Some(collected),
                 status = &mut waiting => break status?,
             }
         };
         match stderr_result {
-            Some(listened) => listened?,
+            Some(collected) => collected?,
             // Not awaited any longer: another process may hold it open.
             None => {
-                if let Ok(listened) = tokio::time::timeout(STDERR_LINGER, listening).await {
-                    listened?;
+                if let Ok(collected) = tokio::time::timeout(STDERR_LINGER, collecting).await {
+                    collected?;
                 }
             }
         }
         status
     };
-    feeding.abort_all();
+    input_task.abort_all();
     ending.guard.disarm();
-    if let Some(error) = broken.take() {
+    if let Some(error) = input_failure.take() {
         return Err(error);
     }
     Ok(CommandExit {
@@ -233,8 +233,8 @@ async fn await_exit(
     })
 }
 
-/// Keeps the last of standard error.
-async fn listen(stderr: &mut CommandOutput, tail: &StderrTail) -> Result<(), Error> {
+/// Reads standard error to its end and keeps its tail.
+async fn collect_stderr(stderr: &mut CommandOutput, tail: &StderrTail) -> Result<(), Error> {
     while let Some(chunk) = stderr.next().await? {
         tail.push(&chunk);
     }
@@ -247,16 +247,16 @@ mod tests {
 
     #[test]
     fn names_that_are_not_text_are_refused_and_never_re_encoded() {
-        let refused = text(vec![b"cat".to_vec(), b"/w/\xff".to_vec()]);
+        let refused = text_arguments(vec![b"cat".to_vec(), b"/w/\xff".to_vec()]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidName);
-        let fine = text(vec![b"cat".to_vec(), "/w/\u{e4}\n".into()]);
+        let fine = text_arguments(vec![b"cat".to_vec(), "/w/\u{e4}\n".into()]);
         assert_eq!(fine.unwrap(), ["cat", "/w/\u{e4}\n"]);
     }
 
     #[test]
     fn arguments_beyond_the_limit_are_never_sent() {
-        assert!(text(vec![vec![b'x'; MAX_ARGUMENT_BYTES - 1]]).is_ok());
-        let refused = text(vec![vec![b'x'; MAX_ARGUMENT_BYTES]]);
+        assert!(text_arguments(vec![vec![b'x'; MAX_ARGUMENT_BYTES - 1]]).is_ok());
+        let refused = text_arguments(vec![vec![b'x'; MAX_ARGUMENT_BYTES]]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ToolMissing);
     }
 }

@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fake server. On drop it ends, with everything that runs in it.
+/// The fake server. On drop it ends, with all commands that run in it.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<State>,

@@ -12,10 +12,10 @@ use crate::wire::{RetryPolicy, RpcStatus};
 
 /// Longest message in bytes that is kept for the operator.
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Shortest wait in seconds, regardless of the provider's value.
-const SHORTEST_WAIT: f32 = 0.1;
-/// Longest wait in seconds that is accepted.
-const MAX_WAIT: f32 = 3600.0;
+/// Shortest wait, for smaller values of the provider.
+const MIN_WAIT_SECONDS: f32 = 0.1;
+/// Longest wait, for larger values of the provider.
+const MAX_WAIT_SECONDS: f32 = 3600.0;
 
 /// A refusal in the provider's own words, for the operator only.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl fmt::Display for Refusal {
 
 impl StdError for Refusal {}
 
-/// Makes the error of a status that arrived while `doing` something.
+/// The error for a status. `doing` names the operation and becomes the context of the error.
 pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
     let message = status.message();
     let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
@@ -40,7 +40,7 @@ pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
         code: status.code(),
         message: message.get(..cut).unwrap_or_default().to_owned(),
     };
-    let wait = wait(status);
+    let wait = retry_delay(status);
     let error = Error::new(kind(status.code(), wait.is_some()), doing).caused_by(refusal);
     match wait {
         Some(wait) => error.with_retry_after(wait),
@@ -48,13 +48,13 @@ pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
     }
 }
 
-fn kind(code: Code, policy: bool) -> ErrorKind {
+fn kind(code: Code, has_policy: bool) -> ErrorKind {
     match code {
         Code::NotFound => ErrorKind::SandboxGone,
         Code::FailedPrecondition => ErrorKind::SandboxStopped,
         Code::DeadlineExceeded => ErrorKind::Timeout,
         Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Auth,
-        Code::ResourceExhausted if policy => ErrorKind::RateLimited,
+        Code::ResourceExhausted if has_policy => ErrorKind::RateLimited,
         Code::Unavailable | Code::Cancelled | Code::Internal | Code::Unknown | Code::Aborted => {
             ErrorKind::Unavailable
         }
@@ -70,7 +70,7 @@ fn kind(code: Code, policy: bool) -> ErrorKind {
 }
 
 /// Whether the same request may succeed a moment later.
-pub(crate) fn transient(code: Code) -> bool {
+pub(crate) fn is_transient(code: Code) -> bool {
     matches!(
         code,
         Code::Unavailable
@@ -81,8 +81,8 @@ pub(crate) fn transient(code: Code) -> bool {
     )
 }
 
-/// The delay that the provider asks for: only `RESOURCE_EXHAUSTED` carries one, in a retry policy.
-pub(crate) fn wait(status: &Status) -> Option<Duration> {
+/// The delay that the provider requests: only `RESOURCE_EXHAUSTED` has one, in a retry policy.
+pub(crate) fn retry_delay(status: &Status) -> Option<Duration> {
     if status.code() != Code::ResourceExhausted {
         return None;
     }
@@ -98,10 +98,10 @@ pub(crate) fn wait(status: &Status) -> Option<Duration> {
     let seconds = if seconds.is_finite() {
         seconds
     } else {
-        MAX_WAIT
+        MAX_WAIT_SECONDS
     };
     Some(Duration::from_secs_f32(
-        seconds.clamp(SHORTEST_WAIT, MAX_WAIT),
+        seconds.clamp(MIN_WAIT_SECONDS, MAX_WAIT_SECONDS),
     ))
 }
 
@@ -160,14 +160,20 @@ mod tests {
 
     #[test]
     fn absurd_waits_are_bounded() {
-        assert_eq!(wait(&throttled(-5.0)), Some(Duration::from_secs_f32(0.1)));
         assert_eq!(
-            wait(&throttled(f32::INFINITY)),
+            retry_delay(&throttled(-5.0)),
+            Some(Duration::from_secs_f32(0.1))
+        );
+        assert_eq!(
+            retry_delay(&throttled(f32::INFINITY)),
             Some(Duration::from_hours(1))
         );
-        assert_eq!(wait(&throttled(f32::NAN)), Some(Duration::from_hours(1)));
+        assert_eq!(
+            retry_delay(&throttled(f32::NAN)),
+            Some(Duration::from_hours(1))
+        );
         let torn = Status::with_details(Code::ResourceExhausted, "x", Bytes::from_static(b"\xff"));
-        assert_eq!(wait(&torn), None);
+        assert_eq!(retry_delay(&torn), None);
     }
 
     #[test]

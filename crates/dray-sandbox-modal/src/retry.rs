@@ -1,4 +1,4 @@
-//! Repetitions of requests. All requests are idempotent: this side chooses the ids of commands, and streams have
+//! Repeats requests that failed. All requests are idempotent: this side chooses the ids of commands, and streams have
 //! offsets.
 
 use std::time::Duration;
@@ -7,14 +7,14 @@ use tonic::Status;
 
 use crate::fault;
 
-/// Repetitions in a row after failures that may pass.
+/// Most repetitions in a row after transient failures.
 const MAX_ATTEMPTS: u32 = 5;
 /// Wait before the first repetition; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// Repetitions after the provider asked to wait.
+/// Most repetitions after the provider requested a delay.
 const MAX_THROTTLES: u32 = 3;
-/// Longest wait here; the caller decides about a longer one.
-const MAX_THROTTLE: Duration = Duration::from_secs(5);
+/// Longest requested delay that is waited for; with a longer one the request fails.
+const MAX_THROTTLE_DELAY: Duration = Duration::from_secs(5);
 
 /// State of the repetitions of one request.
 #[derive(Debug, Default)]
@@ -25,17 +25,17 @@ pub(crate) struct RequestRetries {
 
 impl RequestRetries {
     /// Waits until the next repetition is due and returns true, or returns false when there is none.
-    pub(crate) async fn again(&mut self, status: &Status) -> bool {
-        if let Some(wait) = fault::wait(status) {
+    pub(crate) async fn wait_for_retry(&mut self, status: &Status) -> bool {
+        if let Some(wait) = fault::retry_delay(status) {
             // A longer wait is left to the caller, who can report it.
-            if self.throttles == MAX_THROTTLES || wait > MAX_THROTTLE {
+            if self.throttles == MAX_THROTTLES || wait > MAX_THROTTLE_DELAY {
                 return false;
             }
             self.throttles += 1;
             tokio::time::sleep(wait).await;
             return true;
         }
-        if !fault::transient(status.code()) || self.failures == MAX_ATTEMPTS {
+        if !fault::is_transient(status.code()) || self.failures == MAX_ATTEMPTS {
             return false;
         }
         tokio::time::sleep(FIRST_WAIT * 2_u32.pow(self.failures)).await;
@@ -59,28 +59,28 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_pass_is_tried_a_few_times() {
+    async fn transient_failures_are_retried_a_limited_number_of_times() {
         // paused clock
         let mut retry = RequestRetries::default();
         let down = Status::unavailable("down");
         let mut tries = 0;
-        while retry.again(&down).await {
+        while retry.wait_for_retry(&down).await {
             tries += 1;
         }
         assert_eq!(tries, MAX_ATTEMPTS);
         retry.progress();
-        assert!(retry.again(&down).await);
+        assert!(retry.wait_for_retry(&down).await);
     }
 
     #[tokio::test]
-    async fn what_cannot_pass_is_never_tried_again() {
+    async fn permanent_failures_are_not_retried() {
         for status in [
             Status::not_found("x"),
             Status::permission_denied("x"),
             Status::resource_exhausted("x"),
             Status::failed_precondition("x"),
         ] {
-            assert!(!RequestRetries::default().again(&status).await);
+            assert!(!RequestRetries::default().wait_for_retry(&status).await);
         }
     }
 }

@@ -46,21 +46,22 @@ pub(crate) struct Router {
     control: Arc<ControlClient>,
     task: Task,
     access: RwLock<Arc<RouterAccess>>,
-    renewing: Mutex<()>,
+    /// Held while the credential is renewed.
+    renewal_lock: Mutex<()>,
     supervisor: Supervisor,
 }
 
 impl Router {
     /// Requests access to the router of a task.
     pub(crate) async fn open(control: Arc<ControlClient>, task: Task) -> Result<Self, Error> {
-        let access = fetch(&control, &task, None)
+        let access = request_access(&control, &task, None)
             .await
             .map_err(|status| fault::failed("looking for the router", &status))?;
         Ok(Self {
             control,
             task,
             access: RwLock::new(Arc::new(access)),
-            renewing: Mutex::new(()),
+            renewal_lock: Mutex::new(()),
             supervisor: Supervisor::new(TaskTracker::new()),
         })
     }
@@ -81,12 +82,12 @@ impl Router {
     /// Replaces the credential, unless another task just did.
     pub(crate) async fn renew(&self, old: &RouterAccess) -> Result<(), Status> {
         // Many streams find the same credential expired; the first one renews it for all.
-        let _one = self.renewing.lock().await;
+        let _guard = self.renewal_lock.lock().await;
         let current = self.access();
         if current.generation != old.generation {
             return Ok(());
         }
-        let access = fetch(&self.control, &self.task, Some(&current)).await?;
+        let access = request_access(&self.control, &self.task, Some(&current)).await?;
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
         Ok(())
     }
@@ -97,18 +98,18 @@ impl Router {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let patience = self.control.settings().response;
+        let timeout = self.control.settings().response;
         let mut retry = RequestRetries::default();
         let mut renewed = false;
         loop {
             let access = self.access();
             let request = access.request(message.clone(), retry.throttles());
-            match rpc::unary(&access.channel, path, request, patience).await {
+            match rpc::unary(&access.channel, path, request, timeout).await {
                 Err(status) if !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.renew(&access).await?;
                 }
-                Err(status) if retry.again(&status).await => {}
+                Err(status) if retry.wait_for_retry(&status).await => {}
                 response => return response,
             }
         }
@@ -121,7 +122,7 @@ impl Router {
         let mut renewed = false;
         loop {
             let access = self.access();
-            let request = access.request(self.which(exec_id), retry.throttles());
+            let request = access.request(self.exec_request(exec_id), retry.throttles());
             match rpc::unary(&access.channel, path, request, LONG_POLL).await {
                 Err(status) if status.code() == Code::DeadlineExceeded => {
                     // A long poll that ended without a result is not a failure.
@@ -133,13 +134,13 @@ impl Router {
                     renewed = true;
                     self.renew(&access).await?;
                 }
-                Err(status) if retry.again(&status).await => {}
+                Err(status) if retry.wait_for_retry(&status).await => {}
                 response => return response,
             }
         }
     }
 
-    pub(crate) fn which(&self, exec_id: &str) -> ExecRequest {
+    pub(crate) fn exec_request(&self, exec_id: &str) -> ExecRequest {
         ExecRequest {
             task_id: self.task.task_id.clone(),
             exec_id: exec_id.to_owned(),
@@ -175,7 +176,7 @@ impl Router {
     }
 }
 
-async fn fetch(
+async fn request_access(
     control: &ControlClient,
     task: &Task,
     current: Option<&RouterAccess>,

@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::config::{Settings, scheme};
+use crate::config::{Settings, is_plain_http};
 
 /// Longest message in bytes that is received.
 const MAX_MESSAGE_BYTES: usize = 32 << 20;
@@ -23,7 +23,7 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 /// Makes the endpoint of an address. Its connection is made at the first call, and again after it broke.
 pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error> {
     let wrong = || Error::new(ErrorKind::Protocol, "not an address of the provider");
-    let plain = scheme(url).ok_or_else(wrong)?;
+    let plain = is_plain_http(url).ok_or_else(wrong)?;
     if plain && !settings.plain {
         // Credentials never travel without TLS.
         return Err(wrong());
@@ -57,7 +57,7 @@ pub(crate) async fn unary<Q, A>(
     channel: &Channel,
     path: &'static str,
     request: Request<Q>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<A, Status>
 where
     Q: Message + 'static,
@@ -69,7 +69,7 @@ where
         let response = grpc.unary(request, PathAndQuery::from_static(path), codec);
         Ok(response.await?.into_inner())
     };
-    match tokio::time::timeout(patience, Box::pin(exchange)).await {
+    match tokio::time::timeout(timeout, Box::pin(exchange)).await {
         Ok(response) => response,
         Err(_) => Err(Status::deadline_exceeded("no response in time")),
     }

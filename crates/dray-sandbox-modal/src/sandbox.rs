@@ -1,4 +1,4 @@
-//! A task of a sandbox, opened.
+//! An opened sandbox: one task of it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use futures_util::stream;
 
 use crate::exec::ModalExec;
 use crate::router::Router;
-use crate::tools::{Tools, regular};
+use crate::tools::{Tools, require_regular};
 
 /// The owner's write permission: without it the tool cannot write to the claimed file.
 const OWNER_WRITES: u32 = 0o200;
@@ -43,27 +43,27 @@ impl ModalSandbox {
     }
 
     /// Fails unless the file is still the one with this metadata.
-    async fn same(&self, file: &Metadata) -> Result<(), Error> {
+    async fn check_unchanged(&self, file: &Metadata) -> Result<(), Error> {
         let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
-        let now = match self.stat_path(&file.real_path).await {
+        let current = match self.stat_path(&file.real_path).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return changed("the file no longer exists");
             }
             // Other failures say nothing about the file.
-            now => now?,
+            current => current?,
         };
-        if now.real_path != file.real_path {
+        if current.real_path != file.real_path {
             return changed("the path contains a link now");
         }
-        if now.link_target.is_some() {
+        if current.link_target.is_some() {
             return changed("a link is there now");
         }
-        regular(&now)?;
-        if now.size != file.size {
+        require_regular(&current)?;
+        if current.size != file.size {
             return changed("it has another size");
         }
-        match (now.identity, file.identity) {
-            (Some(now), Some(before)) if now != before => changed("another file is there"),
+        match (current.identity, file.identity) {
+            (Some(current), Some(before)) if current != before => changed("another file is there"),
             _ => Ok(()),
         }
     }
@@ -76,8 +76,8 @@ impl ModalSandbox {
                 "the file tool begins at the beginning",
             ));
         }
-        regular(read.file)?;
-        self.same(read.file).await?;
+        require_regular(read.file)?;
+        self.check_unchanged(read.file).await?;
         // The comparison after the read needs the identity of now.
         let before = self.stat_path(&read.file.real_path).await?;
         let body = self.tools.read(&before.real_path, before.size).await?;
@@ -89,7 +89,7 @@ impl ModalSandbox {
                 Some(Err(error)) => Some((Err(error), None)),
                 // After the last byte: only then can a replacement during the read show.
                 None => {
-                    let failed = sandbox.same(&before).await.err()?;
+                    let failed = sandbox.check_unchanged(&before).await.err()?;
                     Some((Err(failed), None))
                 }
             }
@@ -119,7 +119,7 @@ impl ModalSandbox {
         // The status of the tool does not prove the write.
         self.tools.write(write.path, body).await?;
         let found = self.stat_path(write.path).await?;
-        regular(&found)?;
+        require_regular(&found)?;
         if found.size != write.size {
             let kind = if found.size < write.size {
                 ErrorKind::Truncated
@@ -134,16 +134,16 @@ impl ModalSandbox {
 
     /// Creates an empty file with the right mode, unless the name exists.
     async fn claim(&self, write: Write<'_>) -> Result<(), Error> {
-        let nothing = Write {
+        let empty_write = Write {
             transport: Transport::ExecRaw,
             size: 0,
             ..write
         };
         let claimed = self
             .files
-            .write(nothing, Body::from_bytes(Bytes::new()))
+            .write(empty_write, Body::from_bytes(Bytes::new()))
             .await;
-        if !missing(&claimed) {
+        if !lacks_tool(&claimed) {
             return claimed;
         }
         // Without a shell only `stat` checks the name; another writer may come in between.
@@ -166,7 +166,7 @@ impl ModalSandbox {
 }
 
 /// Whether the shell is missing, or lacks a program.
-fn missing<T>(result: &Result<T, Error>) -> bool {
+fn lacks_tool<T>(result: &Result<T, Error>) -> bool {
     result
         .as_ref()
         .is_err_and(|error| error.kind() == ErrorKind::ToolMissing)
@@ -181,7 +181,7 @@ impl Sandbox for ModalSandbox {
     async fn probe(&self) -> Result<Probe, Error> {
         let transports = self.transports(&SandboxPath::root());
         let probe = self.files.probe().await;
-        if !missing(&probe) {
+        if !lacks_tool(&probe) {
             return Ok(Probe {
                 transports,
                 ..probe?
@@ -203,7 +203,7 @@ impl Sandbox for ModalSandbox {
 
     async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
         let found = self.files.stat(path, follow).await;
-        if missing(&found) {
+        if lacks_tool(&found) {
             return self.tools.stat(path, follow).await;
         }
         found
@@ -211,7 +211,7 @@ impl Sandbox for ModalSandbox {
 
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
         let found = self.files.list(path, depth, limit).await;
-        if missing(&found) {
+        if lacks_tool(&found) {
             return self.tools.list(path, depth, limit).await;
         }
         found
@@ -248,7 +248,7 @@ impl Sandbox for ModalSandbox {
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let found = self.files.fingerprint(path).await;
-        if missing(&found) {
+        if lacks_tool(&found) {
             return self.tools.fingerprint(path).await;
         }
         found
@@ -265,7 +265,7 @@ impl Sandbox for ModalSandbox {
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         let made = self.files.make_directory(path).await;
-        if missing(&made) {
+        if lacks_tool(&made) {
             return self.tools.make_directory(path).await;
         }
         made
@@ -273,7 +273,7 @@ impl Sandbox for ModalSandbox {
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         let removed = self.files.remove(path, recursive).await;
-        if missing(&removed) {
+        if lacks_tool(&removed) {
             return self.tools.remove(path, recursive).await;
         }
         removed

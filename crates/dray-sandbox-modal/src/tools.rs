@@ -61,10 +61,14 @@ impl<E: Exec + 'static> Tools<E> {
             .await
     }
 
-    async fn ask(&self, command: ToolCommand<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
+    async fn run_to_end(
+        &self,
+        command: ToolCommand<'_>,
+        stdin: Option<Body>,
+    ) -> Result<Vec<u8>, Error> {
         let running = self.run(&command, stdin).await?;
         let response = running.stdout.read_all(MAX_RESPONSE_BYTES).await?;
-        done(&command, &running.end.await?)?;
+        check_exit(&command, &running.end.await?)?;
         Ok(response)
     }
 
@@ -85,7 +89,7 @@ impl<E: Exec + 'static> Tools<E> {
                 None => {
                     let ended = running.end.await;
                     let read = ToolCommand::ReadFile { path: &path };
-                    let failed = ended.and_then(|exit| done(&read, &exit)).err()?;
+                    let failed = ended.and_then(|exit| check_exit(&read, &exit)).err()?;
                     Some((Err(failed), None))
                 }
             }
@@ -97,7 +101,7 @@ impl<E: Exec + 'static> Tools<E> {
     /// Writes a file; an existing one is overwritten.
     pub(crate) async fn write(&self, path: &SandboxPath, body: Body) -> Result<(), Error> {
         let path = path.to_text()?;
-        self.ask(ToolCommand::WriteFile { path }, Some(body))
+        self.run_to_end(ToolCommand::WriteFile { path }, Some(body))
             .await
             .map(drop)
     }
@@ -105,7 +109,7 @@ impl<E: Exec + 'static> Tools<E> {
     /// Describes a path, without following links.
     async fn stat_path(&self, path: &SandboxPath) -> Result<ToolEntry, Error> {
         let path = path.to_text()?;
-        ToolEntry::parse(&self.ask(ToolCommand::Stat { path }, None).await?)
+        ToolEntry::parse(&self.run_to_end(ToolCommand::Stat { path }, None).await?)
     }
 
     /// See [`dray_sandbox::Sandbox::stat`]. Links are resolved part by part.
@@ -122,17 +126,17 @@ impl<E: Exec + 'static> Tools<E> {
         limit: usize,
     ) -> Result<Listing, Error> {
         let mut entries = Vec::new();
-        let mut waiting = vec![(path.clone(), depth)];
+        let mut pending = vec![(path.clone(), depth)];
         let mut truncated = false;
-        while let Some((directory, depth)) = waiting.pop() {
+        while let Some((directory, depth)) = pending.pop() {
             let text = directory.to_text()?;
             let response = self
-                .ask(ToolCommand::ListFiles { path: text }, None)
+                .run_to_end(ToolCommand::ListFiles { path: text }, None)
                 .await?;
             for found in ToolEntry::parse_all(&response)? {
                 let entry = found.entry(&directory)?;
                 if depth > 1 && entry.kind == dray_sandbox::FileKind::Directory {
-                    waiting.push((entry.path.clone(), depth - 1));
+                    pending.push((entry.path.clone(), depth - 1));
                 }
                 entries.push(entry);
             }
@@ -155,7 +159,7 @@ impl<E: Exec + 'static> Tools<E> {
         }
         let path = path.to_text()?;
         let remove = ToolCommand::Remove { path, recursive };
-        self.ask(remove, None).await.map(drop)
+        self.run_to_end(remove, None).await.map(drop)
     }
 
     /// See [`dray_sandbox::Sandbox::make_directory`]. The tool makes the missing parents.
@@ -165,14 +169,14 @@ impl<E: Exec + 'static> Tools<E> {
             path,
             parents: true,
         };
-        self.ask(make, None).await.map(drop)
+        self.run_to_end(make, None).await.map(drop)
     }
 
     /// Digest of a file that is read back, which proves as much as one that is computed in the sandbox.
     pub(crate) async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let (real_path, found) = self.resolve(path, Follow::Yes).await?;
         let file = found.metadata(path, real_path);
-        regular(&file)?;
+        require_regular(&file)?;
         let mut body = self.read(&file.real_path, file.size).await?;
         let mut digest = Sha256::new();
         while let Some(chunk) = body.next().await {
@@ -184,7 +188,7 @@ impl<E: Exec + 'static> Tools<E> {
 }
 
 /// Fails unless the file is a regular one.
-pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
+pub(crate) fn require_regular(file: &Metadata) -> Result<(), Error> {
     use dray_sandbox::FileKind;
     match file.kind {
         FileKind::File => Ok(()),
@@ -197,7 +201,7 @@ pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
 }
 
 /// Fails unless the tool succeeded.
-fn done(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error> {
+fn check_exit(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error> {
     if exit.status == 0 {
         return Ok(());
     }
@@ -241,14 +245,14 @@ mod tests {
             status,
             stderr: stderr.to_owned(),
         };
-        done(&ToolCommand::Stat { path: "/x" }, &exit)
+        check_exit(&ToolCommand::Stat { path: "/x" }, &exit)
             .unwrap_err()
             .kind()
     }
 
     #[test]
     fn every_kind_that_the_tool_knows_is_understood() {
-        for (said, kind) in [
+        for (error_kind, kind) in [
             ("NotFound", ErrorKind::NotFound),
             ("IsDirectory", ErrorKind::IsDirectory),
             ("NotDirectory", ErrorKind::NotDirectory),
@@ -262,8 +266,8 @@ mod tests {
             ("SomethingNew", ErrorKind::Unavailable),
         ] {
             let payload =
-                format!("{{\"error_kind\":\"{said}\",\"message\":\"m\",\"detail\":\"\"}}\n");
-            assert_eq!(refused(1, &payload), kind, "{said}");
+                format!("{{\"error_kind\":\"{error_kind}\",\"message\":\"m\",\"detail\":\"\"}}\n");
+            assert_eq!(refused(1, &payload), kind, "{error_kind}");
         }
         let full = r#"{"error_kind":"Io","message":"write: No space left on device"}"#;
         assert_eq!(refused(1, full), ErrorKind::NoSpace);
@@ -285,7 +289,7 @@ mod tests {
             status: 1,
             stderr: r#"{"error_kind":"AlreadyExists","message":"m"}"#.to_owned(),
         };
-        let error = done(&ToolCommand::WriteFile { path: "/f/x" }, &exit).unwrap_err();
+        let error = check_exit(&ToolCommand::WriteFile { path: "/f/x" }, &exit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotDirectory);
     }
 

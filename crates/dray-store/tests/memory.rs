@@ -52,8 +52,8 @@ async fn transfer(store: &Store, clock: &Clock, size: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_does_not_grow_with_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (endpoint, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let clock = Clock::system();
     let store = Store::open(&options, clock.clone()).await.unwrap();
     // The first transfer allocates everything that is set up once.

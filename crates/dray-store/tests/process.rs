@@ -36,10 +36,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    if let [mode, folder] = &arguments[..]
+    if let [mode, directory] = &arguments[..]
         && mode == SERVE_ARGUMENT
     {
-        runtime.block_on(serve(Path::new(folder)));
+        runtime.block_on(serve(Path::new(directory)));
         return ExitCode::SUCCESS;
     }
     // Arguments with which test runners list the tests of a binary.
@@ -65,8 +65,8 @@ fn main() -> ExitCode {
 }
 
 /// The process that is killed: prints its address, then waits.
-async fn serve(folder: &Path) {
-    let (_endpoint, options) = EmbeddedS3::start(folder).await.unwrap();
+async fn serve(directory: &Path) {
+    let (_endpoint, options) = EmbeddedS3::start(directory).await.unwrap();
     let secret = options.secret_key.expose();
     println!(
         "{} {} {secret}",
@@ -83,24 +83,24 @@ struct ServedStore {
 }
 
 impl ServedStore {
-    async fn start(folder: &Path) -> Self {
-        Self::start_by(Command::new(std::env::current_exe().unwrap()), folder).await
+    async fn start(directory: &Path) -> Self {
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), directory).await
     }
 
     /// Limits files to 4 or 8 MiB (shells disagree on the unit). A larger write fails in the middle, as on a full disk,
     /// and the test needs no permission to mount.
-    async fn start_limited(folder: &Path) -> Self {
+    async fn start_limited(directory: &Path) -> Self {
         let mut shell = Command::new("sh");
         shell
             .args(["-c", "trap '' XFSZ; ulimit -f 8192; exec \"$0\" \"$@\""])
             .arg(std::env::current_exe().unwrap());
-        Self::start_by(shell, folder).await
+        Self::start_by(shell, directory).await
     }
 
-    async fn start_by(mut command: Command, folder: &Path) -> Self {
+    async fn start_by(mut command: Command, directory: &Path) -> Self {
         let mut process = command
             .arg(SERVE_ARGUMENT)
-            .arg(folder)
+            .arg(directory)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -136,11 +136,11 @@ fn content(round: usize, number: usize) -> Bytes {
 }
 
 async fn kill_over_and_over() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut claims: Vec<Claim> = Vec::new();
     let mut digests: Vec<Sha256Digest> = Vec::new();
     for round in 0..5 {
-        let mut served = ServedStore::start(folder.path()).await;
+        let mut served = ServedStore::start(directory.path()).await;
         let done = Arc::new(AtomicUsize::new(0));
         let mut writers = JoinSet::new();
         for number in 0..16 {
@@ -158,7 +158,7 @@ async fn kill_over_and_over() {
         }
     }
 
-    let mut served = ServedStore::start(folder.path()).await;
+    let mut served = ServedStore::start(directory.path()).await;
     let tenant = tenant();
     assert!(claims.len() >= 25, "{} were acknowledged", claims.len());
     for claim in &claims {
@@ -176,7 +176,7 @@ async fn kill_over_and_over() {
         intact += 1;
     }
     assert!(intact >= claims.len());
-    let drafts = std::fs::read_dir(folder.path().join("tmp"))
+    let drafts = std::fs::read_dir(directory.path().join("tmp"))
         .unwrap()
         .count();
     assert_eq!(
@@ -187,8 +187,8 @@ async fn kill_over_and_over() {
 }
 
 async fn fill() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut served = ServedStore::start_limited(folder.path()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let mut served = ServedStore::start_limited(directory.path()).await;
     let done = Arc::new(AtomicUsize::new(0));
     let put = async |round, number| {
         write(
@@ -218,14 +218,14 @@ async fn fill() {
     read(&served.store, &tenant(), &kept).await;
     let after = put(1, 1).await.unwrap();
     read(&served.store, &tenant(), &after).await;
-    for (directory, files) in [
+    for (subdirectory, files) in [
         ("tmp", 0),
         ("uploads/drayage", 0),
         ("objects/drayage/cas/acme", 2),
     ] {
         let file_count =
-            std::fs::read_dir(folder.path().join(directory)).map_or(0, Iterator::count);
-        assert_eq!(file_count, files, "{directory}");
+            std::fs::read_dir(directory.path().join(subdirectory)).map_or(0, Iterator::count);
+        assert_eq!(file_count, files, "{subdirectory}");
     }
     served.kill();
 }

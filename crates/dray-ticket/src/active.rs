@@ -24,7 +24,7 @@ struct ActiveUpload {
     number: u64,
     /// Cancelled when another request needs the offset.
     handover_requested: CancellationToken,
-    /// The upload ended, and its bytes are recorded.
+    /// Cancelled when the upload has ended and its bytes are recorded.
     ended: CancellationToken,
 }
 
@@ -67,8 +67,8 @@ impl ActiveUploads {
 }
 
 impl ActiveGuard {
-    /// Ends when another request has wanted the offset for a while.
-    pub(crate) async fn handed_over(&self) {
+    /// Completes [`HANDOVER_GRACE`] after another request has requested the offset.
+    pub(crate) async fn wait_for_handover(&self) {
         self.upload.handover_requested.cancelled().await;
         tokio::time::sleep(HANDOVER_GRACE).await;
     }

@@ -36,7 +36,7 @@ pub struct TicketOrder {
     pub tenant: String,
     /// Conversation for which quotas count.
     pub session: String,
-    /// Most bytes of an upload; the most of one ticket without it.
+    /// Most bytes of an upload; if absent, the limit of the service for one ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
     /// Exact size of an upload.
@@ -72,7 +72,7 @@ pub struct TicketReceipt {
     pub url: String,
     /// Line for a shell that uses the ticket.
     pub curl: String,
-    /// Where an upload in parts to the store begins; absent where the store is not offered to clients.
+    /// URL that begins an upload in parts to the store; absent if clients cannot reach the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_url: Option<String>,
     /// Direction of the transfer.
@@ -123,8 +123,8 @@ impl TicketService {
         };
         let request = match order.direction {
             TicketDirection::Upload => {
-                let most = order.size.unwrap_or(self.inner.limits.max_bytes);
-                TicketRequest::upload(order.max_bytes.unwrap_or(most))
+                let limit = order.size.unwrap_or(self.inner.limits.max_bytes);
+                TicketRequest::upload(order.max_bytes.unwrap_or(limit))
                     .size(order.size)
                     .media_type(order.media_type)
                     .sha256(sha256)
@@ -133,11 +133,13 @@ impl TicketService {
             }
             TicketDirection::Download if order.sandbox_path.is_some() => {
                 let path = order.sandbox_path.unwrap_or_default();
-                let named = |request: TicketRequest| match order.name.as_str() {
+                let with_name = |request: TicketRequest| match order.name.as_str() {
                     "" => with_lifetime(request),
                     name => with_lifetime(request.name(name)),
                 };
-                return self.issue_sandbox_download(&principal, &path, named).await;
+                return self
+                    .issue_sandbox_download(&principal, &path, with_name)
+                    .await;
             }
             TicketDirection::Download => {
                 let missing = TicketProblem::Invalid("the digest is missing");

@@ -32,7 +32,7 @@ const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DirectUpload {
     pub(crate) upload: PartedUpload,
-    /// Parts that the sender named as sent; empty before.
+    /// Parts that the sender listed as sent; empty until then.
     #[serde(default)]
     pub(crate) sent: Vec<SentPart>,
 }
@@ -46,7 +46,7 @@ struct BeginParts {
     size: Option<u64>,
 }
 
-/// The document that ends it.
+/// The document that completes an upload in parts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CompleteParts {
@@ -87,9 +87,9 @@ async fn begin(
     let upload = &direct.ok_or(TicketProblem::Unavailable)?.upload;
     let now_ms = state.service.inner.clock.now_ms();
     // URLs must not outlive the ticket, which an operator may have revoked by then.
-    let left = Duration::from_millis(ticket.record.expires_at_ms.saturating_sub(now_ms));
+    let remaining = Duration::from_millis(ticket.record.expires_at_ms.saturating_sub(now_ms));
     let store = &state.service.inner.store;
-    let (parts, urls_end_at_ms) = store.presign_parts(upload, left).await?;
+    let (parts, urls_end_at_ms) = store.presign_parts(upload, remaining).await?;
     let parts: Vec<_> = parts
         .iter()
         .map(|part| {
@@ -129,7 +129,7 @@ async fn complete(
     let document: CompleteParts = read_document(&ticket.record, request).await?;
     let service = state.service.clone();
     let work = async move { service.complete_direct(ticket, document.parts).await };
-    // It continues when the client leaves.
+    // A separate task, which continues when the client disconnects.
     let task = state.service.inner.tasks.spawn(work);
     let record = task.await.unwrap_or(Err(TicketProblem::Unavailable))?;
     Ok(finished_response(&record, UploadProtocol::Plain))

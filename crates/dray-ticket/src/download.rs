@@ -34,7 +34,7 @@ struct DownloadBody {
     reader: ArtifactReader,
     /// The latest chunk, which is sent only after the next one was read. So the last chunk is sent only after the
     /// digest of the complete content was checked.
-    held: Option<Bytes>,
+    pending: Option<Bytes>,
     /// Position of the reader in the content.
     position: u64,
     /// Offset in the content up to which bytes were sent to the client.
@@ -73,8 +73,8 @@ impl TicketService {
             return Ok(response);
         }
         // The client has a part of other content, so it gets the complete content, to avoid a mix of both.
-        let same = condition("if-range").is_none_or(|tag| tag == etag);
-        let range = if same {
+        let is_same_content = condition("if-range").is_none_or(|tag| tag == etag);
+        let range = if is_same_content {
             byte_range(headers, content.size)
                 .map_err(|beyond| TicketProblem::RangeNotSatisfiable { size: beyond.size })?
         } else {
@@ -137,7 +137,7 @@ impl TicketService {
             service: self.clone(),
             ticket: Some(ticket),
             reader,
-            held: None,
+            pending: None,
             position: 0,
             sent: range.start,
             range,
@@ -165,17 +165,17 @@ impl DownloadBody {
                 if let Some(ticket) = &self.ticket {
                     self.service.check_source(&ticket.record).await?;
                 }
-                let last = self.held.take();
+                let last = self.pending.take();
                 return Ok(last.map(|bytes| self.count(bytes)));
             };
-            let before = self.position;
+            let position = self.position;
             self.position += bytes.len() as u64;
-            let wanted = cut(&bytes, before, self.range);
-            if wanted.is_empty() {
+            let in_range = bytes_in_range(&bytes, position, self.range);
+            if in_range.is_empty() {
                 continue;
             }
             self.renew().await;
-            if let Some(ready) = self.held.replace(wanted) {
+            if let Some(ready) = self.pending.replace(in_range) {
                 return Ok(Some(self.count(ready)));
             }
         }
@@ -235,7 +235,7 @@ impl Drop for DownloadBody {
 }
 
 /// Returns the part of `bytes` that is inside the range. The first byte of `bytes` is at `position` of the content.
-fn cut(bytes: &Bytes, position: u64, range: ByteRange) -> Bytes {
+fn bytes_in_range(bytes: &Bytes, position: u64, range: ByteRange) -> Bytes {
     let length = bytes.len() as u64;
     let start = range.start.saturating_sub(position).min(length);
     let end = range.end.saturating_sub(position).min(length);

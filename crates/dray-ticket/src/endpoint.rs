@@ -39,7 +39,7 @@ pub enum EndpointError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -130,7 +130,7 @@ async fn sweep_until(service: TicketService, stop: CancellationToken) {
     }
 }
 
-/// Any request on the URL of a ticket.
+/// Handles any request on the URL of a ticket.
 async fn serve_ticket(
     State(state): State<EndpointState>,
     Path(secret): Path<String>,

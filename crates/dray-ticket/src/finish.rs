@@ -36,8 +36,8 @@ pub(crate) struct MadeContent {
 }
 
 impl TicketService {
-    /// Checks size, digest and type of what was staged, stores it as one artifact, transfers that to the destination of
-    /// the ticket, and ends the ticket. When a check fails, nothing is stored and the ticket is spent.
+    /// Checks size, digest and type of the staged bytes, stores them as one artifact, transfers the artifact to the
+    /// destination of the ticket, and ends the ticket. When a check fails, nothing is stored and the ticket is spent.
     ///
     /// The future must not be dropped before it completes, so it runs in a separate task.
     pub(crate) async fn finish_upload(
@@ -77,7 +77,7 @@ impl TicketService {
                 | TicketProblem::Interrupted
                 | TicketProblem::WrongParts),
             ) => {
-                // May pass: a later request can finish.
+                // The cause may be temporary, so a later request can finish the upload.
                 ticket.record.lease = None;
                 self.save(&mut ticket).await?;
                 Err(problem)
@@ -89,15 +89,15 @@ impl TicketService {
         }
     }
 
-    /// Makes the artifact while the lease of the ticket is renewed: a large one takes minutes, and the lease of a process
-    /// that was killed must end soon.
+    /// Makes the artifact while the lease of the ticket is renewed: a large one takes minutes, and the lease of a
+    /// process that was killed must end soon.
     async fn make_artifact_leased(
         &self,
         ticket: &mut LoadedTicket,
     ) -> Result<MadeContent, TicketProblem> {
         let record = ticket.record.clone();
         let deadline = Deadline::after(self.inner.clock.now_ms(), FINISH_TIMEOUT);
-        let making = async {
+        let attempts = async {
             let mut made = self.make_artifact(&record, deadline).await;
             // All segments are in the store, so a failed request to it is retried here and not by the client.
             for _ in 1..MAX_ATTEMPTS {
@@ -108,7 +108,7 @@ impl TicketService {
             }
             made
         };
-        self.run_leased(ticket, making).await
+        self.run_leased(ticket, attempts).await
     }
 
     /// Records that the content is stored, so that a restart does not lose it, and drops the segments.
@@ -210,8 +210,8 @@ fn check_type(record: &TicketRecord, size: u64, head: &[u8]) -> Result<String, T
         return Ok(found.to_owned());
     }
     // Content without a signature may have any type whose content has none, such as JSON or an application format.
-    let unmarked = [names::OCTET_STREAM, "text/plain"].contains(&found);
-    if unmarked && !shows_its_type(expected) {
+    let has_no_signature = [names::OCTET_STREAM, "text/plain"].contains(&found);
+    if has_no_signature && !has_signature(expected) {
         return Ok(expected.clone());
     }
     Err(TicketProblem::WrongType {
@@ -220,8 +220,8 @@ fn check_type(record: &TicketRecord, size: u64, head: &[u8]) -> Result<String, T
     })
 }
 
-/// Whether content of this type begins with bytes that only it has.
-fn shows_its_type(media_type: &str) -> bool {
+/// Whether content of this type begins with a signature.
+fn has_signature(media_type: &str) -> bool {
     let media_type = media_type.to_ascii_lowercase();
     ["image/", "audio/", "video/"]
         .iter()

@@ -1,4 +1,4 @@
-//! Tickets by their ids, for those who made them.
+//! Finds tickets by their ids, for their makers.
 
 use dray_types::{Sha256Digest, TenantId};
 

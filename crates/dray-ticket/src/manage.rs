@@ -20,13 +20,13 @@ use crate::{Principal, TicketDirection};
 /// The document about a ticket that exists. It has no URL and no secret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TicketStatus {
-    /// Names the ticket and does not open it: 64 hexadecimal digits.
+    /// Identifies the ticket without giving access: 64 hexadecimal digits.
     pub id: String,
-    /// Its session.
+    /// Session of the ticket.
     pub session: String,
     /// Direction of the transfer.
     pub direction: TicketDirection,
-    /// How far it is: `open`, `active`, `stored`, `complete`, `failed`, `revoked` or `expired`.
+    /// State: `open`, `active`, `stored`, `complete`, `failed`, `revoked` or `expired`.
     pub state: String,
     /// Most bytes of an upload; the size of a download.
     pub max_bytes: u64,

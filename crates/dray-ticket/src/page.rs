@@ -30,12 +30,15 @@ pub(crate) fn drop_page(record: &TicketRecord, now_ms: u64) -> Response {
     let of_type = media_type
         .as_ref()
         .map_or(String::new(), |media_type| format!(" Type: {media_type}."));
-    let goes_to = record.destination.as_ref().map_or(String::new(), |to| {
-        format!(" It goes to the {}.", to.kind())
-    });
+    let destination_text = record
+        .destination
+        .as_ref()
+        .map_or(String::new(), |destination| {
+            format!(" It goes to the {}.", destination.kind())
+        });
     let accept = media_type.map_or(String::new(), |accept| format!(" accept=\"{accept}\""));
     let main = format!(
-        "<h1>Send a file</h1>\n<p id=\"limits\">At most {} bytes.{of_type}{goes_to} This page works once, for {minutes} more minutes.</p>\n\
+        "<h1>Send a file</h1>\n<p id=\"limits\">At most {} bytes.{of_type}{destination_text} This page works once, for {minutes} more minutes.</p>\n\
          <form method=\"post\" enctype=\"multipart/form-data\" data-max-bytes=\"{}\">\n\
          <label for=\"file\">File</label>\n<input id=\"file\" name=\"file\" type=\"file\" required{accept}>\n\
          <button>Send</button>\n</form>\n<progress id=\"progress\" hidden></progress>\n\

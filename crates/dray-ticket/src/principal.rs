@@ -1,4 +1,4 @@
-//! On whose behalf a ticket works.
+//! The tenant and the session for which a ticket is made.
 
 use dray_types::{SessionId, Sha256Digest, TenantId};
 

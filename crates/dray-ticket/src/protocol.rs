@@ -130,11 +130,11 @@ impl UploadRequest {
 /// The announced type, without those that clients send when no type was set: these have no information about the
 /// content.
 pub(crate) fn announced_type(media_type: Option<String>) -> Option<String> {
-    let says_nothing = [
+    let default_types = [
         "application/octet-stream",
         "application/x-www-form-urlencoded",
     ];
-    media_type.filter(|media_type| !says_nothing.contains(&media_type.as_str()))
+    media_type.filter(|media_type| !default_types.contains(&media_type.as_str()))
 }
 
 fn check_part_type(found: Option<&str>, expected: &'static str) -> Result<(), TicketProblem> {

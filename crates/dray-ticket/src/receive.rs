@@ -76,9 +76,9 @@ impl TicketService {
             saved_ms: self.inner.clock.now_ms(),
             active,
         };
-        match receiver.take(body).await {
+        match receiver.receive_body(body).await {
             Ok(()) => receiver.close_body().await,
-            Err(problem) => Err(receiver.give_up(problem).await),
+            Err(problem) => Err(receiver.fail(problem).await),
         }
     }
 
@@ -131,20 +131,20 @@ impl TicketService {
 }
 
 impl BodyReceiver<'_> {
-    async fn take(&mut self, mut body: Body) -> Result<(), TicketProblem> {
+    async fn receive_body(&mut self, mut body: Body) -> Result<(), TicketProblem> {
         let idle_timeout = self.service.inner.limits.idle_timeout;
         loop {
             let frame = tokio::select! {
                 biased;
                 frame = tokio::time::timeout(idle_timeout, body.frame()) => frame,
-                () = self.active.handed_over() => return Err(TicketProblem::Interrupted),
+                () = self.active.wait_for_handover() => return Err(TicketProblem::Interrupted),
             };
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
             match frame.into_data() {
-                Ok(bytes) => self.take_bytes(&bytes).await?,
-                Err(frame) => self.take_trailers(frame.trailers_ref())?,
+                Ok(bytes) => self.add_bytes(&bytes).await?,
+                Err(frame) => self.read_trailers(frame.trailers_ref())?,
             }
         }
         if let Some(expected) = self.request.body_sha256
@@ -156,7 +156,7 @@ impl BodyReceiver<'_> {
     }
 
     /// Digests may follow the body (RFC 9530 section 6.1), for senders that compute them while they send.
-    fn take_trailers(&mut self, trailers: Option<&HeaderMap>) -> Result<(), TicketProblem> {
+    fn read_trailers(&mut self, trailers: Option<&HeaderMap>) -> Result<(), TicketProblem> {
         let Some(trailers) = trailers else {
             return Ok(());
         };
@@ -169,8 +169,8 @@ impl BodyReceiver<'_> {
         Ok(())
     }
 
-    async fn take_bytes(&mut self, bytes: &[u8]) -> Result<(), TicketProblem> {
-        let total = self.held() + bytes.len() as u64;
+    async fn add_bytes(&mut self, bytes: &[u8]) -> Result<(), TicketProblem> {
+        let total = self.received_bytes() + bytes.len() as u64;
         let record = &self.ticket.record;
         if record.size.is_none() && total > record.max_bytes {
             return Err(TicketProblem::TooLarge {
@@ -189,9 +189,9 @@ impl BodyReceiver<'_> {
                 self.buffer.reserve(self.segment_capacity());
             }
             let room = MAX_SEGMENT_BYTES - self.buffer.len();
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.buffer.extend_from_slice(now);
-            rest = later;
+            let (fitting, remaining) = rest.split_at(rest.len().min(room));
+            self.buffer.extend_from_slice(fitting);
+            rest = remaining;
             if self.buffer.len() == MAX_SEGMENT_BYTES {
                 self.store_buffer().await?;
             }
@@ -209,8 +209,8 @@ impl BodyReceiver<'_> {
         Ok(())
     }
 
-    /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its old
-    /// and its new memory are both in use, and chunks of the old sizes stay with the allocator.
+    /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its
+    /// old and its new memory are both in use, and chunks of the old sizes stay with the allocator.
     fn segment_capacity(&self) -> usize {
         let record = &self.ticket.record;
         let length = record.length().unwrap_or(record.max_bytes);
@@ -219,13 +219,13 @@ impl BodyReceiver<'_> {
     }
 
     /// Bytes that are stored or in memory.
-    fn held(&self) -> u64 {
+    fn received_bytes(&self) -> u64 {
         self.ticket.record.moved + self.buffer.len() as u64
     }
 
     /// Stores the buffered bytes as one segment.
     async fn store_buffer(&mut self) -> Result<(), TicketProblem> {
-        // A body that began in time must not keep the ticket open for as long as it likes.
+        // A body that began before the expiry must not keep the ticket open without end.
         if self
             .ticket
             .record
@@ -244,8 +244,8 @@ impl BodyReceiver<'_> {
         let bytes: Bytes = std::mem::take(&mut self.buffer).freeze();
         let store = &self.service.inner.store;
         let segment = store.stage_segment(&operation, bytes.clone()).await?;
-        // The next segment goes into the same memory: thousands of blocks that come and go would leave gaps in the heap,
-        // which the process keeps.
+        // The next segment goes into the same memory: thousands of blocks that come and go would leave gaps in the
+        // heap, which the process keeps.
         if let Ok(mut buffer) = bytes.try_into_mut() {
             buffer.clear();
             self.buffer = buffer;
@@ -271,10 +271,10 @@ impl BodyReceiver<'_> {
         saved
     }
 
-    /// Stores the rest of a body that ended as it should.
+    /// Stores the rest of a body that ended without an error.
     async fn close_body(mut self) -> Result<ReceivedBody, TicketProblem> {
         if let Err(problem) = self.store_buffer().await {
-            return Err(self.give_up(problem).await);
+            return Err(self.fail(problem).await);
         }
         let record = &self.ticket.record;
         let complete = match self.request.completes {
@@ -286,7 +286,7 @@ impl BodyReceiver<'_> {
                 .announced
                 .is_some_and(|length| length != record.moved)
         {
-            return Err(self.give_up(TicketProblem::InconsistentLength).await);
+            return Err(self.fail(TicketProblem::InconsistentLength).await);
         }
         if !complete {
             self.release().await?;
@@ -298,8 +298,8 @@ impl BodyReceiver<'_> {
     }
 
     /// Ends a failed request, and returns the problem to report.
-    async fn give_up(&mut self, problem: TicketProblem) -> TicketProblem {
-        let kept = match &problem {
+    async fn fail(&mut self, problem: TicketProblem) -> TicketProblem {
+        let stored = match &problem {
             // The record belongs to another request now.
             TicketProblem::Superseded => return problem,
             TicketProblem::Interrupted => self.store_buffer().await,
@@ -311,7 +311,7 @@ impl BodyReceiver<'_> {
         };
         let dropped = self.cut_segments();
         let released = self.release().await;
-        if let Err(error) = kept.and(released) {
+        if let Err(error) = stored.and(released) {
             tracing::warn!(%error, "could not record the end of an upload request");
         } else {
             let record = &self.ticket.record;

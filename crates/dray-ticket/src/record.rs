@@ -44,7 +44,7 @@ pub(crate) enum TicketState {
     Complete,
     /// All bytes arrived but did not satisfy the ticket; they were removed.
     Failed,
-    /// Its maker or its holder gave it up.
+    /// The maker or the holder of the ticket revoked it.
     Revoked,
 }
 
@@ -66,7 +66,7 @@ pub struct StoredContent {
 pub(crate) struct TicketLease {
     /// Random name of the request.
     pub(crate) holder: String,
-    /// Unix milliseconds at which the request counts as dead.
+    /// Unix milliseconds at which the lease ends unless the request renews it.
     pub(crate) until_ms: u64,
     /// Whether all bytes have arrived and the artifact is being made, so that no other request may take over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -78,7 +78,7 @@ pub(crate) struct TicketLease {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentRecord(String);
 
-/// Everything about one ticket.
+/// All stored data of one ticket, as JSON in the records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TicketRecord {
     pub(crate) tenant: String,

@@ -184,7 +184,7 @@ impl RecordDirectory {
                 .unwrap_or_else(PoisonError::into_inner);
             changes.lock()?;
             let worked = work(&directory.path, &file);
-            // Unlocked by hand: the file stays open.
+            // The file stays open for the next change, so closing it does not release the lock.
             changes.unlock()?;
             worked
         });

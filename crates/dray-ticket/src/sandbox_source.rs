@@ -28,9 +28,9 @@ const MAX_PATH_BYTES: usize = 4_096;
 /// A file of the sandbox as it was when its ticket was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PinnedFile {
-    /// As the maker of the ticket wrote it.
+    /// The path as the maker of the ticket wrote it.
     pub(crate) path: String,
-    /// After links were resolved, lossy text: only compared.
+    /// The path after links were resolved, as lossy text, which is only compared.
     pub(crate) real_path: String,
     pub(crate) size: u64,
     /// Nanoseconds since the epoch; `None` if the sandbox does not report it.

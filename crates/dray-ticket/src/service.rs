@@ -71,7 +71,7 @@ pub(crate) struct ServiceState {
     pub(crate) bus: Option<Bus>,
     /// Uploads at work in this process.
     pub(crate) active: ActiveUploads,
-    /// Owner of transfers: they end in order when their connection breaks.
+    /// Tasks of transfers, which record their end also when their connection breaks.
     pub(crate) tasks: TaskTracker,
 }
 
@@ -148,9 +148,9 @@ impl TicketService {
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
         let key = ticket_key(&secret);
         // Before the record: a ticket that is not counted must not exist.
-        let (most, limits) = (request.max_bytes, &inner.limits);
+        let (max_bytes, limits) = (request.max_bytes, &inner.limits);
         self.change_usage(&principal.usage_key(), |usage| {
-            usage.reserve(&key, most, expires_at_ms, now_ms, limits)
+            usage.reserve(&key, max_bytes, expires_at_ms, now_ms, limits)
         })
         .await?;
         let name = cleaned_name(&request.name);

@@ -1,4 +1,4 @@
-//! Tickets over real HTTP, against the embedded store.
+//! Tests of tickets over HTTP connections, with the embedded store.
 
 mod attacks;
 mod destination;
@@ -43,7 +43,7 @@ pub(crate) struct TestEndpoint {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) address: SocketAddr,
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     pub(crate) store_options: StoreOptions,
     _storage: EmbeddedS3,
     _stop: tokio_util::sync::DropGuard,
@@ -77,9 +77,9 @@ impl TestEndpoint {
     }
 
     async fn start(limits: TicketLimits, capacity: u64, bus: Option<Bus>, is_public: bool) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (storage, mut options) =
-            EmbeddedS3::with_capacity(&folder.path().join("store"), capacity)
+            EmbeddedS3::with_capacity(&directory.path().join("store"), capacity)
                 .await
                 .unwrap();
         if is_public {
@@ -93,7 +93,7 @@ impl TestEndpoint {
         } else {
             Clock::manual(START_MS)
         };
-        let records = TicketRecords::directory(&folder.path().join("tickets")).unwrap();
+        let records = TicketRecords::directory(&directory.path().join("tickets")).unwrap();
         let mut service = TicketService::new(records, store.clone(), clock.clone(), limits);
         if let Some(bus) = bus {
             service = service.with_bus(bus);
@@ -104,7 +104,7 @@ impl TestEndpoint {
             store,
             clock,
             address,
-            folder,
+            directory,
             store_options: options,
             _storage: storage,
             _stop: stop,
@@ -190,12 +190,12 @@ impl TestEndpoint {
     /// Files of the store below a prefix of keys.
     pub(crate) fn count_files(&self, part: &str) -> usize {
         let mut count = 0;
-        let mut folders = vec![self.folder.path().join("store")];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
+        let mut directories = vec![self.directory.path().join("store")];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path);
+                    directories.push(path);
                 } else if path.to_string_lossy().contains(part) {
                     count += 1;
                 }
@@ -275,7 +275,7 @@ pub(crate) async fn send_raw(address: SocketAddr, head: &str, body: &[u8]) -> Te
     let mut stream = connect(address).await;
     let head = with_version(head);
     stream.write_all(head.as_bytes()).await.unwrap();
-    // A server that refuses early may close before everything is written.
+    // A server that refuses early may close before all bytes are written.
     let _ = stream.write_all(body).await;
     read_response(&mut stream).await
 }
@@ -291,23 +291,25 @@ pub(crate) fn with_version(head: &str) -> String {
 }
 
 pub(crate) async fn read_response(stream: &mut TcpStream) -> TestResponse {
-    let mut all = Vec::new();
-    let read = stream.read_to_end(&mut all);
+    let mut response_bytes = Vec::new();
+    let read = stream.read_to_end(&mut response_bytes);
     let read = tokio::time::timeout(Duration::from_mins(1), read);
     // A reset after the response is ignored.
     let _ = read.await.expect("a response in time");
-    parse_response(&all)
+    parse_response(&response_bytes)
 }
 
-pub(crate) fn parse_response(all: &[u8]) -> TestResponse {
-    let end = all.windows(4).position(|window| window == b"\r\n\r\n");
+pub(crate) fn parse_response(response_bytes: &[u8]) -> TestResponse {
+    let end = response_bytes
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n");
     let end = end.expect("the head of a response");
-    let head = String::from_utf8(all[..end].to_vec()).unwrap();
+    let head = String::from_utf8(response_bytes[..end].to_vec()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     TestResponse {
         status,
         head,
-        body: Bytes::copy_from_slice(&all[end + 4..]),
+        body: Bytes::copy_from_slice(&response_bytes[end + 4..]),
     }
 }
 

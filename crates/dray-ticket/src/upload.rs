@@ -24,7 +24,7 @@ const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expirat
 const MAX_PART_BYTES: u64 = 64 << 20;
 /// Interval between checks of an upload that another request finishes.
 const FINISH_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest wait for it.
+/// Longest wait for the end of such an upload.
 const FINISH_WAIT: Duration = Duration::from_secs(20);
 /// Methods of the URL.
 const UPLOAD_METHODS: &str = "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE";
@@ -56,7 +56,7 @@ impl UploadCall<'_> {
                 Ok(empty_response(StatusCode::NO_CONTENT))
             }
             Method::POST if protocol == UploadProtocol::Tus => self.create_tus(headers, body).await,
-            Method::PUT | Method::POST | Method::PATCH => self.take(method, headers, body).await,
+            Method::PUT | Method::POST | Method::PATCH => self.upload(method, headers, body).await,
             _ => Err(TicketProblem::MethodNotAllowed),
         }
     }
@@ -206,7 +206,7 @@ impl UploadCall<'_> {
     }
 
     /// `PUT`, `POST` and `PATCH` with bytes.
-    async fn take(
+    async fn upload(
         &self,
         method: &Method,
         headers: &HeaderMap,
@@ -235,11 +235,11 @@ impl UploadCall<'_> {
         }
         let request = UploadRequest::read(method, headers)?;
         let protocol = request.protocol;
-        let expires = ticket.record.clone();
+        let record = ticket.record.clone();
         let (offset, finished) = self.receive(ticket, request, body).await?;
         let mut response = match (&finished, protocol) {
             (_, UploadProtocol::Tus) => empty_response(StatusCode::NO_CONTENT),
-            (Some(record), _) => content_response(record),
+            (Some(finished), _) => content_response(finished),
             (None, _) if *method == Method::PATCH => empty_response(StatusCode::NO_CONTENT),
             (None, _) => {
                 let mut response = empty_response(StatusCode::CREATED);
@@ -254,7 +254,7 @@ impl UploadCall<'_> {
             set(headers, "upload-complete", complete);
         }
         if finished.is_none() {
-            self.set_limits(headers, &expires);
+            self.set_limits(headers, &record);
         }
         Ok(response)
     }
@@ -322,7 +322,7 @@ impl UploadCall<'_> {
         let work = async move { service.finish_upload(ticket).await };
         let finished = self.service.inner.tasks.spawn(work).await;
         match finished.unwrap_or(Err(TicketProblem::Unavailable)) {
-            // Another request was faster.
+            // Another request finished the upload first.
             Err(TicketProblem::Superseded) => Ok(self.service.find(self.secret).await?.record),
             other => other,
         }

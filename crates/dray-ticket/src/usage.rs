@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_while_reserved_and_a_day_after_they_came() {
+    fn bytes_count_while_they_are_reserved_and_for_a_day_after_the_transfer() {
         let mut usage = PrincipalUsage::default();
         usage.reserve("a", 80, 50, 0, &limits()).unwrap();
         let second = usage.reserve("b", 30, 50, 0, &limits());

@@ -84,20 +84,20 @@ fn limits_hold_on_what_arrives_and_on_what_is_stored() {
 }
 
 #[test]
-fn servers_that_do_not_respond_are_given_up_in_time() {
+fn requests_to_servers_that_do_not_respond_time_out() {
     story_network::run("slow", &StorySetup::default(), |story_network| {
-        let late = FetchExpectation::Denied("timeout");
+        let timed_out = FetchExpectation::Denied("timeout");
         let total = |path: &str| {
             FetchCommand::new(public(path)).set("EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS", "2")
         };
         story_network.check(&[
-            (total("/silent"), late.clone()),
-            (total("/drip"), late.clone()),
+            (total("/silent"), timed_out.clone()),
+            (total("/drip"), timed_out.clone()),
             (
                 FetchCommand::new(public("/silent")).timeout(2),
-                late.clone(),
+                timed_out.clone(),
             ),
-            (FetchCommand::new(public("/drip")).timeout(2), late),
+            (FetchCommand::new(public("/drip")).timeout(2), timed_out),
         ]);
     });
 }

@@ -12,8 +12,12 @@ use crate::story_network::{self, StorySetup};
 
 /// An answer with these addresses, each under its own type.
 fn answer(addresses: &[IpAddr]) -> Value {
-    let of = |wanted: fn(&&IpAddr) -> bool| addresses.iter().filter(wanted).collect::<Vec<_>>();
-    json!({"A": of(|address| address.is_ipv4()), "AAAA": of(|address| address.is_ipv6())})
+    let of_kind =
+        |is_kind: fn(&&IpAddr) -> bool| addresses.iter().filter(is_kind).collect::<Vec<_>>();
+    json!({
+        "A": of_kind(|address| address.is_ipv4()),
+        "AAAA": of_kind(|address| address.is_ipv6()),
+    })
 }
 
 /// Names with their only answers, and a refusal expected for each.

@@ -7,17 +7,18 @@ use crate::story_network::{self, StorySetup};
 #[test]
 fn a_packet_to_a_watched_range_is_reported_as_a_finding() {
     // The configuration of the binary opens a range that the counters still watch.
-    let findings = story_network::findings("notice", &StorySetup::default(), |story_network| {
-        let opened = FetchCommand::new("http://10.77.0.5/")
-            .set("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "10.77.0.0/24");
-        story_network.check(&[
-            (opened, FetchExpectation::Reached("10.77.0.5")),
-            (
-                FetchCommand::new("http://10.77.0.6/"),
-                FetchExpectation::Reached("10.77.0.6"),
-            ),
-        ]);
-    });
+    let findings =
+        story_network::collect_findings("notice", &StorySetup::default(), |story_network| {
+            let opened = FetchCommand::new("http://10.77.0.5/")
+                .set("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "10.77.0.0/24");
+            story_network.check(&[
+                (opened, FetchExpectation::Reached("10.77.0.5")),
+                (
+                    FetchCommand::new("http://10.77.0.6/"),
+                    FetchExpectation::Reached("10.77.0.6"),
+                ),
+            ]);
+        });
     let expected = [
         "1 packets sent for v4_private_10",
         "1 packets arrived for v4_private_10",

@@ -11,7 +11,7 @@ use crate::story_network::{self, StorySetup};
 const PRIVATE_CIDRS_VARIABLE: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
 const OPENED_CIDRS: &str = "10.77.0.0/24,fd12:3456:789a::/48";
 
-/// Everything that the stories reach inside. The rest of the opened ranges stays forbidden and is counted.
+/// The addresses in the opened ranges that the stories reach. The other addresses there stay forbidden and are counted.
 fn plan() -> StorySetup {
     let mut plan = StorySetup {
         zone: json!({

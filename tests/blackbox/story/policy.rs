@@ -1,4 +1,4 @@
-//! Section 3: what the operator and the app allow, and that no request is sent to a host that is not allowed.
+//! Section 3: the hosts that the operator and the app allow, and that no request is sent to a host that is not allowed.
 
 use serde_json::{Map, Value, json};
 

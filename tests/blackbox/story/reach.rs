@@ -140,12 +140,12 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
                 ),
             ];
             for status in super::REDIRECT_STATUSES {
-                let there = format!(
+                let redirecting_url = format!(
                     "http://start.example.com{}",
                     to(status, "//end.example.com/there")
                 );
                 cases.push((
-                    FetchCommand::new(there),
+                    FetchCommand::new(redirecting_url),
                     FetchExpectation::Reached("93.184.216.40"),
                 ));
             }

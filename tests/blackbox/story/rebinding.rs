@@ -69,7 +69,7 @@ fn expect_lookups(story_network: &StoryNetwork, name: &str, lookups: usize) {
 #[test]
 fn a_connection_that_fails_does_not_use_another_answer() {
     // Port 8000 has a listener inside and none outside. A caller may repeat the whole fetch; then the DNS response is
-    // judged again, and no connection is tried without a DNS response of its own (D-6).
+    // judged again, and no connection is tried without its own DNS response (D-6).
     let turning = json!([{"A": [PUBLIC_ADDRESSES]}, {"A": ["127.0.0.1"]}]);
     let zone =
         json!({"turning.example.com": turning, "closed.example.com": [{"A": [PUBLIC_ADDRESSES]}]});

@@ -73,7 +73,7 @@ const REFUSED_LOCATIONS: [(&str, &str); 18] = [
 ];
 
 #[test]
-fn a_redirect_goes_through_every_rule_again() {
+fn every_rule_is_applied_again_to_a_redirect() {
     let zone = json!({
         "one.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "two.example.com": [{"A": [PUBLIC_ADDRESSES]}],

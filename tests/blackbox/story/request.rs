@@ -34,19 +34,19 @@ fn a_request_has_only_its_six_fields() {
                 .into_iter()
                 .map(|request| request.head)
                 .collect();
-            let wanted = [
+            let expected_heads = [
                 expected(&format!("{second}?token=secret"), "one.example.com"),
                 expected("/file?x=%0d%0a", "two.example.com:8080"),
             ];
-            story_network.demand(same(&heads, &wanted), || {
-                format!("the requests were {heads:#?}\nnot {wanted:#?}")
+            story_network.demand(equal_heads(&heads, &expected_heads), || {
+                format!("the requests were {heads:#?}\nnot {expected_heads:#?}")
             });
         },
     );
 }
 
-/// Field names are compared ignoring case; everything else is compared exactly.
-fn same(heads: &[String], wanted: &[String]) -> bool {
+/// Compares field names without regard to case, and everything else exactly.
+fn equal_heads(heads: &[String], expected: &[String]) -> bool {
     let folded = |head: &String| {
         head.split("\r\n")
             .map(|line| match line.split_once(": ") {
@@ -55,7 +55,7 @@ fn same(heads: &[String], wanted: &[String]) -> bool {
             })
             .collect::<Vec<_>>()
     };
-    heads.iter().map(folded).eq(wanted.iter().map(folded))
+    heads.iter().map(folded).eq(expected.iter().map(folded))
 }
 
 #[test]
@@ -86,16 +86,18 @@ fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
                 story_network
                     .check_one(&FetchCommand::new(url), &FetchExpectation::Reached(reached));
                 let requests = story_network.internet.requests();
-                let right =
+                let has_expected_host =
                     requests.len() == 1 && requests.iter().all(|request| request.host() == host);
-                story_network.demand(right, || {
+                story_network.demand(has_expected_host, || {
                     format!("{url}: expected one request for {host}, got {requests:?}")
                 });
                 let port = if host.ends_with(":8080") { 8080 } else { 80 };
-                let there = requests
+                let has_expected_address = requests
                     .iter()
                     .all(|request| request.to == reached && request.port == port);
-                story_network.demand(there, || format!("{url}: went elsewhere: {requests:?}"));
+                story_network.demand(has_expected_address, || {
+                    format!("{url}: went elsewhere: {requests:?}")
+                });
             }
         },
     );

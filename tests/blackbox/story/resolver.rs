@@ -1,4 +1,4 @@
-//! Section 7: which servers are asked, what they are asked, and what happens to bad responses.
+//! Section 7: which servers are asked, what they are asked, and how invalid responses are handled.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                     FetchCommand::new("http://gone.example.com/"),
                     FetchExpectation::Denied("dns_not_found"),
                 ),
-                // The hosts file of the system knows this one (D-1).
+                // The hosts file of the system has this one (D-1).
                 (
                     FetchCommand::new("http://listed.example.com/"),
                     FetchExpectation::Denied("dns_not_found"),
@@ -95,7 +95,7 @@ fn served_by(story_network: &story_network::StoryNetwork, fetch: &FetchCommand, 
 }
 
 #[test]
-fn bad_answers_of_the_name_server_are_failures_with_the_right_name() {
+fn invalid_responses_of_the_name_server_are_failures_with_the_right_code() {
     let zone = json!({
         "empty.example.com": [{}],
         "servfail.example.com": [{"code": "SERVFAIL"}],

@@ -90,7 +90,7 @@ const OTHER_SCHEMES: [&str; 7] = [
 ];
 
 #[test]
-fn odd_spellings_are_refused_before_any_query_or_connection() {
+fn unusual_spellings_are_refused_before_any_query_or_connection() {
     let zone = json!({"good.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
     story_network::run(
         "spelling",

@@ -7,7 +7,7 @@ use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
 
 #[test]
-fn a_doubtful_configuration_does_not_start() {
+fn an_ambiguous_configuration_does_not_start() {
     story_network::run("start", &StorySetup::default(), |story_network| {
         let cases: Vec<_> = [
             ("EXTERNAL_URL_FETCH_ENABLED", "yes"),

@@ -16,8 +16,8 @@ mod wire;
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
 const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator"];
 
-/// Subjects with which an identity could do damage, and the identities that may publish there. The list is written by
-/// hand, so that the test notices when a service declares too many permissions.
+/// Subjects with which an identity could cause damage, and the identities that may publish there. The list is written
+/// by hand, so that the test notices when a service declares too many permissions.
 const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.DELETE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.PURGE.DRAY_WORK", &[]),
@@ -179,7 +179,7 @@ fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
 }
 
 #[test]
-fn dangerous_subjects_are_for_the_named_identities_alone() {
+fn only_the_named_identities_may_publish_to_dangerous_subjects() {
     for (subject, allowed) in DANGEROUS_SUBJECTS {
         let mut may: Vec<_> = identities()
             .into_iter()
@@ -196,8 +196,8 @@ fn no_identity_may_subscribe_to_the_inboxes_of_others() {
     for identity in identities() {
         for (subject, queue) in EAVESDROPPING_SUBJECTS {
             assert!(
-                !may_hear(&identity, subject, *queue),
-                "{} may hear {subject}",
+                !may_subscribe(&identity, subject, *queue),
+                "{} may subscribe to {subject}",
                 identity.user
             );
         }
@@ -209,17 +209,18 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
     let server = AccountsServer::start();
     let identities = identities();
     let subjects = subjects(&identities);
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     let mut allowed = 0;
     for identity in &identities {
-        let mut client = server.client(&identity.user);
+        let user = &identity.user;
+        let mut client = server.client(user);
         for subject in &subjects {
-            let should = identity.publish.iter().any(|line| admits(line, subject));
-            let answer = client.publish(subject, b"");
-            allowed += usize::from(answer.is_ok());
-            match answer {
-                Ok(()) if !should => wrong.push(format!("{} may {subject}", identity.user)),
-                Err(refusal) if should => wrong.push(format!("{}: {refusal}", identity.user)),
+            let is_permitted = identity.publish.iter().any(|line| admits(line, subject));
+            let result = client.publish(subject, b"");
+            allowed += usize::from(result.is_ok());
+            match result {
+                Ok(()) if !is_permitted => failures.push(format!("{user} may publish {subject}")),
+                Err(refusal) if is_permitted => failures.push(format!("{user}: {refusal}")),
                 Err(refusal) => assert!(
                     refusal.contains("Permissions Violation for Publish"),
                     "{refusal}"
@@ -228,7 +229,7 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     let lines: usize = identities
         .iter()
         .map(|identity| identity.publish.len())
@@ -237,7 +238,7 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
 }
 
 /// Where a line names a queue group for a subject, only named groups may join; otherwise any line without one does.
-fn may_hear(identity: &AccountIdentity, subject: &str, queue: Option<&str>) -> bool {
+fn may_subscribe(identity: &AccountIdentity, subject: &str, queue: Option<&str>) -> bool {
     let lines = || {
         let admitting = identity.subscribe.iter();
         admitting.filter(|(line, _)| admits(line, subject))
@@ -261,21 +262,20 @@ fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() 
         tried.push((subject.clone(), None));
         tried.push((subject.clone(), Some("spy")));
     }
-    let mut wrong = Vec::new();
+    let mut failures = Vec::new();
     for identity in &identities {
-        let mut client = server.client(&identity.user);
+        let user = &identity.user;
+        let mut client = server.client(user);
         for (subject, queue) in &tried {
-            let should = may_hear(identity, subject, *queue);
-            match client.subscribe(subject, *queue) {
-                Ok(()) if !should => {
-                    wrong.push(format!("{} may hear {subject} as {queue:?}", identity.user));
-                }
-                Err(refusal) if should => wrong.push(format!("{}: {refusal}", identity.user)),
+            let is_permitted = may_subscribe(identity, subject, *queue);
+            match (client.subscribe(subject, *queue), is_permitted) {
+                (Ok(()), false) => failures.push(format!("{user} may use {subject} {queue:?}")),
+                (Err(refusal), true) => failures.push(format!("{user}: {refusal}")),
                 _ => {}
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn ask(client: &mut WireClient, subject: &str, headers: &str, payload: &Value) -
     serde_json::from_slice(&reply.payload).unwrap()
 }
 
-/// Streams, made by the identity that has this task.
+/// Creates streams with the identity for that.
 fn provisioned(server: &AccountsServer) -> WireClient {
     let mut provisioner = server.client("provisioner");
     for (name, subjects) in [
@@ -330,8 +330,8 @@ fn provisioned(server: &AccountsServer) -> WireClient {
         ("KV_dray_ledger", "$KV.dray_ledger.>"),
     ] {
         let subject = format!("$JS.API.STREAM.CREATE.{name}");
-        let made = ask(&mut provisioner, &subject, "", &stream(name, subjects));
-        assert!(made["error"].is_null(), "{made}");
+        let reply = ask(&mut provisioner, &subject, "", &stream(name, subjects));
+        assert!(reply["error"].is_null(), "{reply}");
     }
     let consumer = json!({
         "stream_name": "DRAY_WORK",
@@ -341,13 +341,13 @@ fn provisioned(server: &AccountsServer) -> WireClient {
             "ack_wait": 30_000_000_000_u64, "max_deliver": 20,
         },
     });
-    let made = ask(
+    let reply = ask(
         &mut provisioner,
         "$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.file-resolver",
         "",
         &consumer,
     );
-    assert!(made["error"].is_null(), "{made}");
+    assert!(reply["error"].is_null(), "{reply}");
     provisioner
 }
 
@@ -478,7 +478,7 @@ fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
 }
 
 #[test]
-fn a_responder_answers_on_the_reply_subject_only() {
+fn a_responder_may_publish_to_the_reply_subject_only() {
     let server = AccountsServer::start();
     let mut fetcher = server.client("egress-fetcher");
     fetcher

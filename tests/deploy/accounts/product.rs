@@ -34,7 +34,7 @@ async fn bus(server: &AccountsServer, user: &str) -> Bus {
         .unwrap()
 }
 
-/// A server with everything that the product needs, made by the identity that has this task.
+/// A server with the standard topology, created with the identity for that.
 async fn provisioned() -> AccountsServer {
     let server = AccountsServer::start();
     let provisioner = bus(&server, "provisioner").await;
@@ -50,7 +50,7 @@ fn meta() -> Meta {
     Meta::new(TenantId::new("acme").unwrap(), deadline)
 }
 
-/// Checks that it is ready, which also means that the server refused nothing so far.
+/// Checks that the connection is ready, which also means that the server has refused none of its messages.
 #[track_caller]
 fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -62,7 +62,7 @@ fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     }
 }
 
-/// Resolves to nothing, or fails permanently when the tool is called `broken`.
+/// Resolves to nothing, or fails permanently when the name of the tool is `broken`.
 struct FakeResolver;
 
 impl WorkHandler<v1::ToolCallRequested> for FakeResolver {
@@ -184,20 +184,23 @@ async fn the_sweeper_ends_abandoned_work() {
     let server = provisioned().await;
     let publisher = bus(&server, "publisher-acme").await;
     let work = v1::ToolCallRequested::default();
-    // Its deadline has passed long ago.
-    let late = meta().with_deadline(Deadline::from_unix_ms(1));
-    publisher.publish_work(&late, &work).await.unwrap();
+    // Its deadline passed long ago.
+    let expired_meta = meta().with_deadline(Deadline::from_unix_ms(1));
+    publisher.publish_work(&expired_meta, &work).await.unwrap();
     let sweeper = bus(&server, "sweeper").await;
     let report = WorkSweeper::new(sweeper.clone()).sweep().await.unwrap();
     assert_eq!(report.dead_lettered, 1, "{report:?}");
     check_ready("sweeper", &sweeper).await;
 
     let operator = bus(&server, "operator").await;
-    let dead = operator.dead_letters();
-    let letters = dead.list(1, 10).await.unwrap();
-    assert_eq!(letters.len(), 1);
-    assert_eq!(letters[0].subject, "dray.work.toolcall.v1.resolve.acme");
-    dead.redrive(letters[0].sequence, None).await.unwrap();
+    let dead_letters = operator.dead_letters();
+    let listed = dead_letters.list(1, 10).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].subject, "dray.work.toolcall.v1.resolve.acme");
+    dead_letters
+        .redrive(listed[0].sequence, None)
+        .await
+        .unwrap();
     check_ready("operator", &operator).await;
 }
 

@@ -27,7 +27,7 @@ pub(in crate::deploy) struct AccountsServer {
     address: SocketAddr,
     reader: Option<JoinHandle<()>>,
     log: Arc<Mutex<Vec<String>>>,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl AccountsServer {
@@ -38,15 +38,15 @@ impl AccountsServer {
 
     /// The same on an address of the caller's choice.
     pub(in crate::deploy) fn start_on(listen: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let accounts = support::root().join("deploy/nats/accounts.conf");
-        std::fs::copy(accounts, folder.path().join("accounts.conf")).unwrap();
+        std::fs::copy(accounts, directory.path().join("accounts.conf")).unwrap();
         let config = format!(
             "listen: \"{listen}\"\njetstream: {{ store_dir: {:?}, {} }}\ninclude \"accounts.conf\"\n",
-            folder.path().join("data"),
+            directory.path().join("data"),
             store_limit()
         );
-        let file = folder.path().join("nats.conf");
+        let file = directory.path().join("nats.conf");
         std::fs::write(&file, config).unwrap();
         let mut process = Command::new("nats-server")
             .arg("--config")
@@ -92,7 +92,7 @@ impl AccountsServer {
             address,
             reader: Some(reader),
             log: shared_log,
-            _folder: folder,
+            _directory: directory,
         }
     }
 

@@ -160,7 +160,7 @@ impl WireClient {
         let mut body = vec![0; total + 2];
         self.stream.read_exact(&mut body).unwrap();
         self.messages.push_back(WireMessage {
-            // The inbox is the first subscription; a pulled message comes to it under its own subject.
+            // The inbox is the first subscription; a pulled message arrives there under its own subject.
             private: words[2] == "1",
             reply: reply.to_owned(),
             payload: body[head..total].to_vec(),

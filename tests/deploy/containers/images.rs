@@ -38,7 +38,7 @@ mkdir -p target/dist
 cp /ready/dray target/dist/dray
 "#;
 
-/// What the entry point of the image of NATS does with options in place of a program.
+/// Like the entry point of the image of NATS: options in place of a program are those of the server.
 const NATS_ENTRY_POINT: &str = r#"#!/bin/sh
 case "${1:-}" in -*) set -- nats-server "$@" ;; esac
 exec "$@"

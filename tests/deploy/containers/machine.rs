@@ -37,7 +37,7 @@ const REPOSITORY_FILES: [&str; 11] = [
     "xtask",
 ];
 
-/// `docker` where compose is a program of its own.
+/// `docker` where compose is a separate program.
 const DOCKER_SCRIPT: &str = r#"#!/bin/sh
 if [ "${1:-}" = compose ]; then
     shift

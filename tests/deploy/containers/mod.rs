@@ -1,5 +1,5 @@
-//! `docker compose up` for real: the shipped Compose file and Dockerfile in a Docker Engine with a network of its own,
-//! and the operator's path of `deploy/README.md`, command by command.
+//! `docker compose up` without fakes of Docker: the shipped Compose file and Dockerfile in a Docker Engine with a
+//! network of its own, and the operator's path of `deploy/README.md`, command by command.
 //!
 //! The images are made here ([`images`]): the programs of NATS and of this product are real, those of `MinIO` are a
 //! fake that enforces the shipped policies, and the compiler's puts the binary under test in its place.
@@ -56,7 +56,7 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     operator_commands_succeed(&machine, &publish, &call);
     up.interrupt();
 
-    // The second start finds what the first one created.
+    // The second start uses the state that the first one created.
     machine.set("EXTERNAL_URL_FETCH_ENABLED=true");
     let mut up = machine.start_in_foreground("docker compose up", "second.log");
     machine.wait_until_healthy(&mut up, &permanent()).await;
@@ -67,8 +67,8 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     nothing_was_refused(&machine);
     up.interrupt();
 
-    // Again where it fails: the engine forgets the endpoint of a killed container later than the container, and refuses to
-    // remove its network until then.
+    // Again where it fails: the engine forgets the endpoint of a killed container later than the container, and refuses
+    // to remove its network until then.
     eventually("the removal of all that was started", async || {
         let mut down = machine.shell("docker compose down -v");
         down.output().unwrap().status.success().then_some(())
@@ -96,7 +96,7 @@ fn operator_commands_succeed(machine: &OperatorMachine, publish: &str, call: &st
     assert_ne!(status, "000", "no HTTP response from the orchestrator");
 }
 
-/// The MCP server of the README starts as `mcp` and answers over its standard input.
+/// The MCP server of the README starts as `mcp` and responds over its standard streams.
 fn mcp_server_attaches(machine: &OperatorMachine, serve: &str) {
     let client = json!({"name": "test", "version": "1"});
     let parameters =
@@ -199,7 +199,7 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100) - 1]
 }
 
-/// The stream of events holds one end for each tool call that was published so far.
+/// The stream of events has one final event for each tool call that was published so far.
 fn every_call_ended_once(machine: &OperatorMachine) {
     let statistics = "http://127.0.0.1:8222/jsz?accounts=true&streams=true";
     let mut statistics = machine.in_network_of("nats", &["wget", "-q", "-O", "-", statistics]);
@@ -269,14 +269,14 @@ impl OutsideServer {
         Self { process, requests }
     }
 
-    /// Waits until this many requests for paths with this prefix have come.
+    /// Waits until this many requests for paths with this prefix have arrived.
     fn wait_for_requests(&mut self, prefix: &str, count: usize) {
         let lines = self.requests.by_ref().lines().map(Result::unwrap);
         let requests = lines.filter(|line| line.starts_with(prefix)).take(count);
         assert_eq!(requests.count(), count, "the server ended");
     }
 
-    /// Lets it answer the requests that it holds, and all that follow.
+    /// Makes the server respond to the requests that it delays, and to all that follow.
     fn release(&mut self) {
         let mut control = self.process.stdin.as_ref().unwrap();
         control.write_all(b"release\n").unwrap();
@@ -285,7 +285,7 @@ impl OutsideServer {
 
 impl Drop for OutsideServer {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -24,7 +24,7 @@ struct Pod {
     labels: Value,
 }
 
-/// One service of ours.
+/// A pod of a service of Dray.
 fn product_pod(name: &str) -> Pod {
     let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "dray"});
     Pod {
@@ -51,21 +51,23 @@ fn minio() -> Pod {
 
 /// Whether a label selector selects these labels.
 fn selects(selector: &Value, labels: &Value) -> bool {
-    let same = selector["matchLabels"]
+    let has_labels = selector["matchLabels"]
         .as_object()
-        .is_none_or(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value));
-    let one_of = selector["matchExpressions"].as_array().is_none_or(|all| {
-        all.iter().all(|expression| {
-            assert_eq!(expression["operator"], "In", "{expression}");
-            let key = expression["key"].as_str().unwrap();
-            let values = expression["values"].as_array().unwrap();
-            values.contains(&labels[key])
-        })
-    });
-    same && one_of
+        .is_none_or(|required| required.iter().all(|(key, value)| labels[key] == *value));
+    let has_values = selector["matchExpressions"]
+        .as_array()
+        .is_none_or(|expressions| {
+            expressions.iter().all(|expression| {
+                assert_eq!(expression["operator"], "In", "{expression}");
+                let key = expression["key"].as_str().unwrap();
+                let values = expression["values"].as_array().unwrap();
+                values.contains(&labels[key])
+            })
+        });
+    has_labels && has_values
 }
 
-/// Whether a peer of a rule is this pod. Policies of ours are in one namespace.
+/// Whether a peer of a rule is this pod. All policies of Dray are in one namespace.
 fn is_peer(peer: &Value, pod: &Pod) -> bool {
     if peer["ipBlock"].is_object() {
         return false;

@@ -21,7 +21,7 @@ const MAX_CALLS: usize = 500;
 pub(super) struct RehearsedModel(FakeServer<ModelState>);
 
 struct ModelState {
-    /// The tool as the agent names it; a namespace of the responses API comes before a slash.
+    /// The tool as the agent names it; the responses API puts a namespace and a slash before it.
     tool: &'static str,
     /// Results of tools, those of each request as one text.
     results: Vec<String>,
@@ -78,7 +78,9 @@ async fn answer(
 
 /// Calls the tool where the request offers tools and has no result with the file yet.
 fn next_step(state: &mut ModelState, body: &Value) -> NextStep {
-    let offers_tools = body["tools"].as_array().is_some_and(|all| !all.is_empty());
+    let offers_tools = body["tools"]
+        .as_array()
+        .is_some_and(|tools| !tools.is_empty());
     let results = tool_results(body);
     if !results.is_empty() {
         state.results.push(results.clone());

@@ -214,9 +214,12 @@ fn markup_type(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
     if local == "document" && head.contains("urn:oasis:names:tc:opendocument:xmlns:office:1.0") {
         return Some(flat_document(head));
     }
-    let closed = end.is_some();
-    let page = !start.declaration && !NOT_A_PAGE.contains(&extension);
-    if closed && page && HTML_ELEMENTS.contains(&name.to_ascii_lowercase().as_str()) {
+    let has_complete_name = end.is_some();
+    let may_be_page = !start.declaration && !NOT_A_PAGE.contains(&extension);
+    if has_complete_name
+        && may_be_page
+        && HTML_ELEMENTS.contains(&name.to_ascii_lowercase().as_str())
+    {
         return Some(mime::HTML);
     }
     if local == "rss" || (local == "rdf" && head.contains("http://purl.org/rss/1.0/")) {
@@ -225,11 +228,12 @@ fn markup_type(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
     if local == "feed" && head.contains("http://www.w3.org/2005/Atom") {
         return Some(mime::ATOM);
     }
-    let whole = closed
+    let is_complete_element = has_complete_name
         && is_name(name)
         && !NOT_A_PAGE.contains(&extension)
         && looks_closed(text, name, head, cut);
-    (start.declaration || whole || (extension == "xml" && is_name(name))).then_some(mime::XML)
+    (start.declaration || is_complete_element || (extension == "xml" && is_name(name)))
+        .then_some(mime::XML)
 }
 
 /// An open document in one XML file, by the type that it declares.
@@ -275,10 +279,10 @@ fn skip_prolog(text: &str) -> Option<FirstTag<'_>> {
                     .is_some_and(u8::is_ascii_alphanumeric);
             after_doctype(rest)
         } else if let Some(tag) = rest.strip_prefix('<') {
-            let begins = tag.starts_with(|c: char| c.is_alphabetic() || c == '_');
-            start.tag = if begins { tag } else { "" };
-            let found = begins || start.declaration || start.html_doctype;
-            return found.then_some(start);
+            let is_element = tag.starts_with(|c: char| c.is_alphabetic() || c == '_');
+            start.tag = if is_element { tag } else { "" };
+            let is_markup = is_element || start.declaration || start.html_doctype;
+            return is_markup.then_some(start);
         } else {
             return (start.declaration || start.html_doctype).then_some(start);
         };
@@ -313,13 +317,13 @@ fn is_name(name: &str) -> bool {
 /// Whether the text ends with the end of its first element, as far as it can be seen.
 fn looks_closed(text: &str, name: &str, head: &str, cut: bool) -> bool {
     let end = text.trim_end();
-    let own_end = end
+    let has_end_tag = end
         .strip_suffix('>')
         .and_then(|end| end.trim_end().strip_suffix(name))
         .is_some_and(|end| end.ends_with("</"));
     let has_attributes_or_ends =
         head.len() == name.len() || head.contains('=') || head.ends_with('/');
-    let alone = head.ends_with('/') && end.len() <= head.len() + 2;
+    let is_single_element = head.ends_with('/') && end.len() <= head.len() + 2;
     // In a cut sample the end is not visible. A chat log has names in angle brackets, but no end tags.
-    has_attributes_or_ends && ((cut && text.contains("</")) || own_end || alone)
+    has_attributes_or_ends && ((cut && text.contains("</")) || has_end_tag || is_single_element)
 }

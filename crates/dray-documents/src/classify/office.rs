@@ -36,9 +36,9 @@ pub(super) fn find_document(
         // If every entry has a password, the manifest is unreadable, too. Only the name remains as a hint, so the type
         // is a guess.
         if manifest.encrypted && contents.has(EntryMark::Content) {
-            let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
+            let odf_type = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
             return Ok(Some((
-                known_type(&named).unwrap_or(mime::ODT),
+                known_type(&odf_type).unwrap_or(mime::ODT),
                 Some(GUESSED_MAIN_WARNING),
             )));
         }
@@ -111,7 +111,7 @@ fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<
         (EntryMark::Excel, mime::XLSX),
         (EntryMark::Slides, mime::PPTX),
     ];
-    let guess = guess.iter().find(|(seen, _)| contents.has(*seen));
+    let guess = guess.iter().find(|(mark, _)| contents.has(*mark));
     Ok(guess.map(|(_, mime)| (*mime, Some(GUESSED_MAIN_WARNING))))
 }
 
@@ -129,29 +129,30 @@ fn main_part(rels: &[u8]) -> Option<String> {
 
 /// The content type of a part: its override, otherwise that of its extension if that is the type of a main part.
 fn content_type(types: &[u8], part: &str) -> Option<String> {
-    let own = find_element(types, "Override", |element| {
+    let override_type = find_element(types, "Override", |element| {
         let name = attribute_value(element, "PartName")?;
-        let same = name.trim_start_matches('/').eq_ignore_ascii_case(part);
-        same.then(|| attribute_value(element, "ContentType"))?
+        let is_same_part = name.trim_start_matches('/').eq_ignore_ascii_case(part);
+        is_same_part.then(|| attribute_value(element, "ContentType"))?
     });
-    own.or_else(|| {
+    override_type.or_else(|| {
         let (_, extension) = part.rsplit_once('.')?;
         let default = find_element(types, "Default", |element| {
-            let same = attribute_value(element, "Extension")?.eq_ignore_ascii_case(extension);
-            same.then(|| attribute_value(element, "ContentType"))?
+            let is_same_extension =
+                attribute_value(element, "Extension")?.eq_ignore_ascii_case(extension);
+            is_same_extension.then(|| attribute_value(element, "ContentType"))?
         });
         // The default of `xml` is usually plain XML, which does not identify the main part.
         default.filter(|its| mime::of_main_part(its).is_some())
     })
 }
 
-/// The first value that `answer` returns for an element of that local name. Stops at the first damage.
+/// The first value that `value_of` returns for an element of that local name. Stops at the first damage.
 fn find_element<T>(
     bytes: &[u8],
     name: &str,
     value_of: impl Fn(&BytesStart<'_>) -> Option<T>,
 ) -> Option<T> {
-    // Attributes are compared as text; a part in UTF-16 has a byte-order mark, which wins over the label.
+    // Attributes are compared as text; a part in UTF-16 has a byte-order mark, which takes precedence over the label.
     let text = crate::encoding::decode_text(bytes, Some("UTF-8"));
     let mut reader = quick_xml::Reader::from_str(&text);
     loop {

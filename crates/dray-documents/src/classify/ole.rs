@@ -14,8 +14,8 @@ use crate::container::Input;
 const MAX_ENTRIES: usize = 10_000;
 /// Most sectors of the second-level allocation table that are followed.
 const MAX_DIFAT_SECTORS: usize = 1024;
-/// Entries of the first-level table in the header.
-const IN_HEADER: u32 = 109;
+/// Sectors of the allocation table that the header lists.
+const HEADER_TABLE_SECTORS: u32 = 109;
 /// Mark of a missing sibling or child (`NOSTREAM`, MS-CFB 2.6.1).
 const NO_ENTRY: u32 = u32::MAX;
 /// Sector numbers above this one have special meanings.
@@ -70,7 +70,7 @@ pub(super) fn classify_root(input: &mut dyn Input) -> io::Result<OleContent> {
 
 /// The table of read-attachment 5.2, from the top.
 fn content_of_names(names: &[&str]) -> OleContent {
-    let has = |wanted: &str| names.iter().any(|name| name.eq_ignore_ascii_case(wanted));
+    let has = |stream: &str| names.iter().any(|name| name.eq_ignore_ascii_case(stream));
     if has("EncryptedPackage") {
         OleContent::Encrypted
     } else if has("WordDocument") {
@@ -86,7 +86,7 @@ fn content_of_names(names: &[&str]) -> OleContent {
     }
 }
 
-/// Names of the direct entries of the root: a workbook with an embedded letter is still a workbook.
+/// Names of the direct entries of the root: a workbook with an embedded mail is still a workbook.
 fn names_in_root(entries: &[Entry]) -> Vec<&str> {
     let mut names = Vec::new();
     let mut pending: Vec<u32> = entries.first().map(|root| root.child).into_iter().collect();
@@ -130,13 +130,13 @@ impl Sectors<'_> {
 
     /// The sector of the allocation table with this number.
     fn table(&mut self, number: u32) -> io::Result<Option<u32>> {
-        if number < IN_HEADER {
+        if number < HEADER_TABLE_SECTORS {
             let offset = 76 + usize::try_from(number).unwrap_or(0) * 4;
             return Ok(Some(u32_at(&self.header, offset)).filter(|sector| *sector < MAX_SECTOR));
         }
         // The last word of such a sector is the number of the next one (MS-CFB 2.5).
         let per_sector = u32::try_from(self.size() / 4 - 1).unwrap_or(127);
-        let rest = number - IN_HEADER;
+        let rest = number - HEADER_TABLE_SECTORS;
         let index_in_chain = usize::try_from(rest / per_sector).unwrap_or(usize::MAX);
         if index_in_chain >= MAX_DIFAT_SECTORS {
             return Ok(None);
@@ -179,8 +179,8 @@ impl Sectors<'_> {
         let mut sector = Some(u32_at(&self.header, 48)).filter(|sector| *sector < MAX_SECTOR);
         while let Some(number) = sector {
             let read = self.read(number, &mut buffer)?;
-            let whole = buffer.get(..read).unwrap_or_default();
-            entries.extend(whole.chunks_exact(128).map(parse_entry));
+            let sector_bytes = buffer.get(..read).unwrap_or_default();
+            entries.extend(sector_bytes.chunks_exact(128).map(parse_entry));
             // A cyclic chain ends here, too, because every sector adds entries.
             if read < buffer.len() || entries.len() >= MAX_ENTRIES {
                 break;

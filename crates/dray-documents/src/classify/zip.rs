@@ -1,7 +1,8 @@
 //! The central directory of a ZIP, read within bounds (read-attachment 5.2, APPNOTE 4.3).
 //!
-//! It keeps only data that decides the type: a few entries by name, and whether some folders exist. So memory does not
-//! grow with the directory, and no number in the file is trusted. Conversion opens the file again with a full reader.
+//! It keeps only data that decides the type: a few entries by name, and whether some directories exist. So memory does
+//! not grow with the directory, and no number in the file is trusted. Conversion opens the file again with a full
+//! reader.
 
 use std::io::{self, BufReader, Read, SeekFrom};
 
@@ -105,14 +106,14 @@ impl Contents {
     }
 
     /// Whether the file has such an entry.
-    pub(super) fn has(&self, seen: EntryMark) -> bool {
-        self.seen.contains(&seen)
+    pub(super) fn has(&self, mark: EntryMark) -> bool {
+        self.seen.contains(&mark)
     }
 
     /// The entry of one of [`DECIDING_PARTS`], compared without case.
     pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
-        let same = |entry: &&Entry| entry.name.eq_ignore_ascii_case(name);
-        self.deciding.iter().find(same)
+        let is_same_name = |entry: &&Entry| entry.name.eq_ignore_ascii_case(name);
+        self.deciding.iter().find(is_same_name)
     }
 
     /// Reads the directory. Returns whether it has an entry, or declares that it has none.
@@ -127,8 +128,8 @@ impl Contents {
         let length = end.saturating_sub(start).min(MAX_DIRECTORY_BYTES);
         let mut reader = BufReader::with_capacity(16 << 10, Read::take(&mut *input, length));
         let mut header = [0; 46];
-        let mut seen = 0;
-        while seen < MAX_ENTRIES
+        let mut entry_count = 0;
+        while entry_count < MAX_ENTRIES
             && fill_exactly(&mut reader, &mut header)?
             && header.starts_with(b"PK\x01\x02")
         {
@@ -150,10 +151,10 @@ impl Contents {
             apply_zip64(&mut entry, &extra, u32_at(&header, 24) == u32::MAX);
             entry.offset = entry.offset.saturating_add(shift);
             self.add(entry);
-            seen += 1;
+            entry_count += 1;
         }
-        // An empty archive is an end record alone.
-        Ok(seen > 0 || start == end)
+        // An empty archive has only an end record.
+        Ok(entry_count > 0 || start == end)
     }
 
     /// Headers of files within the start of the file.
@@ -174,7 +175,7 @@ impl Contents {
                 name: String::from_utf8_lossy(name).into_owned(),
                 method: u16_at(header, 8),
                 encrypted: flags & 1 == 1,
-                // A streaming writer left the sizes for later (bit 3), so a zero here is not the size.
+                // A streaming writer stores the sizes after the data (bit 3), so a zero here is not the size.
                 compressed: (flags & 8 == 0 && compressed != u64::from(u32::MAX))
                     .then_some(compressed),
                 offset: start as u64,
@@ -184,8 +185,8 @@ impl Contents {
 
     fn add(&mut self, entry: Entry) {
         let lower = entry.name.to_ascii_lowercase();
-        if let Some(seen) = EntryMark::of(&lower).filter(|seen| !self.has(*seen)) {
-            self.seen.push(seen);
+        if let Some(mark) = EntryMark::of(&lower).filter(|mark| !self.has(*mark)) {
+            self.seen.push(mark);
         }
         if DECIDING_PARTS
             .iter()
@@ -235,13 +236,13 @@ fn apply_zip64(entry: &mut Entry, extra: &[u8], long_size: bool) {
         let length = usize::from(u16_at(rest, 2));
         let field = rest.get(4..4 + length).unwrap_or_default();
         if u16_at(rest, 0) == 1 {
-            let mut at = if long_size { 8 } else { 0 };
+            let mut offset = if long_size { 8 } else { 0 };
             if entry.compressed == Some(full) {
-                entry.compressed = Some(u64_at(field, at));
-                at += 8;
+                entry.compressed = Some(u64_at(field, offset));
+                offset += 8;
             }
             if entry.offset == full {
-                entry.offset = u64_at(field, at);
+                entry.offset = u64_at(field, offset);
             }
             return;
         }
@@ -254,14 +255,14 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
     let size = input.seek(SeekFrom::End(0))?;
     let tail_start = size.saturating_sub(TAIL_BYTES);
     let tail = read_up_to(input, tail_start, TAIL_BYTES)?;
-    let fits = |at: usize| {
+    let is_end_record = |at: usize| {
         let record = tail.get(at..).unwrap_or_default();
         record.starts_with(b"PK\x05\x06")
             && record.len() >= 22
             && record.len() >= 22 + usize::from(u16_at(record, 20))
     };
     // Searched from the end. A comment may contain the signature, but then the length does not match.
-    let Some(at) = (0..tail.len()).rev().find(|at| fits(*at)) else {
+    let Some(at) = (0..tail.len()).rev().find(|at| is_end_record(*at)) else {
         return Ok(None);
     };
     let record = tail.get(at..).unwrap_or_default();
@@ -275,8 +276,8 @@ fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> 
         (end, length, offset) = (wide_end, wide_length, wide_offset);
     }
     // Data may precede the archive, and then every offset is too small by its length.
-    let before = end.checked_sub(length);
-    for start in before.into_iter().chain([offset]) {
+    let start_by_length = end.checked_sub(length);
+    for start in start_by_length.into_iter().chain([offset]) {
         let mut magic = [0; 4];
         let read = read_at(input, start, &mut magic)?;
         if start == end || (read == 4 && magic == *b"PK\x01\x02") {

@@ -7,30 +7,32 @@
 pub(super) fn escape_inline(text: &str, previous: Option<char>, in_cell: bool, out: &mut String) {
     let mut before = previous;
     let mut rest = text.chars().peekable();
-    while let Some(at) = rest.next() {
-        if (in_cell && matches!(at, '\\' | '|')) || is_special(before, at, rest.peek().copied()) {
+    while let Some(character) = rest.next() {
+        if (in_cell && matches!(character, '\\' | '|'))
+            || is_special(before, character, rest.peek().copied())
+        {
             out.push('\\');
         }
-        out.push(at);
-        before = Some(at);
+        out.push(character);
+        before = Some(character);
     }
 }
 
 /// Whether a character, between its neighbours, would be read as markup.
-fn is_special(before: Option<char>, at: char, after: Option<char>) -> bool {
-    let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    let blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
-    match at {
+fn is_special(before: Option<char>, character: char, after: Option<char>) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let is_blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
+    match character {
         '`' => true,
         // Elsewhere a backslash is literal (CommonMark 2.4), and an escape would show two.
         '\\' => after.is_some_and(|c| c.is_ascii_punctuation()),
-        // A star between spaces is only a star; in `2*3*4` it would vanish.
-        '*' => !(blank(before) && blank(after)),
+        // A star between spaces is not markup; in `2*3*4` it would be removed.
+        '*' => !(is_blank(before) && is_blank(after)),
         // Inside a word an underscore is not emphasis (CommonMark 6.2), so `snake_case` stays readable.
-        '_' => !(word(before) && word(after) || blank(before) && blank(after)),
+        '_' => !(is_word(before) && is_word(after) || is_blank(before) && is_blank(after)),
         '~' => before == Some('~') || after == Some('~'),
         '[' => after == Some('^'),
-        // A bracket alone makes no link; only text after the closing one does.
+        // A pair of brackets is a link only with certain characters after the closing one.
         ']' => matches!(after, Some('(' | '[' | ':')),
         '<' => after.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?')),
         _ => false,
@@ -64,8 +66,8 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
         '-' | '+' => {
             let rest = line.get(1..).unwrap_or_default();
             // A line of hyphens below a paragraph makes it a heading (CommonMark 4.3), and so does one of `=`.
-            let ruled = first == '-' && line.trim_end().chars().all(|c| c == '-' || c == ' ');
-            if rest.is_empty() || rest.starts_with([' ', '\t']) || ruled {
+            let is_rule = first == '-' && line.trim_end().chars().all(|c| c == '-' || c == ' ');
+            if rest.is_empty() || rest.starts_with([' ', '\t']) || is_rule {
                 return format!("\\{line}").into();
             }
         }

@@ -82,10 +82,10 @@ impl Inline {
             // Word processors split words into runs of equal format; `**a****b**` would not be read as emphasis.
             if let Some(InlinePart::Text {
                 text: last,
-                style: its,
+                style: last_style,
                 link,
             }) = self.parts.last_mut()
-                && *its == style
+                && *last_style == style
                 && *link == self.link
             {
                 last.push_str(line);
@@ -194,15 +194,15 @@ impl Inline {
         let mut parts = self.parts.as_slice();
         while let Some(first) = parts.first() {
             let link = first.link();
-            let run = match link {
+            let run_length = match link {
                 Some(_) => parts.iter().take_while(|p| p.link() == link).count(),
                 None => 1,
             };
-            let (now, rest) = parts.split_at(run);
+            let (run_parts, rest) = parts.split_at(run_length);
             parts = rest;
             if let Some(target) = link {
                 let mut label = String::new();
-                for part in now {
+                for part in run_parts {
                     part.render(place, &mut label);
                 }
                 // White space is outside of the brackets: a link is not read over a line end.
@@ -214,7 +214,7 @@ impl Inline {
                 out.push_str(&escape_cell(target, place));
                 out.push(')');
                 out.push_str(after);
-            } else if let Some(part) = now.first() {
+            } else if let Some(part) = run_parts.first() {
                 part.render(place, &mut out);
             }
         }

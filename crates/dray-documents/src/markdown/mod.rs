@@ -1,6 +1,6 @@
 //! The Markdown writer that all formats share.
 //!
-//! A format hands over blocks in the order of the document; the writer separates, escapes and counts them. Every method
+//! A format passes blocks in the order of the document; the writer separates, escapes and counts them. Every method
 //! that writes counts in the budget and returns the limit that it reached. Earlier output is kept, so a converter
 //! simply passes the limit on with `?`.
 
@@ -72,7 +72,7 @@ enum LastWritten {
     Item,
 }
 
-/// The document while it is written.
+/// A document that is being written.
 #[derive(Debug)]
 pub struct Markdown {
     out: String,
@@ -333,24 +333,24 @@ impl Markdown {
             text.bytes().filter(|byte| *byte == b'\n').count() + 1
         };
         let mut room = usize::try_from(self.budget.text_left()).unwrap_or(usize::MAX);
-        let counted = self.budget.text(text.len() + indent * lines);
-        if counted.is_err() && room == 0 {
-            return counted;
+        let budget_result = self.budget.text(text.len() + indent * lines);
+        if budget_result.is_err() && room == 0 {
+            return budget_result;
         }
         self.separate(last);
         let fence = text.len() - text.trim_start_matches('`').len();
-        for (index, whole) in text.split('\n').enumerate() {
-            let mut line = whole;
-            let mut cut = false;
-            if counted.is_err() {
-                let cost = indent + whole.len() + 1;
+        for (index, full_line) in text.split('\n').enumerate() {
+            let mut line = full_line;
+            let mut is_cut = false;
+            if budget_result.is_err() {
+                let cost = indent + full_line.len() + 1;
                 if cost > room {
                     if index > 0 && text.starts_with('|') {
                         break;
                     }
-                    cut = true;
-                    line = whole
-                        .get(..whole.floor_char_boundary(room.saturating_sub(indent)))
+                    is_cut = true;
+                    line = full_line
+                        .get(..full_line.floor_char_boundary(room.saturating_sub(indent)))
                         .unwrap_or_default();
                 }
                 room = room.saturating_sub(cost);
@@ -359,17 +359,17 @@ impl Markdown {
                 self.out.push('\n');
             }
             self.line(if as_is { line } else { line.trim_end() });
-            if cut {
+            if is_cut {
                 break;
             }
         }
-        if counted.is_err() && fence >= 3 {
+        if budget_result.is_err() && fence >= 3 {
             // An open fence would include the following text, such as the note on the limit.
             self.out.push('\n');
             self.line(&"`".repeat(fence));
         }
         self.last = last;
-        counted
+        budget_result
     }
 
     /// One line with its prefix, without trailing white space for an empty line.
@@ -393,9 +393,9 @@ impl Markdown {
             self.containers.last(),
             Some(Container::Item { fresh: true, .. })
         );
-        let tight = self.last == LastWritten::Item
+        let is_tight = self.last == LastWritten::Item
             && (fresh || (next == LastWritten::Item && self.containers.is_empty()));
-        if tight {
+        if is_tight {
             return;
         }
         let quoted: String = self
@@ -405,14 +405,14 @@ impl Markdown {
             .map(|_| "> ")
             .collect();
         // Between two blocks of one quote the line is quoted too; where a quote begins it is not.
-        if !quoted.is_empty() && self.quote_goes_on() {
+        if !quoted.is_empty() && self.continues_quote() {
             self.out.push_str(quoted.trim_end());
         }
         self.out.push('\n');
     }
 
     /// Whether the line before belongs to the quote that is open.
-    fn quote_goes_on(&self) -> bool {
+    fn continues_quote(&self) -> bool {
         self.out
             .trim_end_matches('\n')
             .rsplit('\n')
@@ -469,8 +469,8 @@ fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<S
             _ => format!("{count} {what}s"),
         })
         .collect();
-    let done = if shown { "shown" } else { "dropped" };
-    (!counts.is_empty()).then(|| format!("hidden content {done}: {}", counts.join(", ")))
+    let action = if shown { "shown" } else { "dropped" };
+    (!counts.is_empty()).then(|| format!("hidden content {action}: {}", counts.join(", ")))
 }
 
 /// Characters of a text that are not white space: the unit in which hidden text is counted.

@@ -22,7 +22,7 @@ pub struct Picture {
     pub images: Vec<Vec<u8>>,
 }
 
-/// Pictures of a document while it is written.
+/// Pictures of a document that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Pictures {
     found: Vec<Picture>,
@@ -49,7 +49,7 @@ impl Markdown {
         self.pictures.max > 0
     }
 
-    /// Whether the images of another picture would be handed over.
+    /// Whether the images of another picture would be kept.
     pub fn takes_images(&self) -> bool {
         self.pictures.found.len() < self.pictures.max && self.pictures.bytes < MAX_IMAGE_BYTES
     }
@@ -65,11 +65,11 @@ impl Markdown {
             None => "this file is a picture".to_owned(),
         };
         let bytes: usize = images.iter().map(Vec::len).sum();
-        let fits =
+        let has_room =
             self.takes_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
         self.note(&words)?;
         let end = self.out.len();
-        if fits {
+        if has_room {
             self.pictures.bytes += bytes;
         }
         self.pictures.found.push(Picture {
@@ -77,7 +77,7 @@ impl Markdown {
             // Only the end is certain: a blank line and prefixes of quotes and items may precede the note.
             start: end.saturating_sub(words.len() + "_()_".len()),
             end,
-            images: if fits { images } else { Vec::new() },
+            images: if has_room { images } else { Vec::new() },
         });
         Ok(())
     }

@@ -73,14 +73,14 @@ impl Table {
 
     /// Whether a row of that source number would be shown.
     pub fn wants(&self, number: u64) -> bool {
-        let header = !self.headless && !self.headed;
-        header || (!self.full() && self.window.is_none_or(|w| w.holds(number)))
+        let is_header = !self.headless && !self.headed;
+        is_header || (!self.full() && self.window.is_none_or(|w| w.holds(number)))
     }
 
     /// Appends a row; `number` is its position in the source, from 1.
     pub fn row(&mut self, number: u64, cells: Vec<Cell>) {
-        let header = !self.headless && !self.headed;
-        if !header {
+        let is_header = !self.headless && !self.headed;
+        if !is_header {
             if self.window.is_some_and(|w| !w.holds(number)) {
                 return;
             }
@@ -105,7 +105,7 @@ impl Table {
     /// Assigns cells to columns: after spans of earlier rows into this row, and as wide as their own spans.
     fn place(&mut self, cells: Vec<Cell>) -> Vec<String> {
         let mut row = Vec::new();
-        let mut begun = Vec::new();
+        let mut new_spans = Vec::new();
         for cell in cells {
             self.pass_carried(&mut row);
             if row.len() >= MAX_ROW_CELLS {
@@ -116,21 +116,24 @@ impl Table {
             let end = start + cell.columns.clamp(1, MAX_SPAN_CELLS);
             row.push(cell.text);
             row.resize(end, String::new());
-            begun.push((start..end, cell.rows.clamp(1, MAX_TABLE_ROWS) - 1));
+            new_spans.push((start..end, cell.rows.clamp(1, MAX_TABLE_ROWS) - 1));
         }
         // Earlier rows may also span into columns after the last cell.
         self.pass_carried(&mut row);
-        for (columns, down) in begun.into_iter().filter(|(_, down)| *down > 0) {
+        for (columns, rows_below) in new_spans
+            .into_iter()
+            .filter(|(_, rows_below)| *rows_below > 0)
+        {
             if self.carried.len() < columns.end {
                 self.carried.resize(columns.end, 0);
             }
-            for left in self
+            for remaining_rows in self
                 .carried
                 .iter_mut()
                 .take(columns.end)
                 .skip(columns.start)
             {
-                *left = down;
+                *remaining_rows = rows_below;
             }
         }
         row
@@ -138,8 +141,12 @@ impl Table {
 
     /// Leaves the columns empty that a cell above covers.
     fn pass_carried(&mut self, row: &mut Vec<String>) {
-        while let Some(left) = self.carried.get_mut(row.len()).filter(|left| **left > 0) {
-            *left -= 1;
+        while let Some(remaining_rows) = self
+            .carried
+            .get_mut(row.len())
+            .filter(|remaining_rows| **remaining_rows > 0)
+        {
+            *remaining_rows -= 1;
             row.push(String::new());
         }
     }
@@ -167,7 +174,7 @@ impl Table {
             })
             .collect();
         let last = used.iter().rposition(|used| *used)?;
-        let kept: Vec<usize> = (0..=last)
+        let kept_columns: Vec<usize> = (0..=last)
             .filter(|at| !self.drop_empty_columns || used.get(*at) == Some(&true))
             .collect();
         let mut out = String::new();
@@ -176,14 +183,14 @@ impl Table {
                 out.push('\n');
             }
             out.push('|');
-            for at in &kept {
+            for at in &kept_columns {
                 out.push(' ');
                 out.push_str(row.get(*at).map_or("", String::as_str));
                 out.push_str(" |");
             }
             if index == 0 {
                 out.push_str("\n|");
-                out.push_str(&"---|".repeat(kept.len()));
+                out.push_str(&"---|".repeat(kept_columns.len()));
             }
         }
         Some((out, self.beyond))

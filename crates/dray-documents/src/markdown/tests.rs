@@ -65,7 +65,7 @@ fn levels_of_items_are_two_spaces_each() {
 }
 
 #[test]
-fn only_what_would_be_markup_is_escaped() {
+fn only_markup_characters_are_escaped() {
     for (plain, escaped) in [
         ("snake_case 2 * 3 [x] a < b", "snake_case 2 * 3 [x] a < b"),
         ("_x_ *y* `z`", "\\_x\\_ \\*y\\* \\`z\\`"),
@@ -91,7 +91,7 @@ fn only_what_would_be_markup_is_escaped() {
 }
 
 #[test]
-fn markers_never_stand_around_white_space_and_runs_merge() {
+fn markers_never_enclose_white_space_and_runs_merge() {
     let text = written(|out| {
         let mut line = Inline::new();
         line.text("a", Style::default());
@@ -130,7 +130,7 @@ fn links_keep_text_and_lose_dangerous_targets() {
 }
 
 #[test]
-fn images_carry_a_name_and_never_data() {
+fn images_have_a_name_and_never_data() {
     let image = |alt: &str, name: &str| {
         let mut line = Inline::new();
         line.image(alt, name);
@@ -215,7 +215,7 @@ fn a_window_keeps_the_header_and_the_rows_in_it() {
 }
 
 #[test]
-fn a_limit_keeps_what_was_written() {
+fn a_limit_keeps_the_text_before_it() {
     let budget = Rc::new(Budget::new(Limits {
         max_elements: 2,
         ..Limits::default()
@@ -253,7 +253,7 @@ fn parts_that_are_not_wanted_are_counted_only() {
 }
 
 #[test]
-fn a_text_beyond_what_is_left_is_cut_and_its_fence_closed() {
+fn a_text_beyond_the_remaining_budget_is_cut_and_its_fence_closed() {
     let short = |build: fn(&mut Markdown) -> Result<(), Limit>| {
         let limits = Limits {
             max_text_bytes: 24,

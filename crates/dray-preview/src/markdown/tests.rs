@@ -64,7 +64,7 @@ fn tables_headings_and_tasks_have_their_elements_without_styles() {
 }
 
 #[test]
-fn links_and_pictures_are_those_that_are_admitted() {
+fn only_admitted_links_and_pictures_are_kept() {
     let html = html(
         "[a](b.md \"t\") [c](javascript:x) [d](https://e/) [h](#h) ![p *q*](r.png) ![s](https://t/u.png) \
          [![in](i.png)](b.md) <a@b.c>",

@@ -25,8 +25,8 @@ pub(crate) struct InstanceFixture {
 impl InstanceFixture {
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        for folder in ["box", "elsewhere", "state", "container"] {
-            std::fs::create_dir(root.path().join(folder)).unwrap();
+        for directory in ["box", "elsewhere", "state", "container"] {
+            std::fs::create_dir(root.path().join(directory)).unwrap();
         }
         let fixture = Self {
             root,
@@ -65,8 +65,8 @@ impl InstanceFixture {
     }
 
     pub(crate) fn elsewhere(&self, name: &str) -> SandboxPath {
-        let folder = self.root().join("elsewhere");
-        SandboxPath::new(folder.to_str().unwrap())
+        let directory = self.root().join("elsewhere");
+        SandboxPath::new(directory.to_str().unwrap())
             .unwrap()
             .join(name)
             .unwrap()
@@ -140,11 +140,11 @@ impl Fixture for InstanceFixture {
     }
 
     fn workspace(&self) -> SandboxPath {
-        let folder = match &self.container {
+        let directory = match &self.container {
             Some(container) => container.clone(),
             None => self.root().join("box"),
         };
-        SandboxPath::new(folder.to_str().unwrap()).unwrap()
+        SandboxPath::new(directory.to_str().unwrap()).unwrap()
     }
 
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {

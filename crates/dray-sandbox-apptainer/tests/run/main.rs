@@ -34,7 +34,7 @@ async fn r_17_so_is_one_with_an_exchange_folder() {
 }
 
 #[tokio::test]
-async fn the_exchange_folder_is_used_directly_and_nothing_else_is() {
+async fn only_the_exchange_directory_is_used_directly() {
     let fixture = InstanceFixture::new().with_exchange();
     let sandbox = fixture.open().await;
     let inside = fixture.path("f");
@@ -171,7 +171,7 @@ async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
 async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
     let fixture = InstanceFixture::new();
     let sandbox = fixture.open().await;
-    // The process lives, but the name is no longer known.
+    // The process still runs, but Apptainer no longer lists the name.
     let state = fixture.root().join("state/instances");
     std::fs::rename(state.join("box"), state.join("other")).unwrap();
     let gone = sandbox

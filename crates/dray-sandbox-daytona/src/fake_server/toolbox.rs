@@ -55,14 +55,14 @@ fn download(shared: &SharedState<FakeState>, machine: &FakeSandbox, path: &str) 
         }
         fs::read(path)
     });
-    let whole = match read {
+    let file_bytes = match read {
         Ok(bytes) => Bytes::from(bytes),
         Err(error) => return failed(&error),
     };
     let state = &mut *shared.lock();
     let end_sandbox = || destroy(&mut state.machines, machine);
-    let faulty = state.faults.faulty_download(&whole, end_sandbox);
-    faulty.unwrap_or_else(|| bytes_reply(200, OCTET_STREAM, whole))
+    let faulty = state.faults.faulty_download(&file_bytes, end_sandbox);
+    faulty.unwrap_or_else(|| bytes_reply(200, OCTET_STREAM, file_bytes))
 }
 
 async fn upload(
@@ -92,8 +92,8 @@ async fn execute(
     machine: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    let asked = request.json().await?;
-    let Some(command) = asked.get("command").and_then(Value::as_str) else {
+    let arguments = request.json().await?;
+    let Some(command) = arguments.get("command").and_then(Value::as_str) else {
         return Ok(refuse(400, "command is required"));
     };
     let home = machine.root.clone().into_os_string();

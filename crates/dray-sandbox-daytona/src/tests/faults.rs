@@ -19,7 +19,7 @@ fn kind<T>(result: Result<T, Error>) -> ErrorKind {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_does_not_run_says_how() {
+async fn a_sandbox_that_does_not_run_is_reported_with_its_state() {
     let fixture = DaytonaFixture::new().await;
     let sandbox = fixture.sandbox().await;
     let path = fixture.path("file");
@@ -30,8 +30,8 @@ async fn a_sandbox_that_does_not_run_says_how() {
         ("destroyed", ErrorKind::SandboxGone),
     ] {
         fixture.fake_server.set_state(SANDBOX_ID, state);
-        let said = kind(sandbox.stat(&path, Follow::Yes).await);
-        assert_eq!(said, expected, "{state}");
+        let stat_error = kind(sandbox.stat(&path, Follow::Yes).await);
+        assert_eq!(stat_error, expected, "{state}");
         assert_eq!(kind(write_file(&*sandbox, &path, b"x").await), expected);
         let backend = fixture.backend();
         let handle = backend.resolve(&address()).await.unwrap();
@@ -40,13 +40,15 @@ async fn a_sandbox_that_does_not_run_says_how() {
 }
 
 #[tokio::test]
-async fn r_1_a_name_that_went_to_another_sandbox_is_gone() {
+async fn r_1_a_name_that_another_sandbox_has_now_is_reported_as_gone() {
     let fixture = DaytonaFixture::new().await;
     let backend = fixture.backend();
     let handle = backend.resolve(&address()).await.unwrap();
     assert_eq!(handle.incarnation, fixture.id);
-    let other = fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
-    assert_ne!(handle.incarnation, other);
+    let replacement = fixture
+        .fake_server
+        .run(SANDBOX_ID, fixture.directory.path());
+    assert_ne!(handle.incarnation, replacement);
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(backend.open(&handle).await), gone);
 }
@@ -69,17 +71,17 @@ async fn r_11_a_life_that_is_too_short_is_refused_before() {
 }
 
 #[tokio::test]
-async fn a_check_says_when_the_key_ends_and_finds_a_wrong_one() {
+async fn a_check_reports_when_the_key_expires_and_finds_an_invalid_one() {
     let fixture = DaytonaFixture::new().await;
     let ready = fixture.backend().check().await.unwrap();
     assert!(
         matches!(&ready, BackendCheck::Ready(text) if text.contains("2099-01-01")),
         "{ready:?}"
     );
-    let wrong = Config {
+    let invalid = Config {
         api_key: Secret::new("dtn_wrong"),
         ..fixture.config()
     };
-    let wrong = DaytonaBackend::new(&wrong, fixture.clock.clone()).unwrap();
-    assert_eq!(wrong.check().await.unwrap_err().kind(), ErrorKind::Auth);
+    let invalid = DaytonaBackend::new(&invalid, fixture.clock.clone()).unwrap();
+    assert_eq!(invalid.check().await.unwrap_err().kind(), ErrorKind::Auth);
 }

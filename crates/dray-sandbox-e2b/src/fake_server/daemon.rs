@@ -36,7 +36,7 @@ pub(super) fn download(
     if !found.is_file() {
         return refuse(400, &format!("path '{path}' is not a regular file"));
     }
-    let whole = match fs::read(&path) {
+    let file_bytes = match fs::read(&path) {
         Ok(bytes) => Bytes::from(bytes),
         Err(error) => return file_error(&path, &error),
     };
@@ -44,7 +44,7 @@ pub(super) fn download(
     let end_sandbox = || {
         state.machines.remove(id);
     };
-    if let Some(reply) = state.faults.faulty_download(&whole, end_sandbox) {
+    if let Some(reply) = state.faults.faulty_download(&file_bytes, end_sandbox) {
         return reply;
     }
     let from = range_start(request);
@@ -55,19 +55,19 @@ pub(super) fn download(
                 .take(|fault| *fault == ProviderFault::IgnoreRange)
                 .is_none() =>
         {
-            let size = whole.len();
+            let size = file_bytes.len();
             // The daemon has no empty range, so a client must not ask for one at the end of a file.
             if from >= size {
                 return refuse(416, "invalid range: failed to overlap");
             }
             let range = format!("bytes {from}-{}/{size}", size - 1);
             with_header(
-                bytes_response(206, whole.slice(from..)),
+                bytes_response(206, file_bytes.slice(from..)),
                 "content-range",
                 &range,
             )
         }
-        _ => bytes_response(200, whole),
+        _ => bytes_response(200, file_bytes),
     }
 }
 
@@ -149,9 +149,9 @@ async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionC
         if part.content.size > part.content.head.len() as u64 {
             return Ok(refuse(507, "not enough disk space available"));
         }
-        let done =
+        let outcome =
             create_file(Path::new(target)).and_then(|mut file| file.write_all(&part.content.head));
-        if let Err(error) = done {
+        if let Err(error) = outcome {
             return Ok(file_error(target, &error));
         }
         written.push(entry);
@@ -177,10 +177,15 @@ fn connect_error(error: &io::Error) -> Reply {
 /// A call of `filesystem.Filesystem`.
 pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
     let name = name.to_owned();
-    let asked = request.json().await?;
-    let text = |field: &str| asked.get(field).and_then(Value::as_str).unwrap_or_default();
+    let arguments = request.json().await?;
+    let text = |field: &str| {
+        arguments
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let path = Path::new(text("path"));
-    let done = match name.as_str() {
+    let outcome = match name.as_str() {
         "Stat" => entry(path).map(|entry| json!({ "entry": entry })),
         "ListDir" => list(path).map(|entries| json!({ "entries": entries })),
         "MakeDir" if path.is_dir() => {
@@ -201,7 +206,7 @@ pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, 
             .map(|entry| json!({ "entry": entry })),
         _ => return Ok(connect_reply(404, "unimplemented", "no such call")),
     };
-    Ok(done.map_or_else(
+    Ok(outcome.map_or_else(
         |error| connect_error(&error),
         |value| json_reply(200, &value),
     ))

@@ -30,8 +30,8 @@ pub(super) async fn start(
     let Ok(Some(Frame::Message(message))) = frames.next() else {
         return Err(ConnectionClosed);
     };
-    let asked: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
-    let Some(running) = run(machine, &asked).await? else {
+    let start_request: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
+    let Some(running) = run(machine, &start_request).await? else {
         let message = "error starting process: executable file not found in $PATH";
         let error = json!({ "error": { "code": "invalid_argument", "message": message } });
         let response = envelope(2, error.to_string().as_bytes());
@@ -40,8 +40,8 @@ pub(super) async fn start(
     let cut = shared.lock().faults.take_output_cut();
     Ok(match cut {
         Some(kept) => {
-            let whole: BytesMut = events(running).try_collect().await?;
-            cut_reply(STREAM_MEDIA_TYPE, &whole.freeze(), kept)
+            let output_bytes: BytesMut = events(running).try_collect().await?;
+            cut_reply(STREAM_MEDIA_TYPE, &output_bytes.freeze(), kept)
         }
         None => stream_reply(STREAM_MEDIA_TYPE, events(running)),
     })
@@ -50,9 +50,9 @@ pub(super) async fn start(
 /// Starts the command; `None` when its program does not exist.
 async fn run(
     machine: &FakeSandbox,
-    asked: &Value,
+    start_request: &Value,
 ) -> Result<Option<RunningCommand>, ConnectionClosed> {
-    let process = asked.get("process").ok_or(ConnectionClosed)?;
+    let process = start_request.get("process").ok_or(ConnectionClosed)?;
     let word = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
     let mut argv = vec![process.get("cmd").map(word).ok_or(ConnectionClosed)?];
     if let Some(arguments) = process.get("args").and_then(Value::as_array) {
@@ -66,8 +66,8 @@ async fn run(
     let directory = process.get("cwd").and_then(Value::as_str);
     let directory = directory.map_or_else(|| machine.root.clone(), Into::into);
     let home = machine.root.clone().into_os_string();
-    let none: [&str; 0] = [];
-    let exec = LocalExec::new(none)
+    let no_prefix: [&str; 0] = [];
+    let exec = LocalExec::new(no_prefix)
         .with_environment([("HOME", home)])
         .with_environment(environment)
         .with_directory(directory);
@@ -102,7 +102,7 @@ fn events(running: RunningCommand) -> impl Stream<Item = Result<Bytes, Connectio
                     &json!({ "data": { "stdout": STANDARD.encode(chunk) } }),
                 ));
             }
-            // The daemon sends these between the output; a client must pass over them.
+            // The daemon sends these between the output; a client must ignore them.
             messages.extend(message(&json!({ "keepalive": {} })));
             return Ok(Some((messages.freeze(), ProcessStep::Output(running))));
         }

@@ -44,8 +44,8 @@ async fn a_cut_download_is_noticed_and_continues_with_a_range() {
     );
     let rest = read_file(&*sandbox, &file, 100_000).await.unwrap();
     assert_eq!(rest, bytes[100_000..]);
-    let asked = fixture.fake_server.requests();
-    assert!(asked.contains(&"GET /files bytes=100000-".to_owned()));
+    let requests = fixture.fake_server.requests();
+    assert!(requests.contains(&"GET /files bytes=100000-".to_owned()));
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_range_that_is_ignored_is_not_taken_for_the_rest() {
 }
 
 #[tokio::test]
-async fn a_paused_sandbox_says_so() {
+async fn a_paused_sandbox_is_reported_as_paused() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     fixture.fake_server.pause(SANDBOX_ID);
@@ -90,8 +90,8 @@ async fn output_that_is_cut_after_its_first_frames_is_never_a_result() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     fixture.fake_server.script(ProviderFault::CutOutput(200));
-    let said = sandbox.stat(&fixture.path(""), Follow::Yes).await;
-    assert_eq!(kind(said), ErrorKind::Unavailable);
+    let stat_result = sandbox.stat(&fixture.path(""), Follow::Yes).await;
+    assert_eq!(kind(stat_result), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn old_daemons_take_files_in_forms() {
     let fixture = E2bFixture::new().await;
     fixture
         .fake_server
-        .run_version(SANDBOX_ID, fixture.folder.path(), "0.5.6");
+        .run_version(SANDBOX_ID, fixture.directory.path(), "0.5.6");
     let sandbox = fixture.sandbox().await;
     let path = fixture.path("a \"quoted\" отчёт.csv");
     write_file(&*sandbox, &path, b"1,2\n").await.unwrap();
@@ -126,8 +126,8 @@ async fn r_11_a_life_is_read_first_and_extended() {
     let sandbox = fixture.sandbox().await;
     let secs = Duration::from_secs;
     let timeouts = || {
-        let asked = fixture.fake_server.requests();
-        asked
+        let requests = fixture.fake_server.requests();
+        requests
             .iter()
             .filter(|line| line.ends_with("/timeout"))
             .count()
@@ -162,10 +162,10 @@ async fn a_check_lists_at_most_one_sandbox_and_finds_a_wrong_key() {
     let fixture = E2bFixture::new().await;
     let ready = fixture.backend().check().await.unwrap();
     assert!(matches!(ready, BackendCheck::Ready(_)), "{ready:?}");
-    let wrong = Config {
+    let invalid = Config {
         api_key: Secret::new("e2b_wrong"),
         ..fixture.config()
     };
-    let wrong = E2bBackend::new(&wrong, fixture.clock.clone()).unwrap();
-    assert_eq!(wrong.check().await.unwrap_err().kind(), ErrorKind::Auth);
+    let invalid = E2bBackend::new(&invalid, fixture.clock.clone()).unwrap();
+    assert_eq!(invalid.check().await.unwrap_err().kind(), ErrorKind::Auth);
 }

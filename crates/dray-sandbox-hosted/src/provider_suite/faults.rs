@@ -62,12 +62,16 @@ impl<'f> OpenSandbox<'f> {
 }
 
 #[track_caller]
-fn expect_kind<T>(what: &str, result: Result<T, Error>, wanted: ErrorKind) -> Result<(), CaseEnd> {
+fn expect_kind<T>(
+    what: &str,
+    result: Result<T, Error>,
+    expected: ErrorKind,
+) -> Result<(), CaseEnd> {
     match result {
         Ok(_) => Err(CaseEnd::fail(format_args!(
-            "{what}: no error, wanted {wanted}"
+            "{what}: no error, expected {expected}"
         ))),
-        Err(error) => expect_equal(what, error.kind(), wanted),
+        Err(error) => expect_equal(what, error.kind(), expected),
     }
 }
 
@@ -141,7 +145,7 @@ mod cases {
         let delay = Duration::from_secs(17);
         fixture.inject_fault(ProviderFault::RateLimit(delay));
         let Err(limited) = open.read(&file).await else {
-            return Err(CaseEnd::fail("no error, wanted a rate limit"));
+            return Err(CaseEnd::fail("no error, expected a rate limit"));
         };
         expect_equal("kind", limited.kind(), ErrorKind::RateLimited)?;
         expect_equal("delay", limited.retry_after(), Some(delay))?;

@@ -8,7 +8,7 @@ use dray_sandbox_exec::{CommandControl, CommandState, SupervisedCommand};
 use tonic::Code;
 use uuid::Uuid;
 
-use super::start;
+use super::start_request;
 use crate::fault;
 use crate::router::Router;
 use crate::wire::{EmptyMessage, ExecWaitResponse, ExitStatus};
@@ -25,7 +25,7 @@ impl CommandControl for RouterCommand {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {
         const KILL_CONTEXT: &str = "ending a command";
         let exec_id = Uuid::new_v4().to_string();
-        let start = start(&self.router, &exec_id, argv);
+        let start = start_request(&self.router, &exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
         let started = self.router.ask(path, &start).await;
         let EmptyMessage {} = started.map_err(|status| fault::failed(KILL_CONTEXT, &status))?;
@@ -34,8 +34,8 @@ impl CommandControl for RouterCommand {
 
     async fn state(&self) -> Result<CommandState, Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
-        let which = self.router.which(&self.exec_id);
-        match self.router.ask::<_, ExecWaitResponse>(path, &which).await {
+        let request = self.router.exec_request(&self.exec_id);
+        match self.router.ask::<_, ExecWaitResponse>(path, &request).await {
             Ok(ExecWaitResponse { exit_status: None }) => Ok(CommandState::Running),
             Ok(_) => Ok(CommandState::Ended),
             Err(status) if status.code() == Code::NotFound => Ok(CommandState::Unknown),

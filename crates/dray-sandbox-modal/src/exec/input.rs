@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const MAX_KEPT_BYTES: usize = 8 << 20;
 const INPUT_CONTEXT: &str = "writing the input of a command";
 
-/// How one stream of input ended.
+/// The end of one stream of input.
 enum InputEnd {
     /// The router received all of it, or wants no more.
     Done,
@@ -41,9 +41,9 @@ pub(super) struct CommandInput {
     rest: Bytes,
     /// Bytes that were sent at least once.
     sent: u64,
-    /// The last of these bytes, for sending them again.
-    kept: VecDeque<Bytes>,
-    kept_bytes: usize,
+    /// The last of these bytes, in case they must be sent again.
+    replay_chunks: VecDeque<Bytes>,
+    replay_bytes: usize,
     ended: bool,
 }
 
@@ -55,8 +55,8 @@ impl CommandInput {
             body,
             rest: Bytes::new(),
             sent: 0,
-            kept: VecDeque::new(),
-            kept_bytes: 0,
+            replay_chunks: VecDeque::new(),
+            replay_bytes: 0,
             ended: false,
         }
     }
@@ -81,7 +81,7 @@ impl CommandInput {
                 renewed = true;
                 let fresh = self.router.renew(&access).await;
                 fresh.map_err(|status| fault::failed(INPUT_CONTEXT, &status))?;
-            } else if !retry.again(&status).await {
+            } else if !retry.wait_for_retry(&status).await {
                 return self.check_unwanted(&status).await;
             }
             let Some(received_bytes) = self.received_bytes().await? else {
@@ -117,8 +117,8 @@ impl CommandInput {
     /// Succeeds if the command takes no more input because it has ended or closed it; otherwise fails with the refusal.
     async fn check_unwanted(&mut self, status: &Status) -> Result<(), Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
-        let which = self.router.which(&self.exec_id);
-        let polled = self.router.ask::<_, ExecWaitResponse>(path, &which).await;
+        let request = self.router.exec_request(&self.exec_id);
+        let polled = self.router.ask::<_, ExecWaitResponse>(path, &request).await;
         if polled.is_ok_and(|polled| polled.exit_status.is_some()) {
             return Ok(());
         }
@@ -133,8 +133,8 @@ impl CommandInput {
 
     async fn status(&mut self) -> Result<StdinStatus, Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinStatus";
-        let which = self.router.which(&self.exec_id);
-        self.router.ask(path, &which).await
+        let request = self.router.exec_request(&self.exec_id);
+        self.router.ask(path, &request).await
     }
 
     /// Number of bytes that the router has; `None` when it wants no more.
@@ -165,8 +165,8 @@ impl CommandInput {
         tokio::pin!(call);
         let response = tokio::select! {
             response = &mut call => response,
-            pumped = self.pump(&chunks, start, replay) => {
-                pumped?;
+            sent = self.send_chunks(&chunks, start, replay) => {
+                sent?;
                 // The end of the stream; the response comes only after it.
                 drop(chunks);
                 call.await
@@ -180,7 +180,7 @@ impl CommandInput {
 
     /// Sends the chunks. Bytes from the source are kept before they are sent, so that this future may be dropped at any
     /// time.
-    async fn pump(
+    async fn send_chunks(
         &mut self,
         chunks: &mpsc::Sender<StdinChunk>,
         start: StdinStart,
@@ -214,13 +214,13 @@ impl CommandInput {
         }
         let chunk = self.rest.split_to(self.rest.len().min(CHUNK_BYTES));
         self.sent += chunk.len() as u64;
-        self.kept_bytes += chunk.len();
+        self.replay_bytes += chunk.len();
         // A cheap clone: both share the buffer of the chunk.
-        self.kept.push_back(chunk.clone());
-        while self.kept_bytes > MAX_KEPT_BYTES {
-            match self.kept.pop_front() {
-                Some(old) => self.kept_bytes -= old.len(),
-                None => self.kept_bytes = 0,
+        self.replay_chunks.push_back(chunk.clone());
+        while self.replay_bytes > MAX_KEPT_BYTES {
+            match self.replay_chunks.pop_front() {
+                Some(old) => self.replay_bytes -= old.len(),
+                None => self.replay_bytes = 0,
             }
         }
         Ok(Some(chunk))
@@ -228,8 +228,8 @@ impl CommandInput {
 
     /// The chunks that must be sent again from this offset.
     fn replay(&self, offset: u64) -> Result<Vec<Bytes>, Error> {
-        let first = self.sent - self.kept_bytes as u64;
-        // A router that claims bytes that were never sent is broken or hostile; to continue would corrupt the file.
+        let first = self.sent - self.replay_bytes as u64;
+        // Without this check, a faulty router that claims bytes that were never sent would corrupt the file.
         if offset > self.sent {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -243,7 +243,7 @@ impl CommandInput {
         };
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let mut replay = Vec::new();
-        for chunk in &self.kept {
+        for chunk in &self.replay_chunks {
             let mut chunk = chunk.clone();
             let known = skip.min(chunk.len());
             chunk.advance(known);

@@ -90,7 +90,7 @@ impl CommandOutput {
             let renewed = self.router.renew(access).await;
             return renewed.map_err(|status| fault::failed(OUTPUT_CONTEXT, &status));
         }
-        if self.retry.again(&status).await {
+        if self.retry.wait_for_retry(&status).await {
             tracing::debug!(offset = self.offset, code = ?status.code(), "an output is resumed");
             return Ok(());
         }

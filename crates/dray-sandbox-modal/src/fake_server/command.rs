@@ -143,8 +143,9 @@ impl FakeCommand {
         let captured = if stdout { &self.stdout } else { &self.stderr };
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let mut captured = captured.subscribe();
-        let there = captured.wait_for(|captured| captured.bytes.len() > offset || captured.ended);
-        there.await.map_or_else(
+        let has_output =
+            captured.wait_for(|captured| captured.bytes.len() > offset || captured.ended);
+        has_output.await.map_or_else(
             |_| Bytes::new(),
             |captured| {
                 let rest = captured.bytes.get(offset..).unwrap_or_default();

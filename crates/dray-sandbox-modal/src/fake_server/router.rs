@@ -67,11 +67,11 @@ async fn answer(state: &Arc<State>, call: Called) -> Answer {
                 state.bearer(called, request.metadata())?;
                 let which = request.get_ref();
                 let command = state.command(&which.task_id, &which.exec_id)?;
-                let late = take(&mut lock(&state.faults), |fault| {
+                let delay_fault = take(&mut lock(&state.faults), |fault| {
                     matches!(fault, Fault::LateExit).then_some(())
                 });
                 Ok(ExecWaitResponse {
-                    exit_status: command.exit().filter(|_| late.is_none()),
+                    exit_status: command.exit().filter(|_| delay_fault.is_none()),
                 })
             })
             .await

@@ -63,7 +63,7 @@ pub(super) fn answer(argument: &str) -> ToolResult {
         return failed("Other", "the path is not absolute");
     }
     let path = Path::new(path);
-    let done = match name.as_str() {
+    let outcome = match name.as_str() {
         "ReadFile" => read(path),
         "WriteFile" => write(path),
         "ListFiles" => list(path),
@@ -73,11 +73,11 @@ pub(super) fn answer(argument: &str) -> ToolResult {
         "MakeDirectory" => made(fs::create_dir(path)),
         _ => Ok(failed("Other", "unknown command")),
     };
-    done.unwrap_or_else(|error| error_result(&error))
+    outcome.unwrap_or_else(|error| error_result(&error))
 }
 
-fn made(done: io::Result<()>) -> io::Result<ToolResult> {
-    done.map(|()| ToolResult::Said(Vec::new()))
+fn made(outcome: io::Result<()>) -> io::Result<ToolResult> {
+    outcome.map(|()| ToolResult::Said(Vec::new()))
 }
 
 fn run(words: &[&[u8]]) -> ToolResult {
@@ -99,7 +99,7 @@ fn write(path: &Path) -> io::Result<ToolResult> {
         // The real tool makes missing parents (sandbox-transfer 7.2).
         fs::create_dir_all(parent)?;
     }
-    // The real tool writes over anything and through links; so does a redirection.
+    // The real tool overwrites any file and follows links, as a redirection does.
     let script = b"cat > \"$1\"".as_slice();
     Ok(run(&[
         b"sh",

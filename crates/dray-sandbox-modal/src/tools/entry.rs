@@ -3,7 +3,7 @@
 use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Metadata, SandboxPath};
 use serde::Deserialize;
 
-/// One entry. Its owners are names, which give no ids.
+/// One entry. The tool reports owners by name only, so entries have no user and group ids.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct ToolEntry {
     name: String,
@@ -17,17 +17,17 @@ pub(super) struct ToolEntry {
     symlink_target: Option<String>,
 }
 
-fn nonsense(error: serde_json::Error) -> Error {
+fn malformed_entry(error: serde_json::Error) -> Error {
     Error::new(ErrorKind::Protocol, "not an entry of the file tool").caused_by(error)
 }
 
 impl ToolEntry {
     pub(super) fn parse(response: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(response).map_err(nonsense)
+        serde_json::from_slice(response).map_err(malformed_entry)
     }
 
     pub(super) fn parse_all(response: &[u8]) -> Result<Vec<Self>, Error> {
-        serde_json::from_slice(response).map_err(nonsense)
+        serde_json::from_slice(response).map_err(malformed_entry)
     }
 
     pub(super) fn kind(&self) -> FileKind {
@@ -51,12 +51,12 @@ impl ToolEntry {
 
     fn mtime_ns(&self) -> Option<i128> {
         // Zero stands for a missing field.
-        let fine = self.modified_time.is_finite() && self.modified_time > 0.0;
+        let is_valid = self.modified_time.is_finite() && self.modified_time > 0.0;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a float beyond the range becomes its end"
         )]
-        fine.then_some((self.modified_time * 1e9) as i128)
+        is_valid.then_some((self.modified_time * 1e9) as i128)
     }
 
     pub(super) fn metadata(self, path: &SandboxPath, real_path: SandboxPath) -> Metadata {
@@ -100,7 +100,7 @@ mod tests {
         "owner":"root","group":"root","modified_time":1700000000.5,"symlink_target":"file"}"#;
 
     #[test]
-    fn an_entry_is_what_the_tool_says_and_nothing_is_invented() {
+    fn an_entry_has_only_the_fields_that_the_tool_reports() {
         let path = SandboxPath::new("/w/l").unwrap();
         let link = ToolEntry::parse(LINK_ENTRY)
             .unwrap()
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_lie_elsewhere_make_no_sense() {
+    fn entries_outside_of_their_directory_are_refused() {
         let directory = SandboxPath::new("/w").unwrap();
         for name in ["../etc", "..", "", "a/b"] {
             let text = format!(r#"[{{"name":"{name}","type":"file","size":0,"mode":420}}]"#);

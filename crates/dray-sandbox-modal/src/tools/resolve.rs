@@ -17,16 +17,16 @@ impl<E: Exec + 'static> Tools<E> {
         let mut walk = PathWalk::new(path);
         let mut found = None;
         while let Some(next) = walk.next_path()? {
-            let here = self.stat_path(&next).await?;
+            let entry = self.stat_path(&next).await?;
             let is_followed = follow == Follow::Yes || !walk.is_at_last_part();
-            found = match (here.kind(), here.target()) {
+            found = match (entry.kind(), entry.target()) {
                 (FileKind::Symlink, Some(target)) if is_followed => {
                     walk.follow(target.as_bytes())?;
                     None
                 }
                 (kind, _) => {
                     walk.enter(next.clone(), kind)?;
-                    Some((next, here))
+                    Some((next, entry))
                 }
             };
         }

@@ -167,14 +167,14 @@ async fn a_dropped_transfer_ends_its_command() {
 
 #[tokio::test]
 async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let server = Server::start_tls(folder.path(), &certificate, &key)
+    let server = Server::start_tls(directory.path(), &certificate, &key)
         .await
         .unwrap();
     server.run(SANDBOX_ID);
-    let ca_file = folder.path().join("ca.pem");
+    let ca_file = directory.path().join("ca.pem");
     std::fs::write(&ca_file, &certificate).unwrap();
     let trusting = Config {
         ca_file: Some(ca_file.clone()),

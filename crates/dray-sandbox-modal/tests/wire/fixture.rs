@@ -17,27 +17,27 @@ pub(crate) const SANDBOX_ID: &str = "sb-0123456789abcdefghijKL";
 #[derive(Debug)]
 pub(crate) struct ModalFixture {
     pub(crate) server: Server,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     backend: Arc<ModalBackend>,
 }
 
 impl ModalFixture {
     pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let server = Server::start(folder.path().canonicalize().unwrap())
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::start(directory.path().canonicalize().unwrap())
             .await
             .unwrap();
         server.run(SANDBOX_ID);
         let backend = ModalBackend::new(&config(server.url()), Clock::system()).unwrap();
         Self {
             server,
-            folder,
+            directory,
             backend: Arc::new(backend),
         }
     }
 
     pub(crate) fn root(&self) -> PathBuf {
-        self.folder.path().canonicalize().unwrap()
+        self.directory.path().canonicalize().unwrap()
     }
 
     pub(crate) fn path(&self, name: &str) -> SandboxPath {

@@ -46,7 +46,7 @@ async fn r_17_the_other_half_of_the_suite_passes_too() {
 }
 
 #[tokio::test]
-async fn the_file_tool_comes_first_and_commands_after_it() {
+async fn the_file_tool_is_used_before_commands() {
     let fixture = ModalFixture::new().await;
     let sandbox = fixture.open().await;
     let ways = [Transport::Files, Transport::ExecRaw, Transport::ExecBase64];
@@ -90,7 +90,7 @@ async fn a_sandbox_of_the_second_version_is_reached_with_its_own_calls() {
 }
 
 #[tokio::test]
-async fn without_a_shell_the_file_tool_does_what_it_can() {
+async fn without_a_shell_the_file_tool_performs_the_operations() {
     let fixture = ModalFixture::new().await;
     fixture.server.arm(Fault::NoShell);
     let sandbox = fixture.open().await;
@@ -190,7 +190,7 @@ async fn without_a_shell_links_are_resolved_part_by_part() {
 }
 
 #[tokio::test]
-async fn without_the_file_tool_commands_are_the_next_way() {
+async fn without_the_file_tool_commands_are_used() {
     let fixture = ModalFixture::new().await;
     fixture.server.arm(Fault::NoTool);
     std::fs::write(fixture.root().join("f"), "hello").unwrap();

@@ -10,16 +10,16 @@ use super::fixture::{ModalFixture, SANDBOX_ID};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_of_the_provider_accepts_the_fake_server() {
     let fixture = ModalFixture::new().await;
-    let folder = fixture.root().join("folder");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("ours.bin"), vec![9; 300_000]).unwrap();
-    std::os::unix::fs::symlink("ours.bin", folder.join("link")).unwrap();
+    let directory = fixture.root().join("folder");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("ours.bin"), vec![9; 300_000]).unwrap();
+    std::os::unix::fs::symlink("ours.bin", directory.join("link")).unwrap();
     // The client must resume after both faults.
     fixture.server.arm(Fault::CutOutput(123_456));
     fixture.server.arm(Fault::CutInput(200_000));
     let mut client = python::script_command("modal_client.py", "modal");
     client
-        .args([SANDBOX_ID, folder.to_str().unwrap()])
+        .args([SANDBOX_ID, directory.to_str().unwrap()])
         .env("HOME", fixture.root())
         .env("MODAL_SERVER_URL", fixture.server.url())
         .env("MODAL_TOKEN_ID", TOKEN_ID)
@@ -40,7 +40,7 @@ async fn the_client_of_the_provider_accepts_the_fake_server() {
     });
     assert_eq!(printed, expected);
     assert_eq!(
-        std::fs::read(folder.join("new/written.bin")).unwrap(),
+        std::fs::read(directory.join("new/written.bin")).unwrap(),
         content
     );
 }

@@ -96,7 +96,7 @@ async fn r_10_a_write_continues_where_its_stream_was_cut() {
 }
 
 #[tokio::test]
-async fn r_10_a_lost_answer_to_a_whole_input_is_no_failure() {
+async fn r_10_a_lost_response_to_a_complete_input_is_no_failure() {
     let fixture = ModalFixture::new().await;
     fixture.server.arm(Fault::LoseInputAnswer);
     write(&fixture, Transport::Files, b"hello").await.unwrap();
@@ -113,7 +113,7 @@ async fn r_10_an_input_that_was_closed_before_the_exit_is_known_is_no_failure() 
 }
 
 #[tokio::test]
-async fn r_10_a_start_whose_answer_got_lost_starts_once() {
+async fn r_10_a_start_whose_response_was_lost_starts_once() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), "x").unwrap();
     for (method, times) in [
@@ -168,7 +168,7 @@ async fn an_output_that_ends_too_early_is_truncated() {
 }
 
 #[tokio::test]
-async fn a_stream_that_never_holds_is_given_up() {
+async fn a_stream_that_always_breaks_is_a_failure() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), bytes(400_000)).unwrap();
     for _ in 0..10 {

@@ -1,12 +1,12 @@
-//! The errors of the folder, and their codes in S3.
+//! The errors of the directory, and their codes in S3.
 
 use std::io::ErrorKind;
 
 use s3s::{S3Error, S3ErrorCode, StdError};
 
-/// Failure of an operation on the folder.
+/// Failure of an operation on the directory.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FolderError {
+pub(super) enum DirectoryError {
     #[error("no such bucket")]
     NoSuchBucket,
     #[error("the bucket already exists")]
@@ -49,31 +49,31 @@ fn is_full(kind: ErrorKind) -> bool {
     )
 }
 
-impl From<FolderError> for S3Error {
-    fn from(failure: FolderError) -> Self {
+impl From<DirectoryError> for S3Error {
+    fn from(failure: DirectoryError) -> Self {
         let code = match &failure {
-            FolderError::NoSuchBucket => S3ErrorCode::NoSuchBucket,
-            FolderError::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
-            FolderError::NoSuchKey => S3ErrorCode::NoSuchKey,
-            FolderError::NoSuchUpload => S3ErrorCode::NoSuchUpload,
-            FolderError::Precondition => S3ErrorCode::PreconditionFailed,
-            FolderError::BadDigest => S3ErrorCode::BadDigest,
-            FolderError::Incomplete | FolderError::Body(_) => S3ErrorCode::IncompleteBody,
-            FolderError::InvalidPart => S3ErrorCode::InvalidPart,
-            FolderError::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
-            FolderError::TooSmall => S3ErrorCode::EntityTooSmall,
-            FolderError::KeyTooLong => S3ErrorCode::KeyTooLongError,
-            FolderError::Range => S3ErrorCode::InvalidRange,
-            FolderError::Invalid(_) => S3ErrorCode::InvalidArgument,
-            FolderError::NotOffered(_) => S3ErrorCode::NotImplemented,
+            DirectoryError::NoSuchBucket => S3ErrorCode::NoSuchBucket,
+            DirectoryError::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
+            DirectoryError::NoSuchKey => S3ErrorCode::NoSuchKey,
+            DirectoryError::NoSuchUpload => S3ErrorCode::NoSuchUpload,
+            DirectoryError::Precondition => S3ErrorCode::PreconditionFailed,
+            DirectoryError::BadDigest => S3ErrorCode::BadDigest,
+            DirectoryError::Incomplete | DirectoryError::Body(_) => S3ErrorCode::IncompleteBody,
+            DirectoryError::InvalidPart => S3ErrorCode::InvalidPart,
+            DirectoryError::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
+            DirectoryError::TooSmall => S3ErrorCode::EntityTooSmall,
+            DirectoryError::KeyTooLong => S3ErrorCode::KeyTooLongError,
+            DirectoryError::Range => S3ErrorCode::InvalidRange,
+            DirectoryError::Invalid(_) => S3ErrorCode::InvalidArgument,
+            DirectoryError::NotOffered(_) => S3ErrorCode::NotImplemented,
             // The code of MinIO for a full disk; S3 itself has none.
-            FolderError::Io(error) if is_full(error.kind()) => {
+            DirectoryError::Io(error) if is_full(error.kind()) => {
                 let mut full = S3Error::new(S3ErrorCode::Custom("XMinioStorageFull".into()));
                 full.set_message("The store's disk is full.");
                 full.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
                 return full;
             }
-            FolderError::Io(error) => {
+            DirectoryError::Io(error) => {
                 // The detail is for the log: it has paths of this machine.
                 tracing::error!(%error, "could not use the directory of the embedded store");
                 return S3Error::new(S3ErrorCode::InternalError);

@@ -1,5 +1,5 @@
 //! The port and credentials that the endpoint of a directory keeps across restarts, so that links from before a restart
-//! still work. Only the owner of the folder can read it.
+//! still work. Only the owner of the directory can read it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -13,7 +13,7 @@ use super::layout::DirectoryLayout;
 use super::private;
 use crate::options::StoreOptions;
 
-/// Port and credentials of the endpoint of a folder.
+/// Port and credentials of the endpoint of a directory.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct EndpointIdentity {
     /// Port on loopback; 0 selects a free port.
@@ -23,7 +23,7 @@ pub(super) struct EndpointIdentity {
 }
 
 impl EndpointIdentity {
-    /// Reads the folder's identity, or creates a new one if none can be read.
+    /// Reads the directory's identity, or creates a new one if none can be read.
     pub(super) fn of(root: &Path) -> io::Result<Self> {
         match Self::read(root) {
             Ok(identity) => Ok(identity),

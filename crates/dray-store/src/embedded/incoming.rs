@@ -13,8 +13,8 @@ use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::{Checksum, StreamingBlob};
 
-use super::error::FolderError;
-use super::folder::ObjectDraft;
+use super::directory::ObjectDraft;
+use super::error::DirectoryError;
 
 /// Bytes that are gathered before they go to the thread that hashes and writes.
 const BATCH_BYTES: usize = 512 << 10;
@@ -65,7 +65,7 @@ pub(super) async fn receive_body(
     draft: ObjectDraft,
     body: Option<StreamingBlob>,
     announced: AnnouncedBody,
-) -> Result<ReceivedBody, FolderError> {
+) -> Result<ReceivedBody, DirectoryError> {
     let sink = BodySink {
         draft,
         hasher: announced.hasher(),
@@ -85,7 +85,7 @@ pub(super) async fn receive_body(
 }
 
 /// Reads from the network while the batch before is hashed and written.
-async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, FolderError> {
+async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, DirectoryError> {
     let mut batch = Vec::new();
     let mut batch_bytes = 0;
     // A finished task to begin with, so that each round waits for the one before in the same way.
@@ -93,9 +93,9 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
     loop {
         let next = tokio::time::timeout(IDLE_TIMEOUT, body.next())
             .await
-            .map_err(|_| FolderError::Incomplete)?;
+            .map_err(|_| DirectoryError::Incomplete)?;
         let ended = next.is_none();
-        if let Some(bytes) = next.transpose().map_err(FolderError::Body)? {
+        if let Some(bytes) = next.transpose().map_err(DirectoryError::Body)? {
             batch_bytes += bytes.len();
             batch.push(bytes);
         }
@@ -116,8 +116,8 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
 }
 
 fn join_result(
-    result: Result<Result<BodySink, FolderError>, tokio::task::JoinError>,
-) -> Result<BodySink, FolderError> {
+    result: Result<Result<BodySink, DirectoryError>, tokio::task::JoinError>,
+) -> Result<BodySink, DirectoryError> {
     match result {
         Ok(sink) => sink,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -178,7 +178,7 @@ impl AnnouncedBody {
     }
 
     /// Compares everything that was announced, before or after the body.
-    fn verify(&self, sent: &Checksum, md5: Option<Md5>) -> Result<(), FolderError> {
+    fn verify(&self, sent: &Checksum, md5: Option<Md5>) -> Result<(), DirectoryError> {
         // Trailers exist only once the body was read to its end.
         let trailers = self.trailers.as_ref().and_then(TrailingHeaders::take);
         let trailer = |name: &str| {
@@ -220,13 +220,13 @@ impl AnnouncedBody {
             // A header has priority over the trailer of the same name.
             let expected = header.clone().or_else(|| trailer(name));
             if expected.is_some() && expected != *sent {
-                return Err(FolderError::BadDigest);
+                return Err(DirectoryError::BadDigest);
             }
         }
         if let (Some(expected), Some(md5)) = (&self.md5, md5)
             && *expected != STANDARD.encode(md5.finalize())
         {
-            return Err(FolderError::BadDigest);
+            return Err(DirectoryError::BadDigest);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! The paths in the served folder. Keys become paths that cannot leave it (path traversal).
+//! The paths in the served directory. Keys become paths that cannot leave it (path traversal).
 //!
 //! ```text
-//! lock                          held by the process that serves the folder
+//! lock                          held by the process that serves the directory
 //! endpoint.json                 its port and credentials
 //! tmp/<uuid>                    files being written; emptied at start
 //! objects/<bucket>/<key>@       one file per object; each component of the key is encoded
@@ -25,7 +25,7 @@ const OBJECT_FILE_SUFFIX: char = '@';
 /// Longest name of a file in bytes that every file system takes.
 const MAX_FILE_NAME_BYTES: usize = 255;
 
-/// The paths of one served folder.
+/// The paths of one served directory.
 #[derive(Clone, Debug)]
 pub(super) struct DirectoryLayout {
     root: PathBuf,

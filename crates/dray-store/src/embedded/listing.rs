@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::error::FolderError;
-use super::folder::ServedDirectory;
+use super::directory::ServedDirectory;
+use super::error::DirectoryError;
 use super::layout;
 use super::record::ObjectRecord;
 
@@ -34,22 +34,22 @@ impl ServedDirectory {
         &self,
         bucket: &str,
         request: ListRequest<'_>,
-    ) -> Result<(Vec<ListedObject>, bool), FolderError> {
+    ) -> Result<(Vec<ListedObject>, bool), DirectoryError> {
         self.check_bucket(bucket)?;
         let mut objects = Vec::new();
-        let is_truncated = walk_folder(&self.layout.bucket(bucket), "", request, &mut objects)?;
+        let is_truncated = walk_directory(&self.layout.bucket(bucket), "", request, &mut objects)?;
         Ok((objects, is_truncated))
     }
 }
 
 /// Lists objects below one directory, whose keys start with `before`. Returns whether the list was cut.
-fn walk_folder(
-    folder: &Path,
+fn walk_directory(
+    directory: &Path,
     before: &str,
     request: ListRequest<'_>,
     objects: &mut Vec<ListedObject>,
-) -> Result<bool, FolderError> {
-    for (name, key, is_object) in folder_entries(folder, before)? {
+) -> Result<bool, DirectoryError> {
+    for (name, key, is_object) in directory_entries(directory, before)? {
         if is_object {
             if !key.starts_with(request.prefix) || request.after.is_some_and(|after| *key <= *after)
             {
@@ -59,7 +59,7 @@ fn walk_folder(
             if objects.len() == request.limit {
                 return Ok(true);
             }
-            match ObjectRecord::open(&folder.join(name)) {
+            match ObjectRecord::open(&directory.join(name)) {
                 Ok(record) => objects.push(ListedObject {
                     key,
                     size: record.size,
@@ -67,11 +67,11 @@ fn walk_folder(
                     modified: record.modified,
                 }),
                 // The object was removed meanwhile.
-                Err(FolderError::NoSuchKey) => {}
+                Err(DirectoryError::NoSuchKey) => {}
                 Err(error) => return Err(error),
             }
         } else if may_contain(&key, request)
-            && walk_folder(&folder.join(name), &key, request, objects)?
+            && walk_directory(&directory.join(name), &key, request, objects)?
         {
             return Ok(true);
         }
@@ -81,8 +81,8 @@ fn walk_folder(
 
 /// The names in a directory with the keys that they encode, in the order of the keys. The key of a directory ends with
 /// a slash.
-fn folder_entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
-    let read = match fs::read_dir(folder) {
+fn directory_entries(directory: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
+    let read = match fs::read_dir(directory) {
         Ok(read) => read,
         // Removed with its last object meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! An S3 endpoint inside this process, on loopback, over a folder: the object store of the one-machine mode.
+//! An S3 endpoint inside this process, on loopback, over a directory: the object store of the one-machine mode.
 //!
 //! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as in a remote store.
 //! Requests of this process itself can do without a connection ([`Store::open_in_process`](crate::Store)).
@@ -11,8 +11,8 @@
 
 mod access;
 mod api;
+mod directory;
 mod error;
-mod folder;
 mod identity;
 mod in_process;
 mod incoming;
@@ -41,16 +41,16 @@ pub use access::AccessKey;
 use crate::options::StoreOptions;
 use access::AccessControl;
 use api::S3Api;
-use folder::ServedDirectory;
+use directory::ServedDirectory;
 use identity::EndpointIdentity;
 pub(crate) use in_process::InProcessTransport;
 
 const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
-/// Reads the options of clients for the process that serves `folder`, which that process wrote at its start. It may
+/// Reads the options of clients for the process that serves `directory`, which that process wrote at its start. It may
 /// have ended since.
-pub fn serving_options(folder: &Path) -> io::Result<StoreOptions> {
-    Ok(EndpointIdentity::read(folder)?.options())
+pub fn serving_options(directory: &Path) -> io::Result<StoreOptions> {
+    Ok(EndpointIdentity::read(directory)?.options())
 }
 
 /// Prepares the directory that will contain the directory of an endpoint. A missing one is created with access for this
@@ -76,41 +76,47 @@ pub struct EmbeddedS3 {
 }
 
 impl EmbeddedS3 {
-    /// Serves `folder` on loopback. It reuses the port and credentials of the last start, so that links stay valid; if
-    /// the port is taken, it uses a new one. Returns the options that a client needs; the bucket exists.
+    /// Serves `directory` on loopback. It reuses the port and credentials of the last start, so that links stay valid;
+    /// if the port is taken, it uses a new one. Returns the options that a client needs; the bucket exists.
     ///
-    /// Only this user gets access to the folder. If others can read an existing folder, its modes and those of its
-    /// content are restricted. A folder of another user is refused.
+    /// Only this user gets access to the directory. If others can read an existing directory, its modes and those of
+    /// its content are restricted. A directory of another user is refused.
     ///
-    /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
-    /// [`serving_options`] returns the options to reach that process.
-    pub async fn start(folder: &Path) -> io::Result<(Self, StoreOptions)> {
-        Self::with_capacity(folder, u64::MAX).await
+    /// Fails when the directory cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves
+    /// it: [`serving_options`] returns the options to reach that process.
+    pub async fn start(directory: &Path) -> io::Result<(Self, StoreOptions)> {
+        Self::with_capacity(directory, u64::MAX).await
     }
 
     /// Like [`EmbeddedS3::start`], but stores at most `capacity` bytes; beyond that it fails like a full disk.
-    pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, StoreOptions)> {
-        Self::open(folder, capacity, &[]).await
+    pub async fn with_capacity(
+        directory: &Path,
+        capacity: u64,
+    ) -> io::Result<(Self, StoreOptions)> {
+        Self::open(directory, capacity, &[]).await
     }
 
     /// Like [`EmbeddedS3::start`], with further access keys, each with its own policy.
     ///
     /// Fails also with [`io::ErrorKind::InvalidInput`] when a policy has a part that this endpoint does not
     /// understand.
-    pub async fn with_keys(folder: &Path, keys: &[AccessKey]) -> io::Result<(Self, StoreOptions)> {
-        Self::open(folder, u64::MAX, keys).await
+    pub async fn with_keys(
+        directory: &Path,
+        keys: &[AccessKey],
+    ) -> io::Result<(Self, StoreOptions)> {
+        Self::open(directory, u64::MAX, keys).await
     }
 
     async fn open(
-        folder: &Path,
+        directory: &Path,
         capacity: u64,
         keys: &[AccessKey],
     ) -> io::Result<(Self, StoreOptions)> {
-        let root = folder.to_owned();
-        let (folder, mut identity) = incoming::run_blocking(move || {
-            let folder = ServedDirectory::open(&root, capacity)?;
-            folder.create_bucket(&StoreOptions::default().bucket)?;
-            io::Result::Ok((folder, EndpointIdentity::of(&root)?))
+        let root = directory.to_owned();
+        let (directory, mut identity) = incoming::run_blocking(move || {
+            let directory = ServedDirectory::open(&root, capacity)?;
+            directory.create_bucket(&StoreOptions::default().bucket)?;
+            io::Result::Ok((directory, EndpointIdentity::of(&root)?))
         })
         .await?;
         // The port of the last start first: links that were handed out name it.
@@ -122,10 +128,10 @@ impl EmbeddedS3 {
         let address = listener.local_addr()?;
         identity.port = address.port();
         // Written before the first request is served, so that other processes of this user can find the endpoint.
-        identity.write(folder.root())?;
+        identity.write(directory.root())?;
         let options = identity.options();
 
-        let mut service = S3ServiceBuilder::new(S3Api::new(Arc::new(folder)));
+        let mut service = S3ServiceBuilder::new(S3Api::new(Arc::new(directory)));
         let access = AccessControl::new(options.access_key.expose(), keys)?;
         let mut secrets =
             SimpleAuth::from_single(options.access_key.expose(), options.secret_key.expose());

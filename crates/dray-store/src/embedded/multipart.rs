@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::error::FolderError;
-use super::folder::{OverwriteRule, ServedDirectory};
+use super::directory::{OverwriteRule, ServedDirectory};
+use super::error::DirectoryError;
 use super::part::{self, StoredPart};
 use super::private;
 use super::record::{self, ObjectMetadata};
@@ -51,22 +51,22 @@ impl ServedDirectory {
         &self,
         bucket: &str,
         purpose: &UploadPurpose,
-    ) -> Result<Uuid, FolderError> {
+    ) -> Result<Uuid, DirectoryError> {
         self.check_bucket(bucket)?;
         // A key that is too long fails here and not after all parts were sent.
         self.path(bucket, &purpose.key)?;
         let id = Uuid::new_v4();
-        let folder = self.layout.upload(bucket, id);
-        private::create_directories(&folder)?;
+        let directory = self.layout.upload(bucket, id);
+        private::create_directories(&directory)?;
         let text = serde_json::to_vec(purpose).map_err(io::Error::from)?;
-        private::write_private(&folder.join("upload"), &text)?;
+        private::write_private(&directory.join("upload"), &text)?;
         Ok(id)
     }
 
     /// Reads the key and metadata of an upload; fails if the upload is not open.
-    pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<UploadPurpose, FolderError> {
-        let folder = self.upload_folder(bucket, id)?;
-        let text = fs::read(folder.join("upload"))?;
+    pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<UploadPurpose, DirectoryError> {
+        let directory = self.upload_directory(bucket, id)?;
+        let text = fs::read(directory.join("upload"))?;
         Ok(serde_json::from_slice(&text).map_err(io::Error::from)?)
     }
 
@@ -77,9 +77,9 @@ impl ServedDirectory {
         id: Uuid,
         named: &[NamedPart],
         rule: OverwriteRule,
-    ) -> Result<ObjectMetadata, FolderError> {
+    ) -> Result<ObjectMetadata, DirectoryError> {
         let purpose = self.purpose(bucket, id)?;
-        let upload = self.upload_folder(bucket, id)?;
+        let upload = self.upload_directory(bucket, id)?;
         let path = self.path(bucket, &purpose.key)?;
         let parts = check_parts(&upload, named)?;
         let meta = ObjectMetadata {
@@ -119,7 +119,7 @@ impl ServedDirectory {
         meta: &ObjectMetadata,
         path: &Path,
         rule: OverwriteRule,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), DirectoryError> {
         let body = part::parts_file(upload);
         let mut file = fs::File::options().write(true).open(&body)?;
         // After the object the file may contain parts that were not named, or bytes of a failed attempt.
@@ -134,16 +134,16 @@ impl ServedDirectory {
     }
 
     /// Removes an upload with its parts, and releases their space.
-    pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), FolderError> {
-        let folder = self.upload_folder(bucket, id)?;
-        let reserved = reserved_bytes(&folder)?;
-        fs::remove_dir_all(&folder)?;
+    pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), DirectoryError> {
+        let directory = self.upload_directory(bucket, id)?;
+        let reserved = reserved_bytes(&directory)?;
+        fs::remove_dir_all(&directory)?;
         self.quota.release(reserved);
         Ok(())
     }
 
     /// Lists every upload of the bucket that was not completed, by key.
-    pub(super) fn unfinished(&self, bucket: &str) -> Result<Vec<UnfinishedUpload>, FolderError> {
+    pub(super) fn unfinished(&self, bucket: &str) -> Result<Vec<UnfinishedUpload>, DirectoryError> {
         self.check_bucket(bucket)?;
         let read = match fs::read_dir(self.layout.bucket_uploads(bucket)) {
             Ok(read) => read,
@@ -173,12 +173,16 @@ impl ServedDirectory {
     }
 
     /// Path of the directory of an open upload.
-    pub(super) fn upload_folder(&self, bucket: &str, id: Uuid) -> Result<PathBuf, FolderError> {
-        let folder = self.layout.upload(bucket, id);
-        if folder.is_dir() {
-            Ok(folder)
+    pub(super) fn upload_directory(
+        &self,
+        bucket: &str,
+        id: Uuid,
+    ) -> Result<PathBuf, DirectoryError> {
+        let directory = self.layout.upload(bucket, id);
+        if directory.is_dir() {
+            Ok(directory)
         } else {
-            Err(FolderError::NoSuchUpload)
+            Err(DirectoryError::NoSuchUpload)
         }
     }
 }
@@ -193,12 +197,12 @@ fn reserved_bytes(upload: &Path) -> io::Result<u64> {
 }
 
 /// Looks up the parts and compares them with the values that the sender gave.
-fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, FolderError> {
+fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, DirectoryError> {
     if named.is_empty() {
-        return Err(FolderError::InvalidPart);
+        return Err(DirectoryError::InvalidPart);
     }
     if !named.is_sorted_by(|one, next| one.number < next.number) {
-        return Err(FolderError::InvalidPartOrder);
+        return Err(DirectoryError::InvalidPartOrder);
     }
     let mut parts = Vec::with_capacity(named.len());
     for (index, expected) in named.iter().enumerate() {
@@ -214,10 +218,10 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Fo
             || !same(&expected.sha256, &part.meta.sha256)
             || !same(&expected.crc64, &part.meta.crc64)
         {
-            return Err(FolderError::InvalidPart);
+            return Err(DirectoryError::InvalidPart);
         }
         if part.size < MIN_PART_BYTES && index + 1 < named.len() {
-            return Err(FolderError::TooSmall);
+            return Err(DirectoryError::TooSmall);
         }
         parts.push(part);
     }

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::FolderError;
-use super::folder::{ObjectDraft, OverwriteRule, ServedDirectory};
+use super::directory::{ObjectDraft, OverwriteRule, ServedDirectory};
+use super::error::DirectoryError;
 use super::private;
 use super::record::{ObjectMetadata, ObjectRecord};
 
@@ -123,9 +123,9 @@ impl ServedDirectory {
         upload: &Path,
         number: i32,
         length: Option<u64>,
-    ) -> Result<(ObjectDraft, PartSlot), FolderError> {
+    ) -> Result<(ObjectDraft, PartSlot), DirectoryError> {
         if !(1..=10_000).contains(&number) {
-            return Err(FolderError::Invalid("part numbers are 1 to 10000"));
+            return Err(DirectoryError::Invalid("part numbers are 1 to 10000"));
         }
         if let Some(length) = length.filter(|length| *length > 0) {
             let stride = part_stride(upload, length)?;
@@ -162,7 +162,7 @@ impl ServedDirectory {
         slot: &PartSlot,
         draft: ObjectDraft,
         meta: ObjectMetadata,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), DirectoryError> {
         let own = own_file(upload, slot.number);
         let record = placed_record(upload, slot.number);
         // The separate file is published first: until the old record is removed, both have the same number, and `find`
@@ -174,7 +174,7 @@ impl ServedDirectory {
         };
         // With fewer bytes than announced, old bytes would follow them.
         if draft.written != length {
-            return Err(FolderError::Incomplete);
+            return Err(DirectoryError::Incomplete);
         }
         let placed = PlacedPart {
             size: length,
@@ -199,7 +199,7 @@ impl ServedDirectory {
 
 impl StoredPart {
     /// Finds a part by its number, in its own file or in the common one.
-    pub(super) fn find(upload: &Path, number: i32) -> Result<Self, FolderError> {
+    pub(super) fn find(upload: &Path, number: i32) -> Result<Self, DirectoryError> {
         let own = own_file(upload, number);
         match ObjectRecord::open(&own) {
             Ok(record) => {
@@ -210,11 +210,11 @@ impl StoredPart {
                     file: own,
                 });
             }
-            Err(FolderError::NoSuchKey) => {}
+            Err(DirectoryError::NoSuchKey) => {}
             Err(error) => return Err(error),
         }
         let placed =
-            read_placed(&placed_record(upload, number))?.ok_or(FolderError::InvalidPart)?;
+            read_placed(&placed_record(upload, number))?.ok_or(DirectoryError::InvalidPart)?;
         Ok(Self {
             meta: placed.meta,
             size: placed.size,
@@ -247,7 +247,7 @@ pub(super) fn reserved_by(path: &Path) -> io::Result<u64> {
 }
 
 /// The size of the upload's parts, which is the size of the part that arrived first.
-fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
+fn part_stride(upload: &Path, length: u64) -> Result<u64, DirectoryError> {
     let path = upload.join("stride");
     // `create_new` decides which part is the first, also between concurrent requests.
     match private::private_options()
@@ -264,7 +264,7 @@ fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
             let bytes = fs::read(&path)?;
             Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(FolderError::NoSuchUpload),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(DirectoryError::NoSuchUpload),
         Err(error) => Err(error.into()),
     }
 }

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::FolderError;
+use super::error::DirectoryError;
 
 const RECORD_MAGIC: &[u8; 8] = b"dray-o1\n";
 /// Bytes of the length field and the magic.
@@ -64,11 +64,11 @@ pub(super) fn seal_record(file: &mut File, meta: &ObjectMetadata) -> io::Result<
 
 impl ObjectRecord {
     /// Opens the object, positioned at its first byte.
-    pub(super) fn open(path: &Path) -> Result<Self, FolderError> {
+    pub(super) fn open(path: &Path) -> Result<Self, DirectoryError> {
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(FolderError::NoSuchKey);
+                return Err(DirectoryError::NoSuchKey);
             }
             Err(error) => return Err(error.into()),
         };
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn a_sealed_file_has_size_and_metadata_and_a_truncated_one_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("object");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("object");
         let meta = ObjectMetadata {
             tag: "t".to_owned(),
             sha256: Some("s".to_owned()),
@@ -135,7 +135,7 @@ mod tests {
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
             assert!(
-                matches!(ObjectRecord::open(&path), Err(FolderError::Io(_))),
+                matches!(ObjectRecord::open(&path), Err(DirectoryError::Io(_))),
                 "{cut}"
             );
         }

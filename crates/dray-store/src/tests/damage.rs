@@ -142,7 +142,7 @@ async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
 async fn a_damaged_file_of_the_embedded_store_is_an_error_and_not_bytes() {
     let fixture = TestStore::new().await;
     let claim: Claim = fixture.put(&tenant("acme"), noise(5000, 2)).await;
-    let file = fixture.folder.path().join(&fixture.files()[0]);
+    let file = fixture.directory.path().join(&fixture.files()[0]);
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..3000]).unwrap();
     let error = fixture.read(&tenant("acme"), &claim).await.unwrap_err();

@@ -65,12 +65,12 @@ async fn used_quota_is_counted_again_after_a_restart() {
     fixture.put(&tenant("acme"), noise(3 << 20, 1)).await;
     let TestStore {
         endpoint,
-        folder,
+        directory,
         clock,
         ..
     } = fixture;
     endpoint.stop().await;
-    let (endpoint, options) = crate::embedded::EmbeddedS3::with_capacity(folder.path(), 4 << 20)
+    let (endpoint, options) = crate::embedded::EmbeddedS3::with_capacity(directory.path(), 4 << 20)
         .await
         .unwrap();
     let store = crate::Store::open(&options, clock).await.unwrap();

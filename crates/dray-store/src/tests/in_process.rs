@@ -74,8 +74,8 @@ async fn a_missing_object_and_a_full_disk_are_reported_as_over_a_connection() {
 
 #[tokio::test]
 async fn requests_fail_after_the_end_of_the_endpoint_and_do_not_keep_its_directory() {
-    let folder = tempfile::tempdir().unwrap();
-    let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (endpoint, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let clock = Clock::system();
     let store = Store::open_in_process(&endpoint, &options, clock.clone())
         .await
@@ -98,7 +98,7 @@ async fn requests_fail_after_the_end_of_the_endpoint_and_do_not_keep_its_directo
         "{error:?}"
     );
     // The store still exists, and the directory can be served again.
-    let (_endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let (_endpoint, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let again = Store::open(&options, clock).await.unwrap();
     let reader = again.read(&tenant, &claim, deadline).await.unwrap();
     assert_eq!(reader.read_all(ByteSize::mib(1)).await.unwrap(), "kept");

@@ -69,7 +69,7 @@ async fn an_old_object_that_is_claimed_again_gets_a_new_lifetime() {
     let fixture = TestStore::new().await;
     let now = fixture.clock.now_ms();
     let claim = fixture.put(&tenant("acme"), "same").await;
-    let file = fixture.folder.path().join(&fixture.files()[0]);
+    let file = fixture.directory.path().join(&fixture.files()[0]);
     let old = std::time::UNIX_EPOCH + Duration::from_millis(now - 14 * DAY_MS);
     let times = std::fs::FileTimes::new().set_modified(old);
     std::fs::File::options()
@@ -92,12 +92,15 @@ async fn the_sweep_continues_over_many_pages() {
     let fixture = TestStore::new().await;
     for number in 0..1003 {
         let name = format!("objects/drayage/stage/op/{number}/x@");
-        let file = fixture.folder.path().join(name);
+        let file = fixture.directory.path().join(name);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         if number == 0 {
             fixture.overwrite("stage/op/0/x", "x").await;
         } else {
-            let first = fixture.folder.path().join("objects/drayage/stage/op/0/x@");
+            let first = fixture
+                .directory
+                .path()
+                .join("objects/drayage/stage/op/0/x@");
             std::fs::hard_link(first, file).unwrap();
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct TestStore {
     pub(crate) options: StoreOptions,
     pub(crate) clock: Clock,
     pub(crate) endpoint: EmbeddedS3,
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl TestStore {
@@ -44,8 +44,8 @@ impl TestStore {
     }
 
     pub(crate) async fn with_capacity(capacity: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (endpoint, options) = EmbeddedS3::with_capacity(folder.path(), capacity)
+        let directory = tempfile::tempdir().unwrap();
+        let (endpoint, options) = EmbeddedS3::with_capacity(directory.path(), capacity)
             .await
             .unwrap();
         let clock = Clock::system();
@@ -55,7 +55,7 @@ impl TestStore {
             options,
             clock,
             endpoint,
-            folder,
+            directory,
         }
     }
 
@@ -98,20 +98,20 @@ impl TestStore {
         reader.read_all(dray_types::ByteSize::mib(256)).await
     }
 
-    /// Every file below the folder that is an object, a part or a draft.
+    /// Every file below the directory that is an object, a part or a draft.
     pub(crate) fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
-        let mut folders = vec![self.folder.path().to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
+        let mut directories = vec![self.directory.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path);
+                    directories.push(path);
                 } else if !["lock", "endpoint.json"]
                     .iter()
                     .any(|suffix| path.ends_with(suffix))
                 {
-                    let relative = path.strip_prefix(self.folder.path()).unwrap();
+                    let relative = path.strip_prefix(self.directory.path()).unwrap();
                     files.push(relative.to_str().unwrap().to_owned());
                 }
             }

@@ -99,8 +99,8 @@ fn options_are_parsed_and_never_show_secrets() {
 
 #[tokio::test]
 async fn a_file_of_authorities_is_checked_at_the_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("ca.pem");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
     let wrong = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     for content in [None, Some(""), Some("no certificate"), Some(wrong)] {
         if let Some(content) = content {

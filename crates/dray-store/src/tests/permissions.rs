@@ -60,7 +60,7 @@ async fn fill(fixture: &TestStore) {
 async fn creates_every_file_and_directory_only_for_its_owner() {
     let fixture = TestStore::new().await;
     fill(&fixture).await;
-    assert_private(fixture.folder.path());
+    assert_private(fixture.directory.path());
 }
 
 #[tokio::test]
@@ -68,22 +68,24 @@ async fn restricts_a_directory_that_an_earlier_version_left_readable() {
     let fixture = TestStore::new().await;
     fill(&fixture).await;
     let TestStore {
-        endpoint, folder, ..
+        endpoint,
+        directory,
+        ..
     } = fixture;
     endpoint.stop().await;
-    widen(folder.path());
-    let (_endpoint, _) = EmbeddedS3::start(folder.path()).await.unwrap();
-    assert_private(folder.path());
+    widen(directory.path());
+    let (_endpoint, _) = EmbeddedS3::start(directory.path()).await.unwrap();
+    assert_private(directory.path());
 }
 
 #[tokio::test]
 async fn refuses_a_directory_of_another_user_with_advice() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // Only the superuser can give a directory away; without that there is no such directory to test with.
-    if chown(folder.path(), Some(12_345), None).is_err() {
+    if chown(directory.path(), Some(12_345), None).is_err() {
         return;
     }
-    let error = EmbeddedS3::start(folder.path()).await.unwrap_err();
+    let error = EmbeddedS3::start(directory.path()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     let text = error.to_string();
     assert!(text.contains("12345") && text.contains("`chown`"), "{text}");
@@ -91,9 +93,9 @@ async fn refuses_a_directory_of_another_user_with_advice() {
 
 #[test]
 fn restricts_a_state_directory_that_contains_nothing_else() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let missing = folder.path().join("a/state");
+    let missing = directory.path().join("a/state");
     prepare_parent(&missing, &["store"]).unwrap();
     assert_eq!(
         (mode(&missing), mode(missing.parent().unwrap())),
@@ -114,13 +116,13 @@ fn restricts_a_state_directory_that_contains_nothing_else() {
 
 #[test]
 fn refuses_a_state_directory_that_every_user_may_write_to() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("notes.txt"), "").unwrap();
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-    let error = prepare_parent(folder.path(), &["store"]).unwrap_err();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("notes.txt"), "").unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let error = prepare_parent(directory.path(), &["store"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("chmod go-w"), "{error}");
     // The sticky bit of a directory such as /tmp keeps users from each other's entries.
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
-    prepare_parent(folder.path(), &["store"]).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+    prepare_parent(directory.path(), &["store"]).unwrap();
 }

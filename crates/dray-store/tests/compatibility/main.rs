@@ -127,8 +127,8 @@ async fn another_object_store_passes_the_same_cases() {
 
 #[tokio::test]
 async fn another_client_can_use_the_embedded_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (endpoint, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let mut client = Command::new(interpreter("boto3"));
     client.arg(script("boto_client.py")).args([
         &options.endpoint,

@@ -58,7 +58,7 @@ async fn two_whole_uploads_to_one_ticket_store_one_file() {
 }
 
 #[tokio::test]
-async fn lies_about_offsets_and_lengths_store_nothing() {
+async fn false_offsets_and_lengths_store_nothing() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let first = fixture
@@ -113,7 +113,7 @@ async fn lies_about_offsets_and_lengths_store_nothing() {
 }
 
 #[tokio::test]
-async fn a_head_that_comes_byte_by_byte_is_given_up() {
+async fn a_head_that_arrives_byte_by_byte_times_out() {
     let limits = TicketLimits {
         idle_timeout: Duration::from_millis(100),
         ..TicketLimits::default()
@@ -128,7 +128,7 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_ticket_that_ends_while_bytes_come_stores_nothing() {
+async fn a_ticket_that_expires_during_an_upload_stores_nothing() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let mut stream = connect(fixture.address).await;
@@ -156,12 +156,18 @@ async fn a_ticket_that_ends_while_bytes_come_stores_nothing() {
 async fn a_digest_behind_the_body_is_compared() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(70_000);
-    let right = digest_value(Sha256Digest::of(&bytes));
-    let wrong = digest_value(Sha256Digest::of(b"x"));
+    let correct_digest = digest_value(Sha256Digest::of(&bytes));
+    let wrong_digest = digest_value(Sha256Digest::of(b"x"));
     for field in ["content-digest", "repr-digest"] {
         let url = fixture.issue(TicketRequest::upload(1 << 20)).await;
         let head = format!("PUT {url}\r\ntrailer: {field}");
-        let refused = send_chunked(&fixture, &head, &bytes, &format!("{field}: {wrong}\r\n")).await;
+        let refused = send_chunked(
+            &fixture,
+            &head,
+            &bytes,
+            &format!("{field}: {wrong_digest}\r\n"),
+        )
+        .await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (422, "wrong-digest"),
@@ -176,14 +182,14 @@ async fn a_digest_behind_the_body_is_compared() {
         &fixture,
         &head,
         &bytes,
-        &format!("content-digest: {right}\r\n"),
+        &format!("content-digest: {correct_digest}\r\n"),
     )
     .await;
     assert_eq!(stored.status, 201, "{stored:?}");
 }
 
 #[tokio::test]
-async fn a_store_that_asks_to_slow_down_keeps_what_came() {
+async fn a_store_that_requests_slower_writes_keeps_the_received_bytes() {
     let fixture = TestEndpoint::new().await;
     let options = fixture.store_options.clone();
     let upstream = options.endpoint.strip_prefix("http://").unwrap();
@@ -227,7 +233,7 @@ async fn a_store_that_asks_to_slow_down_keeps_what_came() {
 }
 
 #[tokio::test]
-async fn the_result_is_heard_again_when_its_response_was_lost() {
+async fn the_result_can_be_requested_again_after_a_lost_response() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let stored = fixture.send(&format!("PUT {url}"), b"abcdef").await;
@@ -260,8 +266,12 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         "if-none-match: \"other\"".to_owned(),
     ] {
         let url = fixture.download(&bytes, "a.bin").await;
-        let whole = fixture.ask(&format!("GET {url}\r\n{fields}")).await;
-        assert_eq!((whole.status, whole.body == bytes), (200, true), "{fields}");
+        let full_response = fixture.ask(&format!("GET {url}\r\n{fields}")).await;
+        assert_eq!(
+            (full_response.status, full_response.body == bytes),
+            (200, true),
+            "{fields}"
+        );
     }
     let url = fixture.download(&bytes, "a.bin").await;
     for (fields, status) in [

@@ -35,10 +35,10 @@ impl DestinationFixture {
         &self,
         mut answer: impl FnMut(&C) -> Result<C::Reply, Fault> + Send + 'static,
     ) -> SeenRequests<C> {
-        let seen: SeenRequests<C> = Arc::default();
+        let received_requests: SeenRequests<C> = Arc::default();
         let subject = call_subject::<C>();
         let mut responder = self.bus.respond_to(&subject, "test").await.unwrap();
-        let record = seen.clone();
+        let record = received_requests.clone();
         let serving = async move {
             while let Some(incoming) = responder.next().await {
                 let request: C = incoming.decode().unwrap();
@@ -52,7 +52,7 @@ impl DestinationFixture {
             reason = "ends with the runtime of the test"
         )]
         tokio::spawn(serving);
-        seen
+        received_requests
     }
 
     async fn sandbox_ticket(&self) -> String {
@@ -112,7 +112,7 @@ fn placed(request: &v1::PutSandboxFileRequest) -> v1::PlacedFile {
 #[tokio::test]
 async fn an_upload_ends_in_the_sandbox_with_a_receipt() {
     let fixture = DestinationFixture::new().await;
-    let seen = fixture
+    let received_requests = fixture
         .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
         .await;
     let url = fixture.sandbox_ticket().await;
@@ -126,8 +126,8 @@ async fn an_upload_ends_in_the_sandbox_with_a_receipt() {
         "sandbox:/home/user/in/report.txt"
     );
     assert_eq!(document["receipt"]["integrity"], "sha256_after");
-    let seen = seen.lock().unwrap();
-    let (_, request) = &seen[0];
+    let received_requests = received_requests.lock().unwrap();
+    let (_, request) = &received_requests[0];
     assert_eq!(
         (request.directory.as_slice(), request.name.as_slice()),
         (&b"in"[..], &b"report.txt"[..])
@@ -141,7 +141,7 @@ async fn an_upload_ends_in_the_sandbox_with_a_receipt() {
 async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_operation() {
     let fixture = DestinationFixture::new().await;
     let mut attempts = 0;
-    let seen = fixture
+    let received_requests = fixture
         .fake::<v1::PutSandboxFileRequest>(move |request| {
             attempts += 1;
             match attempts {
@@ -166,19 +166,19 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
     assert_eq!(document["size"], 50_000);
     assert!(fixture.fixture.is_stored(&bytes).await);
     // Another body does not replace the stored one.
-    let other = fixture.put(&url, b"other").await;
+    let other_response = fixture.put(&url, b"other").await;
     assert_eq!(
-        (other.status, other.problem().as_str()),
+        (other_response.status, other_response.problem().as_str()),
         (409, "content-stored")
     );
     let again = fixture.fixture.ask(&format!("POST {url}")).await;
     assert_eq!(again.status, 201, "{again:?}");
     assert_eq!(again.json()["receipt"]["kind"], "sandbox");
     {
-        let seen = seen.lock().unwrap();
-        assert_eq!(seen.len(), 2);
-        assert_eq!(seen[0].0, seen[1].0);
-        assert_eq!(document["operation_id"], seen[0].0);
+        let received_requests = received_requests.lock().unwrap();
+        assert_eq!(received_requests.len(), 2);
+        assert_eq!(received_requests[0].0, received_requests[1].0);
+        assert_eq!(document["operation_id"], received_requests[0].0);
     }
     let used = fixture.fixture.ask(&format!("POST {url}")).await;
     assert_eq!((used.status, used.problem().as_str()), (410, "ticket-used"));
@@ -206,9 +206,9 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
         (state.status, state.field("upload-offset")),
         (200, Some("9"))
     );
-    let shown = fixture.fixture.ask(&format!("GET {url}")).await.json();
-    assert_eq!(shown["state"], "complete");
-    assert_eq!(shown["receipt"]["kind"], "sandbox");
+    let status_document = fixture.fixture.ask(&format!("GET {url}")).await.json();
+    assert_eq!(status_document["state"], "complete");
+    assert_eq!(status_document["receipt"]["kind"], "sandbox");
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn an_upload_ends_in_the_chat_with_its_delivery() {
 #[tokio::test]
 async fn refused_content_reaches_no_destination() {
     let fixture = DestinationFixture::new().await;
-    let seen = fixture
+    let received_requests = fixture
         .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
         .await;
     let destination = TicketDestination::Sandbox {
@@ -266,7 +266,7 @@ async fn refused_content_reaches_no_destination() {
         (415, "wrong-type")
     );
     assert!(!fixture.fixture.is_stored(b"no picture").await);
-    assert!(seen.lock().unwrap().is_empty());
+    assert!(received_requests.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn a_destination_needs_services() {
 }
 
 #[tokio::test]
-async fn a_download_of_a_sandbox_file_is_what_the_file_was() {
+async fn a_download_of_a_sandbox_file_has_its_content() {
     let fixture = DestinationFixture::new().await;
     let bytes = noise(300_000);
     let file = fixture.sandbox_file(&bytes, 5).await;
@@ -320,7 +320,7 @@ async fn a_download_fails_when_the_file_changed_before_it() {
             .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
             .await;
         let mut looks = 0;
-        let seen = fixture
+        let received_requests = fixture
             .fake::<v1::StatSandboxRequest>(move |_| {
                 looks += 1;
                 // Around the copy the file is the same.
@@ -343,7 +343,8 @@ async fn a_download_fails_when_the_file_changed_before_it() {
             (410, "source-changed")
         );
         assert!(
-            seen.lock()
+            received_requests
+                .lock()
                 .unwrap()
                 .iter()
                 .all(|(_, asked)| asked.with_change_marker)

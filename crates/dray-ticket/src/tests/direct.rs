@@ -34,7 +34,7 @@ async fn send_part(part: &Value, bytes: &[u8]) -> TestResponse {
     head.push_str("\r\n");
     let mut stream = connect(host.parse().unwrap()).await;
     stream.write_all(head.as_bytes()).await.unwrap();
-    // A server that refuses early may close before everything is written.
+    // A server that refuses early may close before all bytes are written.
     let _ = stream.write_all(bytes).await;
     read_response(&mut stream).await
 }
@@ -87,15 +87,15 @@ async fn parts_become_the_artifact_after_the_same_checks() {
         fixture.send(&format!("PUT {url}"), &bytes).await.status,
         400
     );
-    let done = complete(&fixture, &url, &sent).await;
-    assert_eq!(done.status, 201, "{done:?}");
-    assert_eq!(done.json()["sha256"], sha256.to_hex());
-    assert_eq!(done.json()["name"], "a.bin");
+    let completed = complete(&fixture, &url, &sent).await;
+    assert_eq!(completed.status, 201, "{completed:?}");
+    assert_eq!(completed.json()["sha256"], sha256.to_hex());
+    assert_eq!(completed.json()["name"], "a.bin");
     assert!(fixture.is_stored(&bytes).await);
     assert_eq!(fixture.count_files("stage"), 0);
     // The response may have been lost.
     let again = complete(&fixture, &url, &sent).await;
-    assert_eq!((again.status, again.json()), (201, done.json()));
+    assert_eq!((again.status, again.json()), (201, completed.json()));
     let more = fixture.send(&format!("POST {url}/parts"), b"").await;
     assert_eq!(more.problem(), "ticket-used");
 }
@@ -149,13 +149,13 @@ async fn the_end_needs_every_part_with_its_tag() {
     let long = send_part(&offer["parts"][1], &noise(11)).await;
     assert_eq!(long.status, 403, "{long:?}");
     let sent = send_parts(&offer, &bytes).await;
-    let other = json!({"number": 2, "etag": "\"other\""});
+    let other_part = json!({"number": 2, "etag": "\"other\""});
     for parts in [
         vec![],
         vec![sent[0].clone()],
         vec![sent[1].clone(), sent[0].clone()],
         vec![sent[0].clone(), sent[1].clone(), sent[1].clone()],
-        vec![sent[0].clone(), other],
+        vec![sent[0].clone(), other_part],
     ] {
         let refused = complete(&fixture, &url, &parts).await;
         assert_eq!(
@@ -172,7 +172,7 @@ async fn the_end_needs_every_part_with_its_tag() {
 }
 
 #[tokio::test]
-async fn tickets_that_do_not_work_give_out_no_urls() {
+async fn invalid_tickets_return_no_urls() {
     let fixture = TestEndpoint::with_public_store().await;
     let url = fixture
         .issue(TicketRequest::upload(100).size(Some(10)))
@@ -198,8 +198,8 @@ async fn tickets_that_do_not_work_give_out_no_urls() {
     let offer = begin(&fixture, &url).await;
     assert_eq!(send_part(&offer["parts"][0], &noise(10)).await.status, 200);
     fixture.clock.advance(Duration::from_hours(1));
-    let late = complete(&fixture, &url, &[]).await;
-    assert_eq!(late.problem(), "ticket-expired");
+    let late_response = complete(&fixture, &url, &[]).await;
+    assert_eq!(late_response.problem(), "ticket-expired");
     fixture.service.sweep().await.unwrap();
     assert_eq!(fixture.count_files("uploads/"), 0);
 

@@ -16,7 +16,7 @@ async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
 }
 
 #[tokio::test]
-async fn content_goes_out_once_with_its_digest_and_name() {
+async fn content_is_sent_once_with_its_digest_and_name() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(3 << 20);
     let url = fixture.download(&bytes, "r\u{e9}sum\u{e9}.txt").await;
@@ -67,9 +67,12 @@ async fn a_broken_download_continues_with_a_range() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut start = vec![0; 1 << 20];
     stream.read_exact(&mut start).await.unwrap();
-    let other = fixture.ask(&format!("GET {url}")).await;
+    let concurrent_response = fixture.ask(&format!("GET {url}")).await;
     assert_eq!(
-        (other.status, other.problem().as_str()),
+        (
+            concurrent_response.status,
+            concurrent_response.problem().as_str()
+        ),
         (409, "ticket-in-use")
     );
     drop(stream);
@@ -116,12 +119,12 @@ async fn conditions_decide_what_is_sent() {
         (416, Some("bytes */10"))
     );
     // The response has the complete content, because a range beyond the sent bytes would not mark the ticket as used.
-    let whole = get("\r\nrange: bytes=1-").await;
-    assert_eq!((whole.status, whole.body.len()), (200, 10));
+    let full_response = get("\r\nrange: bytes=1-").await;
+    assert_eq!((full_response.status, full_response.body.len()), (200, 10));
 }
 
 #[tokio::test]
-async fn another_content_than_the_client_has_is_sent_whole() {
+async fn content_other_than_that_of_the_client_is_sent_completely() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
     let url = fixture.download(&bytes, "a.bin").await;
@@ -136,13 +139,13 @@ async fn content_that_changed_is_not_sent_to_its_end() {
     let bytes = noise(1 << 20);
     let url = fixture.download(&bytes, "a.bin").await;
     let hex = Sha256Digest::of(&bytes).to_hex();
-    let mut folders = vec![fixture.folder.path().to_owned()];
+    let mut directories = vec![fixture.directory.path().to_owned()];
     let mut changed = false;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
                 continue;
             }
             let mut content = std::fs::read(&path).unwrap();

@@ -53,14 +53,21 @@ async fn the_page_has_a_form_and_loads_nothing() {
     }
     assert_eq!(page.field("referrer-policy"), Some("no-referrer"));
     assert_eq!(page.field("cache-control"), Some("no-store"));
-    let shown = text(&page);
-    assert!(shown.contains("enctype=\"multipart/form-data\""), "{shown}");
+    let page_text = text(&page);
     assert!(
-        shown.contains("accept=\"image/*\"") && shown.contains("4000 bytes"),
-        "{shown}"
+        page_text.contains("enctype=\"multipart/form-data\""),
+        "{page_text}"
+    );
+    assert!(
+        page_text.contains("accept=\"image/*\"") && page_text.contains("4000 bytes"),
+        "{page_text}"
     );
     // The page has no external addresses.
-    assert!(!shown.contains("http:") && !shown.contains("https:") && !shown.contains("src="));
+    assert!(
+        !page_text.contains("http:")
+            && !page_text.contains("https:")
+            && !page_text.contains("src=")
+    );
     // A program gets the state as JSON instead.
     let state = fixture.ask(&format!("GET {url}")).await.json();
     assert_eq!(
@@ -77,9 +84,9 @@ async fn a_form_stores_the_file_under_its_name() {
     let body = form("a<b>.txt", "text/plain", content);
     let response = send_form(&fixture, &url, &body).await;
     assert_eq!(response.status, 201, "{response:?}");
-    let shown = text(&response);
-    assert!(shown.contains("The file was received"), "{shown}");
-    assert!(!shown.contains("<b>"), "{shown}");
+    let page_text = text(&response);
+    assert!(page_text.contains("The file was received"), "{page_text}");
+    assert!(!page_text.contains("<b>"), "{page_text}");
     assert!(fixture.is_stored(content).await);
     let again = send_form(&fixture, &url, &body).await;
     assert_eq!(again.status, 410);
@@ -87,7 +94,7 @@ async fn a_form_stores_the_file_under_its_name() {
 }
 
 #[tokio::test]
-async fn a_refused_form_stores_nothing_and_says_why() {
+async fn a_refused_form_stores_nothing_and_states_the_reason() {
     let fixture = TestEndpoint::new().await;
     for (body, status, words) in [
         (

@@ -15,12 +15,12 @@ use crate::TicketServer;
 struct GrpcFixture {
     channel: Channel,
     _running: RunningHost,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl GrpcFixture {
     async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let authority = Authority::new().unwrap();
         let server = authority.issue(&["localhost"], false).unwrap();
         let identity = |name: &str, tenant: &str, scopes: &str| {
@@ -35,7 +35,7 @@ impl GrpcFixture {
             identity("stranger", "other", "*"),
         ]
         .concat();
-        let path = |name: &str| folder.path().join(name).display().to_string();
+        let path = |name: &str| directory.path().join(name).display().to_string();
         for (name, text) in [
             ("tls.crt", &server.certificate),
             ("tls.key", &server.private_key),
@@ -43,7 +43,7 @@ impl GrpcFixture {
         ] {
             std::fs::write(path(name), text).unwrap();
         }
-        let settings = Settings::embedded(folder.path())
+        let settings = Settings::embedded(directory.path())
             .set("limits.free_disk_percent", "0")
             .set("grpc.certificate", path("tls.crt"))
             .set("grpc.private_key", path("tls.key"))
@@ -64,7 +64,7 @@ impl GrpcFixture {
         Self {
             channel,
             _running: running,
-            _folder: folder,
+            _directory: directory,
         }
     }
 
@@ -121,8 +121,8 @@ async fn a_ticket_belongs_to_the_tenant_of_its_caller() {
         assert_eq!(refused.code(), Code::NotFound);
         assert_eq!(fault_of(&refused).unwrap().detail, "ticket_unknown");
     }
-    let shown = fixture.call("maker", inspect).await.unwrap();
-    assert_eq!(shown.state(), v1::TicketState::Open);
+    let inspected = fixture.call("maker", inspect).await.unwrap();
+    assert_eq!(inspected.state(), v1::TicketState::Open);
     let ended = fixture.call("maker", revoke).await.unwrap();
     assert_eq!(ended.state(), v1::TicketState::Revoked);
 }

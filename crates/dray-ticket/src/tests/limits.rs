@@ -70,7 +70,7 @@ async fn a_revoked_ticket_is_reported() {
 }
 
 #[tokio::test]
-async fn limits_of_a_principal_hold_for_concurrent_requests() {
+async fn limits_of_a_principal_apply_to_concurrent_requests() {
     let limits = TicketLimits {
         max_open_tickets: 3,
         ..TicketLimits::default()

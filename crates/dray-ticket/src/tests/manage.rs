@@ -1,4 +1,4 @@
-//! Tickets listed, shown and revoked over HTTP, by the holder of the endpoint's key alone.
+//! Tests that list, show and revoke tickets over HTTP, which only callers with the key of the endpoint may do.
 
 use serde_json::Value;
 
@@ -33,13 +33,13 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
     let stored = fixture.send(&format!("PUT {}", used.url("")), &bytes).await;
     assert_eq!(stored.status, 201);
     let tickets = listed(&fixture, "tenant=default&session=cli").await;
-    let of = |id: &str| {
+    let ticket_by_id = |id: &str| {
         let found = tickets.iter().find(|ticket| ticket["id"] == id);
         found
             .unwrap_or_else(|| panic!("no {id} in {tickets:?}"))
             .clone()
     };
-    let shown = of(open.id());
+    let status_document = ticket_by_id(open.id());
     for (member, value) in [
         ("state", Value::from("open")),
         ("direction", Value::from("upload")),
@@ -48,11 +48,11 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
         ("name", Value::from("a.txt")),
         ("expires_at_ms", Value::from(open.expires_at_ms)),
     ] {
-        assert_eq!(shown[member], value, "{member}");
+        assert_eq!(status_document[member], value, "{member}");
     }
-    let shown = of(used.id());
+    let status_document = ticket_by_id(used.id());
     assert_eq!(
-        (&shown["state"], &shown["size"]),
+        (&status_document["state"], &status_document["size"]),
         (&"complete".into(), &10.into())
     );
     let text = format!("{tickets:?}");
@@ -68,7 +68,7 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
 }
 
 #[tokio::test]
-async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
+async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
     let fixture = TestEndpoint::new().await;
     let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let path = format!("/tickets/{}?tenant=default", ticket.id());
@@ -84,22 +84,25 @@ async fn a_revoked_ticket_answers_a_problem_and_a_used_one_stays_used() {
         (refused.status, refused.problem().as_str()),
         (410, "ticket-revoked")
     );
-    let shown = ask_with_key(&fixture, &format!("GET {path}")).await;
-    assert_eq!(shown.json()["state"], "revoked");
+    let status_document = ask_with_key(&fixture, &format!("GET {path}")).await;
+    assert_eq!(status_document.json()["state"], "revoked");
     let again = ask_with_key(&fixture, &format!("DELETE {path}")).await;
     assert_eq!(again.problem(), "ticket-revoked");
     let used = fixture.ticket(TicketRequest::upload(100)).await;
     fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
-    let late = ask_with_key(
+    let late_revocation = ask_with_key(
         &fixture,
         &format!("DELETE /tickets/{}?tenant=default", used.id()),
     )
     .await;
-    assert_eq!((late.status, late.problem().as_str()), (410, "ticket-used"));
+    assert_eq!(
+        (late_revocation.status, late_revocation.problem().as_str()),
+        (410, "ticket-used")
+    );
 }
 
 #[tokio::test]
-async fn tickets_are_listed_and_revoked_with_the_key_alone() {
+async fn tickets_are_listed_and_revoked_with_only_the_key() {
     let fixture = TestEndpoint::new().await;
     let ticket = fixture.ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();

@@ -49,12 +49,12 @@ async fn a_body_of_unknown_length_is_taken_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_ticket_is_refused_and_not_stored() {
+async fn uploads_that_do_not_fit_the_ticket_are_refused_and_not_stored() {
     let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");
     let upload = || TicketRequest::upload(100);
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
-    let wrong = format!("\r\ncontent-digest: {}", digest_value(digest));
+    let wrong_digest_field = format!("\r\ncontent-digest: {}", digest_value(digest));
     let cases: [(TicketRequest, &str, &[u8], u16, &str); 8] = [
         (
             TicketRequest::upload(2),
@@ -71,7 +71,7 @@ async fn what_does_not_fit_the_ticket_is_refused_and_not_stored() {
             422,
             "wrong-digest",
         ),
-        (upload(), &wrong, b"abd", 422, "wrong-digest"),
+        (upload(), &wrong_digest_field, b"abd", 422, "wrong-digest"),
         (
             upload().media_type(Some("image/*".to_owned())),
             "",

@@ -37,8 +37,8 @@ async fn check_records(records: &TicketRecords) {
 
 #[tokio::test]
 async fn a_directory_compares_and_sets() {
-    let folder = tempfile::tempdir().unwrap();
-    check_records(&TicketRecords::directory(folder.path()).unwrap()).await;
+    let directory = tempfile::tempdir().unwrap();
+    check_records(&TicketRecords::directory(directory.path()).unwrap()).await;
 }
 
 #[tokio::test]
@@ -51,12 +51,12 @@ async fn a_bucket_compares_and_sets() {
 
 #[tokio::test]
 async fn records_survive_the_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = TicketRecords::directory(folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let before = TicketRecords::directory(directory.path()).unwrap();
     let value = Bytes::from_static(b"1");
     let revision = before.put("ticket.a", value.clone(), 0).await.unwrap();
     drop(before);
-    let after = TicketRecords::directory(folder.path()).unwrap();
+    let after = TicketRecords::directory(directory.path()).unwrap();
     assert_eq!(
         after.get("ticket.a").await.unwrap(),
         Some((value, revision))

@@ -47,12 +47,12 @@ async fn send_as(
 #[tokio::test]
 async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
     let upload = || TicketRequest::upload(100);
-    let other = Sha256Digest::of(b"another file");
+    let other_digest = Sha256Digest::of(b"another file");
     for protocol in UPLOAD_PROTOCOLS {
         for (request, status, problem) in [
             (TicketRequest::upload(8), 413, "content-too-large"),
             (upload().size(Some(20)), 422, "wrong-size"),
-            (upload().sha256(Some(other)), 422, "wrong-digest"),
+            (upload().sha256(Some(other_digest)), 422, "wrong-digest"),
             (
                 upload().media_type(Some("image/*".to_owned())),
                 415,
@@ -94,8 +94,8 @@ async fn every_protocol_refuses_tickets_that_do_not_work() {
         assert_eq!(unknown.problem(), "ticket-unknown", "{protocol}");
         let expired = fixture.issue(TicketRequest::upload(100)).await;
         fixture.clock.advance(std::time::Duration::from_hours(1));
-        let late = send_as(&fixture, protocol, &expired, b"some text").await;
-        assert_eq!(late.problem(), "ticket-expired", "{protocol}");
+        let late_response = send_as(&fixture, protocol, &expired, b"some text").await;
+        assert_eq!(late_response.problem(), "ticket-expired", "{protocol}");
         assert!(!fixture.is_stored(b"some text").await, "{protocol}");
         assert_eq!(fixture.count_files("segments"), 0, "{protocol}");
     }

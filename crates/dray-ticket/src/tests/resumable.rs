@@ -51,10 +51,13 @@ async fn parts_become_one_artifact() {
 
     let head =
         format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 4\r\nupload-complete: ?1");
-    let done = fixture.send(&head, b"ef").await;
-    assert_eq!(done.status, 201);
-    assert_eq!(done.field("upload-complete"), Some("?1"));
-    assert_eq!(done.json()["sha256"], Sha256Digest::of(b"abcdef").to_hex());
+    let completed = fixture.send(&head, b"ef").await;
+    assert_eq!(completed.status, 201);
+    assert_eq!(completed.field("upload-complete"), Some("?1"));
+    assert_eq!(
+        completed.json()["sha256"],
+        Sha256Digest::of(b"abcdef").to_hex()
+    );
     let after = fixture.ask(&format!("HEAD {url}")).await;
     assert_eq!(after.field("upload-complete"), Some("?1"));
     assert_eq!(fixture.count_files("segments"), 0);
@@ -100,9 +103,12 @@ async fn a_broken_upload_continues_in_another_process() {
     let head = format!(
         "PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: {sent}\r\nupload-complete: ?1"
     );
-    let done = send(replica, &head, &bytes[sent..]).await;
-    assert_eq!(done.status, 201, "{done:?}");
-    assert_eq!(done.json()["sha256"], Sha256Digest::of(&bytes).to_hex());
+    let completed = send(replica, &head, &bytes[sent..]).await;
+    assert_eq!(completed.status, 201, "{completed:?}");
+    assert_eq!(
+        completed.json()["sha256"],
+        Sha256Digest::of(&bytes).to_hex()
+    );
     assert!(fixture.is_stored(&bytes).await);
     assert_eq!(fixture.count_files("segments"), 0);
 }
@@ -129,9 +135,9 @@ async fn a_sender_that_continues_takes_over_from_one_that_hangs() {
 
     assert_eq!(fixture.send(&head, b"cd").await.status, 201);
     hanging.write_all(b"X").await.unwrap();
-    let late = super::read_response(&mut hanging).await;
+    let late_response = super::read_response(&mut hanging).await;
     assert_eq!(
-        (late.status, late.problem().as_str()),
+        (late_response.status, late_response.problem().as_str()),
         (409, "upload-superseded")
     );
     assert!(fixture.is_stored(b"abcd").await);
@@ -171,9 +177,9 @@ async fn a_length_that_is_not_kept_is_refused() {
         assert_eq!(response.status, 400);
         assert_eq!(response.problem(), "inconsistent-upload-length");
     }
-    let other = format!("{head}\r\nupload-length: 5");
+    let wrong_length_head = format!("{head}\r\nupload-length: 5");
     assert_eq!(
-        fixture.send(&other, b"cde").await.problem(),
+        fixture.send(&wrong_length_head, b"cde").await.problem(),
         "inconsistent-upload-length"
     );
     assert_eq!(fixture.send(&head, b"cd").await.status, 201);

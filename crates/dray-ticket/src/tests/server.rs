@@ -1,4 +1,4 @@
-//! Tickets as calls: made, listed, shown and revoked by their tenant alone.
+//! Tests of the calls that create, list, show and revoke tickets, which only their tenant may do.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl ServerFixture {
         let context = ServiceContext::new(bus, fixture.store.clone(), fixture.clock.clone());
         let config = TicketConfig {
             url: url.to_owned(),
-            records: fixture.folder.path().join("tickets"),
+            records: fixture.directory.path().join("tickets"),
             ..TicketConfig::default()
         };
         let server = TicketServer::start(config, &context).await.unwrap();
@@ -136,9 +136,12 @@ async fn a_revoked_ticket_does_not_work_and_its_room_is_free() {
     assert_eq!(refused.problem(), "ticket-revoked");
     let again = fixture.revoke("acme", &id).await.unwrap_err();
     assert_eq!(again.detail, "ticket_revoked");
-    let left = fixture.list("acme", "s1").await;
-    assert_eq!(left.len(), 1);
-    assert_eq!(left[0].ticket_id, second.ticket.unwrap().ticket_id);
+    let remaining_tickets = fixture.list("acme", "s1").await;
+    assert_eq!(remaining_tickets.len(), 1);
+    assert_eq!(
+        remaining_tickets[0].ticket_id,
+        second.ticket.unwrap().ticket_id
+    );
 }
 
 #[tokio::test]
@@ -219,11 +222,11 @@ async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
         .revoke_by_id(&tenant, revoked.id())
         .await
         .unwrap();
-    let wrong = fixture
+    let mismatched = fixture
         .ticket(crate::TicketRequest::upload(100).sha256(Some(Sha256Digest::of(b"abd"))))
         .await;
     let refused = fixture
-        .send(&format!("PUT {}", wrong.url("")), b"abc")
+        .send(&format!("PUT {}", mismatched.url("")), b"abc")
         .await;
     assert_eq!(refused.problem(), "wrong-digest");
 
@@ -232,8 +235,8 @@ async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
         (&used, Completed),
         (&revoked, Issued),
         (&revoked, Revoked),
-        (&wrong, Issued),
-        (&wrong, Refused),
+        (&mismatched, Issued),
+        (&mismatched, Refused),
     ] {
         let event = tokio::time::timeout(std::time::Duration::from_secs(10), events.next());
         let event = event.await.unwrap().unwrap();

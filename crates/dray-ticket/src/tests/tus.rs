@@ -24,8 +24,8 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
         (first.status, first.field("upload-offset")),
         (204, Some("2"))
     );
-    let wrong = fixture.send(&format!("{part} 0"), b"ab").await;
-    assert_eq!(wrong.status, 409);
+    let repeated = fixture.send(&format!("{part} 0"), b"ab").await;
+    assert_eq!(repeated.status, 409);
     let last = fixture.send(&format!("{part} 2"), b"cd").await;
     assert_eq!((last.status, last.field("upload-offset")), (204, Some("4")));
     assert!(fixture.is_stored(b"abcd").await);
@@ -69,7 +69,7 @@ async fn a_creation_above_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn termination_ends_the_ticket_and_removes_what_came() {
+async fn termination_ends_the_ticket_and_removes_the_received_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let create = format!("POST {url}\r\n{TUS_HEADER}\r\nupload-length: 4");

@@ -119,7 +119,7 @@ async fn a_store_that_cannot_be_asked_refuses() {
     let bytes = noise(100);
     let url = fixture.download(&bytes, "page.txt").await;
     let (address, _stop) = serve(&ruled(&fixture, deny(&[]))).await;
-    std::fs::remove_dir_all(fixture.folder.path().join("store")).unwrap();
+    std::fs::remove_dir_all(fixture.directory.path().join("store")).unwrap();
     let response = super::send_raw(address, &format!("GET {url}"), b"").await;
     assert_eq!(
         (response.status, response.problem().as_str()),

@@ -113,12 +113,12 @@ impl Entry {
         if self.name == wanted {
             return Some(NameMatch::Exact);
         }
-        let plain = |name: &str| name.trim().trim_start_matches("./").to_owned();
-        let name = plain(&self.shown_name());
-        if name == plain(wanted) {
+        let normalized = |name: &str| name.trim().trim_start_matches("./").to_owned();
+        let name = normalized(&self.shown_name());
+        if name == normalized(wanted) {
             return Some(NameMatch::Shown);
         }
-        (name == plain(&without_escapes(wanted))).then_some(NameMatch::Unescaped)
+        (name == normalized(&without_escapes(wanted))).then_some(NameMatch::Unescaped)
     }
 }
 
@@ -168,8 +168,8 @@ pub(super) fn utc_text(seconds: i64) -> Option<String> {
 fn leaves_directory(name: &str) -> bool {
     // Only for the listing: no name is ever used as a path here. Programs that unpack it elsewhere may do so (zip
     // slip).
-    let drive = name.as_bytes().get(1) == Some(&b':');
-    name.starts_with(['/', '\\']) || drive || name.split(['/', '\\']).any(|part| part == "..")
+    let has_drive = name.as_bytes().get(1) == Some(&b':');
+    name.starts_with(['/', '\\']) || has_drive || name.split(['/', '\\']).any(|part| part == "..")
 }
 
 /// A text without the backslashes that Markdown puts before punctuation.

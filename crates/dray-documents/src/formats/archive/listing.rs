@@ -7,7 +7,7 @@ use crate::markdown::{Cell, Markdown, Table};
 /// Most entries that are listed; `range` (`rows 2001-`) shows later ones.
 const MAX_ROWS: usize = 2000;
 
-/// A listing while entries arrive.
+/// A listing to which entries are still added.
 pub(super) struct Listing {
     table: Table,
     entries: u64,
@@ -92,30 +92,30 @@ impl Listing {
     }
 
     fn sums(&self, is_nested: bool) -> String {
-        let others = self.entries - self.files - self.directories;
+        let other_entries = self.entries - self.files - self.directories;
         let counts = [
             counted_text(self.files, "file", "files"),
             counted_text(self.directories, "directory", "directories"),
-            counted_text(others, "other entry", "other entries"),
+            counted_text(other_entries, "other entry", "other entries"),
         ];
         let counts: Vec<String> = counts.into_iter().flatten().collect();
-        let how = if is_nested {
+        let hint = if is_nested {
             "an archive within an archive is only listed"
         } else {
             "to read a file, pass its path as member"
         };
         format!(
-            "{}; {} bytes unpacked, by the archive's own account; {how}",
+            "{}; {} bytes unpacked, by the archive's own account; {hint}",
             counts.join(", "),
             self.bytes
         )
     }
 }
 
-fn counted_text(count: u64, one: &str, several: &str) -> Option<String> {
+fn counted_text(count: u64, singular: &str, plural: &str) -> Option<String> {
     match count {
         0 => None,
-        1 => Some(format!("1 {one}")),
-        _ => Some(format!("{count} {several}")),
+        1 => Some(format!("1 {singular}")),
+        _ => Some(format!("{count} {plural}")),
     }
 }

@@ -114,7 +114,7 @@ fn open_stream<'a>(
     budget: &Rc<Budget>,
 ) -> Stream<'a> {
     match CompressionFormat::of(&hint.mime) {
-        Some(packing) => Stream::unpacked(input, packing, max_ratio, budget),
+        Some(format) => Stream::unpacked(input, format, max_ratio, budget),
         None => Stream::plain(input, budget),
     }
 }
@@ -148,10 +148,10 @@ fn only_file(
     hint: &ConversionHint,
     budget: &Rc<Budget>,
 ) -> Result<Option<UnpackedMember>, Failure> {
-    let Some(packing) = CompressionFormat::of(&hint.mime) else {
+    let Some(format) = CompressionFormat::of(&hint.mime) else {
         return Ok(None);
     };
-    let mut stream = Stream::unpacked(input, packing, MAX_ENTRY_RATIO, budget);
+    let mut stream = Stream::unpacked(input, format, MAX_ENTRY_RATIO, budget);
     if tar::is_tar(stream.peek(dray_archive::tar::BLOCK_BYTES)?) {
         drop(stream);
         input.rewind().map_err(|_| DAMAGED_STRUCTURE)?;
@@ -183,14 +183,14 @@ fn tar_member(
     let mut found: Option<(NameMatch, String, Option<Vec<u8>>)> = None;
     while let Some(entry) = archive.next()? {
         budget.element()?;
-        if let Some(fits) = entry.matches(wanted)
-            && found.as_ref().is_none_or(|(best, ..)| fits >= *best)
+        if let Some(name_match) = entry.matches(wanted)
+            && found.as_ref().is_none_or(|(best, ..)| name_match >= *best)
         {
             // A stream cannot go back, so each better match is read as it passes.
             let bytes = (entry.bytes <= max)
                 .then(|| archive.content(max))
                 .transpose()?;
-            found = Some((fits, entry.name, bytes));
+            found = Some((name_match, entry.name, bytes));
         }
     }
     let (_, name, bytes) = found.ok_or(Failure::NoMember)?;

@@ -76,7 +76,7 @@ impl<'a> Stream<'a> {
     /// The unpacked bytes of a compressed file: all of its members, streams and frames in order.
     pub(super) fn unpacked(
         input: &'a mut dyn Input,
-        packing: CompressionFormat,
+        format: CompressionFormat,
         max_ratio: u64,
         budget: &Rc<Budget>,
     ) -> Self {
@@ -86,7 +86,7 @@ impl<'a> Stream<'a> {
             read: Rc::clone(&packed),
         };
         let source = BufReader::with_capacity(CHUNK_BYTES, counted);
-        let reader: Box<dyn Read + 'a> = match packing {
+        let reader: Box<dyn Read + 'a> = match format {
             CompressionFormat::Gzip => Box::new(MultiGzDecoder::new(source)),
             CompressionFormat::Xz => {
                 // The size of the dictionary is a claim of the file, and the library would set that much memory

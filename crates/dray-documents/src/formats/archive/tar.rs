@@ -10,20 +10,20 @@ use super::entry::{Entry, EntryKind, name_of, utc_text};
 use super::packed::Stream;
 use crate::limits::{Damage, Failure};
 
-/// Largest entry that is believed; beyond it sums of sizes could overflow.
+/// Largest declared size of an entry that is accepted; with larger ones sums of sizes could overflow.
 const MAX_ENTRY_BYTES: u64 = 1 << 60;
 
-/// An archive while it is read.
+/// An archive that is being read.
 pub(super) struct Tar<'a> {
     stream: Stream<'a>,
     decoder: Decoder,
     /// Bytes of the current entry that were not read, padding excluded.
-    left: u64,
+    unread: u64,
     /// Padding after them, up to a full block.
     padding: u64,
 }
 
-/// Whether a file that begins so is a tar archive: its first header has the right checksum.
+/// Whether a file with this start is a tar archive: its first header has a valid checksum.
 pub(super) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(is_header)
 }
@@ -33,7 +33,7 @@ impl<'a> Tar<'a> {
         Self {
             stream,
             decoder: Decoder::new(TarRules::Tolerant),
-            left: 0,
+            unread: 0,
             padding: 0,
         }
     }
@@ -66,9 +66,9 @@ impl<'a> Tar<'a> {
 
     /// The content of the entry that was just given, at most `max_bytes`.
     pub(super) fn content(&mut self, max_bytes: u64) -> Result<Vec<u8>, Failure> {
-        let wanted = self.left.min(max_bytes);
+        let wanted = self.unread.min(max_bytes);
         let content = self.stream.take(wanted)?;
-        self.left -= content.len() as u64;
+        self.unread -= content.len() as u64;
         if (content.len() as u64) < wanted {
             return Err(Failure::Corrupt(Damage::Truncated));
         }
@@ -76,16 +76,16 @@ impl<'a> Tar<'a> {
     }
 
     fn opened(&mut self, bytes: u64) {
-        (self.left, self.padding) = (bytes, padding(bytes));
+        (self.unread, self.padding) = (bytes, padding(bytes));
     }
 
     /// Skips the remainder of an entry. Some programs omit the padding after the last one.
     fn pass(&mut self) -> Result<(), Failure> {
-        if self.stream.skip(self.left)? < self.left {
+        if self.stream.skip(self.unread)? < self.unread {
             return Err(Failure::Corrupt(Damage::Truncated));
         }
         self.stream.skip(self.padding)?;
-        (self.left, self.padding) = (0, 0);
+        (self.unread, self.padding) = (0, 0);
         Ok(())
     }
 

@@ -41,8 +41,8 @@ pub(super) fn convert(
         return Err(Failure::Encrypted);
     }
     let opf = package_name(&mut container, &budget)?;
-    let folder = opf.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let book = Book::read(&container.needed(&opf)?, folder, &budget)?;
+    let directory = opf.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let book = Book::read(&container.needed(&opf)?, directory, &budget)?;
     let titles = book.titles(&mut container, &budget)?;
     let mut missing = false;
     let mut found = false;
@@ -89,17 +89,17 @@ fn is_encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
             Event::Open(e) if e.name() == "EncryptedData" => obfuscated = false,
             Event::Open(e) if e.name() == "EncryptionMethod" => {
                 obfuscated = matches!(
-                    // Two ways to obfuscate fonts against copying; neither hides the text.
+                    // Two methods of obfuscating fonts against copying; neither hides the text.
                     e.attr("Algorithm").unwrap_or_default().as_str(),
                     "http://www.idpf.org/2008/embedding" | "http://ns.adobe.com/pdf/enc#RC"
                 );
             }
             Event::Open(e) if e.name() == "CipherReference" => {
                 let name = e.attr("URI").unwrap_or_default().to_ascii_lowercase();
-                let font = [".ttf", ".otf", ".woff", ".woff2", ".ttc", ".eot"]
+                let is_font = [".ttf", ".otf", ".woff", ".woff2", ".ttc", ".eot"]
                     .iter()
                     .any(|end| name.ends_with(end));
-                if !obfuscated && !font {
+                if !obfuscated && !is_font {
                     return Ok(true);
                 }
             }
@@ -138,7 +138,7 @@ fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<St
 }
 
 impl Book {
-    fn read(bytes: &[u8], folder: &str, budget: &Rc<Budget>) -> Result<Self, Failure> {
+    fn read(bytes: &[u8], directory: &str, budget: &Rc<Budget>) -> Result<Self, Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
         let mut book = Self::default();
@@ -153,7 +153,7 @@ impl Book {
                             .attr("properties")
                             .is_some_and(|p| p.split_whitespace().any(|p| p == "nav"));
                         book.items.entry(id).or_insert(Item {
-                            part: resolve_part(folder, &href),
+                            part: resolve_part(directory, &href),
                             mime: e.attr("media-type").unwrap_or_default(),
                             nav,
                         });
@@ -204,7 +204,7 @@ fn read_titles(
     budget: &Rc<Budget>,
     titles: &mut HashMap<String, String>,
 ) -> Result<(), Failure> {
-    let folder = part.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let directory = part.rsplit_once('/').map_or("", |(directory, _)| directory);
     let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut label = String::new();
@@ -214,13 +214,13 @@ fn read_titles(
                 "a" => {
                     if let Some(href) = e.attr("href") {
                         let title = xml.text()?;
-                        note_title(titles, resolve_part(folder, &href), &title);
+                        note_title(titles, resolve_part(directory, &href), &title);
                     }
                 }
                 "navLabel" => label = xml.text()?,
                 "content" => {
                     if let Some(href) = e.attr("src") {
-                        note_title(titles, resolve_part(folder, &href), &label);
+                        note_title(titles, resolve_part(directory, &href), &label);
                     }
                 }
                 _ => {}

@@ -3,23 +3,23 @@
 /// Decodes base64. Bytes outside of its alphabet are skipped.
 pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let mut held: u32 = 0;
+    let mut pending_bits: u32 = 0;
     let mut bits = 0;
     for byte in text {
         let Some(six) = sextet_of(*byte) else {
             if *byte == b'=' {
                 // Padding ends an encoded text; another encoded text may follow.
                 bits = 0;
-                held = 0;
+                pending_bits = 0;
             }
             continue;
         };
         // The mask keeps the shift from overflowing; at most 14 bits are still needed.
-        held = (held << 6 | u32::from(six)) & 0x00FF_FFFF;
+        pending_bits = (pending_bits << 6 | u32::from(six)) & 0x00FF_FFFF;
         bits += 6;
         if bits >= 8 {
             bits -= 8;
-            out.push(u8::try_from(held >> bits & 0xFF).unwrap_or_default());
+            out.push(u8::try_from(pending_bits >> bits & 0xFF).unwrap_or_default());
         }
     }
     out
@@ -27,11 +27,11 @@ pub(super) fn decode_base64(text: &[u8]) -> Vec<u8> {
 
 /// The number of bytes that a base64 text decodes to, if it has no padding in the middle.
 pub(super) fn base64_size(text: &[u8]) -> u64 {
-    let signs = text
+    let digits = text
         .iter()
         .filter(|byte| sextet_of(**byte).is_some())
         .count() as u64;
-    signs * 6 / 8
+    digits * 6 / 8
 }
 
 fn sextet_of(byte: u8) -> Option<u8> {
@@ -85,17 +85,17 @@ pub(super) fn decode_utf7(text: &[u8]) -> String {
             .iter()
             .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
             .count();
-        let (signs, behind) = shifted.split_at(length);
-        let units = decode_base64(signs);
+        let (encoded, remaining) = shifted.split_at(length);
+        let units = decode_base64(encoded);
         let (pairs, _) = units.as_chunks::<2>();
         if pairs.is_empty() {
             out.push('+');
-            out.push_str(&String::from_utf8_lossy(signs));
+            out.push_str(&String::from_utf8_lossy(encoded));
         }
         let units = pairs.iter().map(|pair| u16::from_be_bytes(*pair));
         out.extend(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)));
         // A hyphen after the encoded part is not text.
-        rest = behind.strip_prefix(b"-").unwrap_or(behind);
+        rest = remaining.strip_prefix(b"-").unwrap_or(remaining);
     }
     out.push_str(&String::from_utf8_lossy(rest));
     out

@@ -1,4 +1,4 @@
-//! Messages of the internet (RFC 5322, MIME).
+//! Internet messages (RFC 5322, MIME).
 //!
 //! The library reads headers, with their encoded words and addresses. This module walks the parts. It does not decode
 //! attachments, and limits the nesting of parts.
@@ -11,7 +11,7 @@ use mail_parser::{
 };
 
 use super::decode;
-use super::letter::{Address, Attachment, Body, MailMessage};
+use super::message::{Address, Attachment, Body, MailMessage};
 use crate::container::Input;
 use crate::encoding::{self, DetectedEncoding};
 use crate::formats::text::source;
@@ -28,7 +28,7 @@ const NAMED_ZONES: [&str; 12] = [
 /// Greatest depth of parts within parts; deeper parts are left out with a warning.
 const MAX_PART_DEPTH: usize = 32;
 
-/// A message as it travels: headers, bodies, and a list of attachments that are not opened.
+/// A message in its transfer format: headers, bodies, and a list of attachments that are not opened.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -46,7 +46,7 @@ pub(super) fn convert(
         None => bytes,
     };
     let part = Part::of(bytes);
-    let mut letter = part.letter();
+    let mut message = part.message();
     let mut parts = Parts {
         budget: &Rc::clone(out.budget()),
         attachments: Vec::new(),
@@ -54,10 +54,10 @@ pub(super) fn convert(
     };
     let walked = parts.walk(&part, 0);
     let deep = parts.deep;
-    letter.attachments = parts.attachments;
+    message.attachments = parts.attachments;
     let stopped = match walked {
         Ok(bodies) => {
-            letter.bodies = bodies;
+            message.bodies = bodies;
             None
         }
         Err(limit) => Some(limit),
@@ -65,7 +65,7 @@ pub(super) fn convert(
     if deep {
         out.warn("parts nested too deeply are not shown");
     }
-    letter.write(out)?;
+    message.write(out)?;
     match stopped {
         Some(limit) => Err(limit.into()),
         None if out.is_empty() => Err(Failure::NoText),
@@ -98,7 +98,7 @@ impl<'a> Part<'a> {
             .with_mime_headers()
             .with_address_headers()
             .header_text(HeaderName::Subject)
-            // Read as a date it may take the next line along, where its zone is a single letter.
+            // Parsed as a date, it may include the next line, if its zone is a single letter.
             .header_raw(HeaderName::Date);
         let parsed = |head: &[u8]| parser.parse_headers(head).map(Message::into_owned);
         let headers = parsed(&head);
@@ -110,7 +110,7 @@ impl<'a> Part<'a> {
     }
 
     /// The list of headers.
-    fn letter(&self) -> MailMessage {
+    fn message(&self) -> MailMessage {
         let Some(headers) = &self.headers else {
             return MailMessage::default();
         };
@@ -128,11 +128,11 @@ impl<'a> Part<'a> {
 
     /// Type and subtype, lower case; plain text by default.
     fn mime(&self) -> String {
-        let named = self
+        let content_type = self
             .headers
             .as_ref()
             .and_then(|headers| headers.content_type());
-        match named {
+        match content_type {
             Some(its) => format!("{}/{}", its.ctype(), its.subtype().unwrap_or_default())
                 .to_ascii_lowercase(),
             None => "text/plain".to_owned(),
@@ -170,11 +170,11 @@ impl<'a> Part<'a> {
             "quoted-printable" => decode::quoted_printable(self.body),
             _ => self.body.to_vec(),
         };
-        let named = self.attribute("charset");
-        if named.is_some_and(|label| label.eq_ignore_ascii_case("utf-7")) {
+        let charset = self.attribute("charset");
+        if charset.is_some_and(|label| label.eq_ignore_ascii_case("utf-7")) {
             return source::line_feeds(decode::decode_utf7(&decoded));
         }
-        let label = named.filter(|label| DetectedEncoding::of_label(label).is_some());
+        let label = charset.filter(|label| DetectedEncoding::of_label(label).is_some());
         let text = match label {
             // Text that is declared as ASCII and is not may have any encoding.
             Some(label) if !label.eq_ignore_ascii_case("us-ascii") => {
@@ -188,10 +188,11 @@ impl<'a> Part<'a> {
 
     /// Its entry among the attachments.
     fn attachment(&self, mime: String) -> Attachment {
-        let inner = (mime == "message/rfc822").then(|| Part::of(self.body).letter().subject);
+        let inner_subject =
+            (mime == "message/rfc822").then(|| Part::of(self.body).message().subject);
         let name = match self.file_name() {
             Some(name) => name.to_owned(),
-            None => inner.unwrap_or_default(),
+            None => inner_subject.unwrap_or_default(),
         };
         let size = match self.transfer().as_str() {
             "base64" => decode::base64_size(self.body),
@@ -214,7 +215,7 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
     let label = headers
         .and_then(|headers| headers.content_type())
         .and_then(|its| its.attribute("charset"));
-    let usable = |found: &DetectedEncoding| match found {
+    let is_usable = |found: &DetectedEncoding| match found {
         DetectedEncoding::Known(its) => *its != encoding_rs::UTF_8 && its.is_ascii_compatible(),
         _ => false,
     };
@@ -222,8 +223,8 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
     let found = label
         .filter(|label| !label.eq_ignore_ascii_case("us-ascii"))
         .and_then(DetectedEncoding::of_label)
-        .filter(usable)
-        .or_else(|| Some(encoding::find_encoding(sample)).filter(usable))
+        .filter(is_usable)
+        .or_else(|| Some(encoding::find_encoding(sample)).filter(is_usable))
         .unwrap_or_else(|| encoding::find_encoding(head));
     let text = encoding::decode_text(head, Some(found.name()));
     Some(text.into_owned().into_bytes())
@@ -231,7 +232,7 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
 
 /// Formats a date as numbers; `None` when the text is not a date, or when its zone is a word without a known offset.
 fn rfc3339_date(date: &str) -> Option<String> {
-    let known = date
+    let has_known_zone = date
         .split('(')
         .next()?
         .split_whitespace()
@@ -242,7 +243,7 @@ fn rfc3339_date(date: &str) -> Option<String> {
         });
     let line = date.split_whitespace().collect::<Vec<_>>().join(" ");
     DateTime::parse_rfc822(&format!("{line}\n"))
-        .filter(|date| known && date.is_valid())
+        .filter(|date| has_known_zone && date.is_valid())
         .map(|date| date.to_rfc3339())
 }
 
@@ -266,15 +267,15 @@ impl Parts<'_> {
                 return Ok(Vec::new());
             }
             let inner = split_parts(part.body, boundary.as_bytes());
-            return self.several(kind, &inner, depth);
+            return self.walk_multipart(kind, &inner, depth);
         }
         // A part with a file's name is an attachment. The message itself may have one without being one.
-        let shown = !part.is_attached() && (part.file_name().is_none() || depth == 0);
+        let is_body = !part.is_attached() && (part.file_name().is_none() || depth == 0);
         match mime.as_str() {
-            "text/html" if shown => Ok(vec![Body::Html(part.text(true))]),
-            "text/plain" | "text/" if shown => Ok(vec![Body::Plain(part.text(false))]),
+            "text/html" if is_body => Ok(vec![Body::Html(part.text(true))]),
+            "text/plain" | "text/" if is_body => Ok(vec![Body::Plain(part.text(false))]),
             // A multipart without a boundary has only text.
-            mime if shown && mime.starts_with("multipart/") => {
+            mime if is_body && mime.starts_with("multipart/") => {
                 Ok(vec![Body::Plain(part.text(false))])
             }
             _ => {
@@ -286,8 +287,13 @@ impl Parts<'_> {
 
     /// Of alternatives, the first one with plain text, otherwise the last one with any text; of other multiparts, all
     /// parts.
-    fn several(&mut self, kind: &str, inner: &[&[u8]], depth: usize) -> Result<Vec<Body>, Limit> {
-        let mut all = Vec::new();
+    fn walk_multipart(
+        &mut self,
+        kind: &str,
+        inner: &[&[u8]],
+        depth: usize,
+    ) -> Result<Vec<Body>, Limit> {
+        let mut selected = Vec::new();
         for bytes in inner {
             let bodies: Vec<Body> = self
                 .walk(&Part::of(bytes), depth + 1)?
@@ -295,12 +301,12 @@ impl Parts<'_> {
                 .filter(|body| !body.is_blank())
                 .collect();
             if kind != "alternative" {
-                all.extend(bodies);
-            } else if !bodies.is_empty() && !has_plain(&all) {
-                all = bodies;
+                selected.extend(bodies);
+            } else if !bodies.is_empty() && !has_plain(&selected) {
+                selected = bodies;
             }
         }
-        Ok(all)
+        Ok(selected)
     }
 }
 

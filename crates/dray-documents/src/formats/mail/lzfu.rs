@@ -29,20 +29,20 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
     for (slot, byte) in ring.iter_mut().zip(INITIAL_DICTIONARY) {
         *slot = *byte;
     }
-    let mut write = INITIAL_DICTIONARY.len();
+    let mut write_position = INITIAL_DICTIONARY.len();
     let mut out = Vec::new();
     let mut bytes = content.iter().copied();
     let mut put = |byte: u8, ring: &mut [u8; DICTIONARY_BYTES], out: &mut Vec<u8>| {
-        if let Some(slot) = ring.get_mut(write) {
+        if let Some(slot) = ring.get_mut(write_position) {
             *slot = byte;
         }
-        write = (write + 1) % DICTIONARY_BYTES;
+        write_position = (write_position + 1) % DICTIONARY_BYTES;
         out.push(byte);
-        write
+        write_position
     };
     let mut slot = INITIAL_DICTIONARY.len();
     while let Some(control) = bytes.next() {
-        let before = out.len();
+        let bytes_before = out.len();
         for bit in 0..8 {
             let Some(first) = bytes.next() else {
                 return Ok(out);
@@ -69,7 +69,7 @@ fn inflate_rtf(content: &[u8], budget: &Budget) -> Result<Vec<u8>, Failure> {
                 slot = put(byte, &mut ring, &mut out);
             }
         }
-        budget.inflated(out.len() - before)?;
+        budget.inflated(out.len() - bytes_before)?;
         if out.len() > max {
             return Err(Failure::Stopped(crate::limits::Limit::Size));
         }
@@ -83,7 +83,7 @@ mod tests {
     use crate::limits::{Budget, Damage, Failure, Limits};
 
     #[test]
-    fn the_examples_of_the_specification_unpack() {
+    fn the_examples_of_the_specification_are_unpacked() {
         // MS-OXRTFCP 4.1.1 and 4.1.2.
         let simple = [
             0x2d, 0, 0, 0, 0x2b, 0, 0, 0, 0x4c, 0x5a, 0x46, 0x75, 0xf1, 0xc5, 0xc7, 0xa7, 0x03,

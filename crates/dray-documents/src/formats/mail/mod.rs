@@ -2,8 +2,8 @@
 
 mod decode;
 mod eml;
-mod letter;
 mod lzfu;
+mod message;
 mod msg;
 mod properties;
 

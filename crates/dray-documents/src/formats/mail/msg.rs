@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::letter::{Address, Attachment, Body, MailMessage};
 use super::lzfu;
+use super::message::{Address, Attachment, Body, MailMessage};
 use super::properties::File;
 use crate::container::Input;
 use crate::formats::rtf::CodePage;
@@ -54,8 +54,8 @@ pub(super) fn convert(
     let budget = std::rc::Rc::clone(out.budget());
     let mut file = File::open(input)?;
     let mut warnings = Vec::new();
-    let letter = read_letter(&mut file, &mut warnings, &budget)?;
-    letter.write(out)?;
+    let message = read_message(&mut file, &mut warnings, &budget)?;
+    message.write(out)?;
     for warning in warnings {
         out.warn(warning);
     }
@@ -65,7 +65,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-fn read_letter(
+fn read_message(
     file: &mut File<'_>,
     warnings: &mut Vec<&'static str>,
     budget: &Budget,
@@ -98,8 +98,8 @@ fn read_letter(
         } else {
             vec![from]
         },
-        to: or_shown(to, file.text(root, DISPLAY_TO, budget)?),
-        cc: or_shown(cc, file.text(root, DISPLAY_CC, budget)?),
+        to: or_displayed(to, file.text(root, DISPLAY_TO, budget)?),
+        cc: or_displayed(cc, file.text(root, DISPLAY_CC, budget)?),
         date: date.unwrap_or_default(),
         subject: file.text(root, PID_TAG_SUBJECT, budget)?,
         bodies: read_body(file, html_page, warnings, budget)?
@@ -180,8 +180,8 @@ fn read_recipients(
     Ok((to, cc))
 }
 
-/// The line of recipients that the program showed, for messages that list no recipients.
-fn or_shown(listed: Vec<Address>, shown: String) -> Vec<Address> {
+/// The line of recipients that the sending program displayed, for messages that list no recipients.
+fn or_displayed(listed: Vec<Address>, shown: String) -> Vec<Address> {
     let shown = Address {
         name: shown,
         address: String::new(),
@@ -204,7 +204,7 @@ fn smtp_address(address: String) -> String {
 
 /// Names, types and sizes. An attached message is a storage, which has no size.
 fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, Failure> {
-    let mut all = Vec::new();
+    let mut attachments = Vec::new();
     for storage in file.storages("__attach_version1.0_", budget) {
         budget.element()?;
         let mut name = String::new();
@@ -217,13 +217,13 @@ fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachme
                 name = file.text(&storage, id, budget)?;
             }
         }
-        all.push(Attachment {
+        attachments.push(Attachment {
             name,
             mime: file.text(&storage, MIME_TAG, budget)?,
             size: file.size(&storage, PID_TAG_DATA),
         });
     }
-    Ok(all)
+    Ok(attachments)
 }
 
 #[cfg(test)]

@@ -28,11 +28,11 @@ impl<'i> File<'i> {
 
     /// Storages in the root whose names have this prefix, at most as many as a file may have entries.
     pub(super) fn storages(&self, prefix: &str, budget: &Budget) -> Vec<PathBuf> {
-        let most = usize::try_from(budget.limits().max_entries).unwrap_or(usize::MAX);
+        let max_entries = usize::try_from(budget.limits().max_entries).unwrap_or(usize::MAX);
         self.compound
             .cfb
             .read_root_storage()
-            .take(most)
+            .take(max_entries)
             .filter(|entry| entry.is_storage() && entry.name().starts_with(prefix))
             .map(|entry| entry.path().to_owned())
             .collect()

@@ -39,7 +39,7 @@ impl Block {
         }
     }
 
-    /// Appends its lines, for where blocks have no place.
+    /// Appends the lines of the block, for a place that can contain only lines.
     fn flatten(self, lines: &mut Vec<Inline>) {
         match self {
             Self::Heading(_, text) | Self::Paragraph(text) => lines.push(text),
@@ -99,11 +99,11 @@ impl Sink {
 
     /// Appends a block to the innermost open collection; without one, the block is dropped.
     pub(in crate::formats) fn keep(&mut self, block: Block) {
-        if let Some(kept) = self.open.last_mut()
+        if let Some(innermost) = self.open.last_mut()
             && !block.is_blank()
-            && kept.len() < MAX_LINES
+            && innermost.len() < MAX_LINES
         {
-            kept.push(block);
+            innermost.push(block);
         }
     }
 
@@ -132,7 +132,7 @@ pub(in crate::formats) struct GridCell {
     pub(in crate::formats) rows: usize,
 }
 
-/// A table while its rows arrive; one inside another is kept as lines, `a ; b` for each row.
+/// A table whose rows are still arriving. A table inside another table becomes lines, `a ; b` for each row.
 #[derive(Debug)]
 pub(in crate::formats) struct Grid {
     table: Table,
@@ -178,7 +178,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Writes the text before a limit was reached.
+    /// Writes the rows that arrived before a limit ended the conversion.
     pub(in crate::formats) fn write_so_far(self, out: &mut Markdown) -> Result<(), Limit> {
         out.table_so_far(self.table)
     }

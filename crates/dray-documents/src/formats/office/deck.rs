@@ -1,4 +1,4 @@
-//! A slide, whichever program made it.
+//! A slide of a presentation in any format.
 
 use super::blocks::{Block, Sink, lines_of_blocks};
 use crate::limits::Failure;
@@ -16,7 +16,7 @@ pub(super) struct Shape {
 /// One slide with all of its visible content.
 #[derive(Debug, Default)]
 pub(super) struct Slide {
-    /// Its place in the presentation, from 1.
+    /// The number of the slide in the presentation, from 1.
     pub(super) number: u32,
     pub(super) hidden: bool,
     pub(super) shapes: Vec<Shape>,
@@ -32,7 +32,7 @@ impl Slide {
             .shapes
             .iter()
             .position(|shape| shape.title && !shape.blocks.is_empty())
-            .map(|at| slide_heading(self.shapes.remove(at).blocks))
+            .map(|index| slide_heading(self.shapes.remove(index).blocks))
             .filter(|title| !title.is_blank());
         let plain = title.as_ref().map(Inline::to_plain);
         if !out.part(Unit::Slide, self.number, plain.as_deref())? {
@@ -46,7 +46,7 @@ impl Slide {
         if let Some(title) = &title {
             out.heading(3, title)?;
         }
-        // Stable: shapes in one place, and those whose place is unknown, keep the order of the file.
+        // A stable sort: shapes with the same position, or without a known one, keep the order of the file.
         self.shapes
             .sort_by_key(|shape| shape.place.unwrap_or((i64::MAX, i64::MAX)));
         let mut sink = Sink::default();

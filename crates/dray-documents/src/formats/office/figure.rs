@@ -1,4 +1,4 @@
-//! Charts, diagrams and embedded objects: their text.
+//! The text of charts, diagrams and embedded objects.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use super::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Style};
 
-/// Most series of a chart, and points of one, that are kept.
+/// Most series of a chart, and most points of a series, that are kept.
 const MAX_POINTS: usize = 10_000;
 
 /// The text of a chart.
@@ -38,10 +38,12 @@ impl Chart {
                 .iter()
                 .enumerate()
                 .filter(|(_, value)| !value.is_empty())
-                .map(|(at, value)| match series.categories.get(at) {
-                    Some(category) if !category.is_empty() => format!("{category} {value}"),
-                    _ => value.clone(),
-                })
+                .map(
+                    |(point_index, value)| match series.categories.get(point_index) {
+                        Some(category) if !category.is_empty() => format!("{category} {value}"),
+                        _ => value.clone(),
+                    },
+                )
                 .collect();
             let points = points.join(", ");
             lines.push(match (series.name.is_empty(), points.is_empty()) {
@@ -79,14 +81,16 @@ impl Chart {
                 .chain(self.series.iter().map(|s| cell(&s.name)))
                 .collect::<Vec<_>>(),
         ];
-        for at in 0..height {
+        for point_index in 0..height {
             let category = self
                 .series
                 .iter()
-                .find_map(|s| s.categories.get(at).filter(|c| !c.is_empty()));
+                .find_map(|s| s.categories.get(point_index).filter(|c| !c.is_empty()));
             let mut row = vec![cell(category.map_or("", String::as_str))];
             for series in &self.series {
-                row.push(cell(series.values.get(at).map_or("", String::as_str)));
+                row.push(cell(
+                    series.values.get(point_index).map_or("", String::as_str),
+                ));
             }
             rows.push(row);
         }
@@ -110,28 +114,28 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
     let text = decode_part(bytes);
     let mut xml = Xml::new(&text, budget);
     let mut chart = Chart::default();
-    let mut within: Vec<ChartPosition> = Vec::new();
-    let mut at = 0;
-    let mut plot = false;
+    let mut open_elements: Vec<ChartPosition> = Vec::new();
+    let mut point_index = 0;
+    let mut in_plot_area = false;
     loop {
         match xml.next()? {
             Event::Open(e) => {
                 let next = match e.name() {
                     // Axes have titles, too; the chart's own title comes before the plot area.
-                    "title" if !plot => ChartPosition::Title,
+                    "title" if !in_plot_area => ChartPosition::Title,
                     "plotArea" => {
-                        plot = true;
+                        in_plot_area = true;
                         ChartPosition::Other
                     }
                     "ser" if chart.series.len() < MAX_POINTS => {
                         chart.series.push(Series::default());
                         ChartPosition::Other
                     }
-                    "tx" if !within.contains(&ChartPosition::Title) => ChartPosition::Name,
+                    "tx" if !open_elements.contains(&ChartPosition::Title) => ChartPosition::Name,
                     "cat" | "xVal" => ChartPosition::Category,
                     "val" | "yVal" => ChartPosition::Value,
                     "pt" => {
-                        at = e.number("idx").unwrap_or(0);
+                        point_index = e.number("idx").unwrap_or(0);
                         ChartPosition::Point
                     }
                     "f" | "formatCode" | "extLst" | "dLbls" | "trendline" => {
@@ -140,17 +144,17 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
                     }
                     _ => ChartPosition::Other,
                 };
-                within.push(next);
+                open_elements.push(next);
             }
             Event::Close => {
-                within.pop();
+                open_elements.pop();
             }
             Event::Text(text) if !text.trim().is_empty() => {
-                let role = within
+                let role = open_elements
                     .iter()
                     .rev()
                     .find(|w| !matches!(w, ChartPosition::Other | ChartPosition::Point));
-                chart.put(role.copied(), at, text.trim());
+                chart.put(role.copied(), point_index, text.trim());
             }
             Event::Text(_) => {}
             Event::End => return Ok(chart),
@@ -159,7 +163,7 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
 }
 
 impl Chart {
-    fn put(&mut self, role: Option<ChartPosition>, at: usize, text: &str) {
+    fn put(&mut self, role: Option<ChartPosition>, point_index: usize, text: &str) {
         let series = self.series.last_mut();
         match (role, series) {
             (Some(ChartPosition::Title), _) => {
@@ -170,10 +174,10 @@ impl Chart {
             }
             (Some(ChartPosition::Name), Some(series)) => series.name.push_str(text),
             (Some(ChartPosition::Category), Some(series)) => {
-                place_at(&mut series.categories, at, text);
+                place_at(&mut series.categories, point_index, text);
             }
             (Some(ChartPosition::Value), Some(series)) => {
-                place_at(&mut series.values, at, &number_text(text));
+                place_at(&mut series.values, point_index, &number_text(text));
             }
             _ => {}
         }
@@ -188,15 +192,15 @@ fn number_text(text: &str) -> String {
     }
 }
 
-fn place_at(list: &mut Vec<String>, at: usize, text: &str) {
+fn place_at(list: &mut Vec<String>, index: usize, text: &str) {
     // The index is a claim of the file and must not decide how much is allocated.
-    if at >= MAX_POINTS {
+    if index >= MAX_POINTS {
         return;
     }
-    if list.len() <= at {
-        list.resize(at + 1, String::new());
+    if list.len() <= index {
+        list.resize(index + 1, String::new());
     }
-    if let Some(slot) = list.get_mut(at) {
+    if let Some(slot) = list.get_mut(index) {
         slot.push_str(text);
     }
 }

@@ -36,7 +36,7 @@ impl Relations {
         self.by_id.get(id)
     }
 
-    /// All of a kind, in the order of the file.
+    /// All relationships of a kind that stay in the package, in the order of the file.
     pub(in crate::formats) fn of_kind<'a>(
         &'a self,
         kind: &'a str,
@@ -47,7 +47,7 @@ impl Relations {
             .filter(move |r| r.kind == kind && !r.external)
     }
 
-    /// The part of the first of a kind.
+    /// The target of the first relationship of a kind that stays in the package.
     pub(in crate::formats) fn part(&self, kind: &str) -> Option<&str> {
         self.order
             .iter()
@@ -65,7 +65,7 @@ pub(in crate::formats) struct Package<'a> {
 }
 
 impl<'a> Package<'a> {
-    /// Opens it.
+    /// Opens a package.
     ///
     /// # Errors
     ///
@@ -114,11 +114,11 @@ impl<'a> Package<'a> {
 
     /// The relationships of a part, or of the package for an empty name. Empty for a part without relationships.
     pub(in crate::formats) fn relations(&mut self, part: &str) -> Result<Relations, Failure> {
-        let (folder, file) = part.rsplit_once('/').unwrap_or(("", part));
-        let name = if folder.is_empty() {
+        let (directory, file) = part.rsplit_once('/').unwrap_or(("", part));
+        let name = if directory.is_empty() {
             format!("_rels/{file}.rels")
         } else {
-            format!("{folder}/_rels/{file}.rels")
+            format!("{directory}/_rels/{file}.rels")
         };
         let Some(bytes) = self.container.part(&name)? else {
             return Ok(Relations::default());
@@ -142,7 +142,7 @@ impl<'a> Package<'a> {
                         target: if external {
                             target
                         } else {
-                            resolve_part(folder, &target)
+                            resolve_part(directory, &target)
                         },
                         external,
                     };
@@ -161,7 +161,7 @@ impl<'a> Package<'a> {
 }
 
 /// The result of an optional part. For a damaged part, returns the default and adds a warning.
-pub(in crate::formats) fn spare_failure<T: Default>(
+pub(in crate::formats) fn default_if_damaged<T: Default>(
     read: Result<T, Failure>,
     out: &mut Markdown,
     what: &str,
@@ -175,12 +175,16 @@ pub(in crate::formats) fn spare_failure<T: Default>(
     }
 }
 
-/// The name of the part to which `target` refers in `folder`: never outside the package, without escapes.
-pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
+/// The name of the part to which `target` refers in `directory`: never outside the package, without escapes.
+pub(in crate::formats) fn resolve_part(directory: &str, target: &str) -> String {
     // Fragments name a place inside the part.
     let target = target.split(['#', '?']).next().unwrap_or_default();
     let target = percent_decode(&target.replace('\\', "/"));
-    let base = if target.starts_with('/') { "" } else { folder };
+    let base = if target.starts_with('/') {
+        ""
+    } else {
+        directory
+    };
     let mut path: Vec<&str> = Vec::new();
     for step in base.split('/').chain(target.split('/')) {
         match step {

@@ -18,7 +18,7 @@ use crate::limits::{Budget, Damage, Failure, Limit};
 pub(in crate::formats) enum Ns {
     /// `WordprocessingML`, the language of Word.
     Word,
-    /// Of drawings, with its charts, diagrams and text boxes of Word.
+    /// `DrawingML`, with charts, diagrams and the text boxes of Word.
     Drawing,
     /// `PresentationML`, the language of slides.
     Slides,
@@ -87,7 +87,7 @@ impl Ns {
         }
     }
 
-    /// Prefixes that careless writers use without declaring them.
+    /// The namespace of a prefix that some writers use without declaring it.
     fn of_prefix(prefix: &str) -> Self {
         match prefix {
             "w" => Self::Word,
@@ -160,18 +160,19 @@ impl Element<'_> {
 pub(in crate::formats) enum Event<'x> {
     /// An element opens; an empty one closes immediately.
     Open(Element<'x>),
-    /// Handles the end of the innermost element.
+    /// The innermost element closes.
     Close,
     /// Text between tags, with references resolved.
     Text(Cow<'x, str>),
-    /// The document is over.
+    /// The end of the document.
     End,
 }
 
 /// How the cursor handles an open element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
-    Seen,
+    /// An element that the converter handles.
+    Element,
     /// `AlternateContent`, and whether one of its branches was already read.
     Alternates(bool),
     Branch,
@@ -231,7 +232,9 @@ impl<'x> Xml<'x> {
                         return Ok(Event::Open(element));
                     }
                 }
-                Raw::End(_) if self.frames.pop() == Some(Frame::Seen) => return Ok(Event::Close),
+                Raw::End(_) if self.frames.pop() == Some(Frame::Element) => {
+                    return Ok(Event::Close);
+                }
                 Raw::Text(text) => return Ok(Event::Text(text.xml10_content())),
                 Raw::CData(text) => return Ok(Event::Text(text.xml10_content())),
                 Raw::GeneralRef(name) => return Ok(Event::Text(reference_text(&name).into())),
@@ -327,8 +330,8 @@ impl<'x> Xml<'x> {
         let frame = match (element.ns, element.name()) {
             (Ns::Alternate, "AlternateContent") => Frame::Alternates(false),
             (Ns::Alternate, "Choice" | "Fallback") => match self.frames.last_mut() {
-                Some(Frame::Alternates(taken)) if !*taken => {
-                    *taken = true;
+                Some(Frame::Alternates(has_read_branch)) if !*has_read_branch => {
+                    *has_read_branch = true;
                     Frame::Branch
                 }
                 _ => {
@@ -337,10 +340,10 @@ impl<'x> Xml<'x> {
                     return Ok(None);
                 }
             },
-            _ => Frame::Seen,
+            _ => Frame::Element,
         };
         self.frames.push(frame);
-        Ok((frame == Frame::Seen).then_some(element))
+        Ok((frame == Frame::Element).then_some(element))
     }
 }
 
@@ -372,7 +375,7 @@ fn declared_encoding(bytes: &[u8]) -> Option<&str> {
 /// The text of a reference; an unknown one is kept unchanged.
 fn reference_text(name: &quick_xml::events::BytesRef<'_>) -> String {
     if let Ok(Some(c)) = name.resolve_char_ref() {
-        // A carriage return that is spelled out is a line end as any other.
+        // A carriage return written as a reference is a line end like any other.
         return if c == '\r' { '\n' } else { c }.to_string();
     }
     match quick_xml::escape::resolve_xml_entity(name) {

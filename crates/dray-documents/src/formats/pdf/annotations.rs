@@ -11,16 +11,16 @@ use super::visibility::numbers;
 
 /// Most annotations of one page that are read.
 const MAX_ANNOTATIONS: usize = 20_000;
-/// Longest target of a link, bytes.
+/// Most bytes of a link's target.
 const MAX_URL_BYTES: usize = 2048;
 /// Horizontal bands in which links are looked up.
 const LINK_BANDS: usize = 64;
-/// Most places of links on one page.
+/// Most areas of links on one page.
 const MAX_AREAS: usize = 4096;
-/// Width, in sizes of letters, that a link must cover of a span of text that reaches beyond it.
+/// Least width of the linked part of a span that reaches beyond its link, in sizes of letters.
 const MIN_LINKED_WIDTH: f32 = 0.25;
 
-/// The annotations of a page that matter here.
+/// The links and form fields of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Annotations {
     /// Targets, by number of the link.
@@ -36,7 +36,7 @@ pub(super) struct Annotations {
 pub(super) struct Widget {
     pub(super) object: ObjRef,
     pub(super) area: Rect,
-    /// A person does not see it.
+    /// Whether a person does not see the field.
     pub(super) is_hidden: bool,
 }
 
@@ -102,7 +102,7 @@ impl Annotations {
 
     /// Marks the text spans that are inside links.
     pub(super) fn mark(&self, spans: &mut [TextSpan]) {
-        // Also without links: private characters of the file itself could otherwise forge one.
+        // Needed without links, too: private-use characters of the file could otherwise forge a link.
         marks::remove_lookalikes(spans);
         if self.areas.is_empty() {
             return;
@@ -126,12 +126,12 @@ impl Annotations {
         };
         let mut bands = vec![Vec::new(); LINK_BANDS];
         for link in &self.areas {
-            for its in bands
+            for band_links in bands
                 .iter_mut()
                 .take(band(link.0.y1) + 1)
                 .skip(band(link.0.y0))
             {
-                its.push(*link);
+                band_links.push(*link);
             }
         }
         for span in spans {
@@ -143,9 +143,13 @@ impl Annotations {
             if span.text.trim().is_empty() || y < low || y > high {
                 continue;
             }
-            let at =
+            let linked_part =
                 |(area, link): &(Rect, usize)| Some((linked(span, bbox, (x, y), *area)?, *link));
-            if let Some(((from, to), link)) = bands.get(band(y)).into_iter().flatten().find_map(at)
+            if let Some(((from, to), link)) = bands
+                .get(band(y))
+                .into_iter()
+                .flatten()
+                .find_map(linked_part)
             {
                 marks::mark(span, from, to, link);
             }
@@ -165,7 +169,7 @@ fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option
         return None;
     }
     let width = bbox.width().max(0.01);
-    let share = |at: f32| ((at - bbox.x0) / width).clamp(0.0, 1.0);
+    let share = |x: f32| ((x - bbox.x0) / width).clamp(0.0, 1.0);
     let (from, to) = (share(area.x0), share(area.x1));
     let is_whole = area.x0 <= bbox.x0 && area.x1 >= bbox.x1;
     if !is_whole && (to - from) * width < span.size * MIN_LINKED_WIDTH {
@@ -190,12 +194,12 @@ fn word_edges(text: &str) -> Vec<usize> {
     let mut edges = vec![0];
     let mut blank = true;
     let mut count = 0;
-    for (at, character) in text.chars().enumerate() {
+    for (index, character) in text.chars().enumerate() {
         if character.is_whitespace() != blank {
-            edges.push(at);
+            edges.push(index);
             blank = !blank;
         }
-        count = at + 1;
+        count = index + 1;
     }
     edges.push(count);
     edges

@@ -20,10 +20,10 @@ pub(super) struct Reader<'a> {
     pub(super) targets: &'a [Rc<str>],
 }
 
-/// The blocks of a page, blank ones left out.
-pub(super) fn taken_over(layout: boss::PageLayout, reader: Reader<'_>) -> Vec<Block> {
+/// Converts the layout of a page; blank blocks are left out.
+pub(super) fn convert_layout(layout: boss::PageLayout, reader: Reader<'_>) -> Vec<Block> {
     let blocks = layout.blocks.into_iter();
-    blocks.flat_map(|its| reader.block(its)).collect()
+    blocks.flat_map(|block| reader.block(block)).collect()
 }
 
 impl Reader<'_> {
@@ -31,12 +31,12 @@ impl Reader<'_> {
     fn block(self, block: boss::Block) -> Vec<Block> {
         match block {
             boss::Block::Heading { level, lines, .. } => self
-                .all(&lines)
+                .visible_lines(&lines)
                 .map(|lines| to_heading(level, lines))
                 .into_iter()
                 .collect(),
             boss::Block::Paragraph { lines, role, .. } => self
-                .all(&lines)
+                .visible_lines(&lines)
                 .map(|lines| Block::Paragraph {
                     lines,
                     quote: role == boss::Role::Quote,
@@ -49,10 +49,10 @@ impl Reader<'_> {
     }
 
     /// The lines that are not blank; `None` without any.
-    fn all(self, lines: &[boss::Line]) -> Option<Vec<Line>> {
+    fn visible_lines(self, lines: &[boss::Line]) -> Option<Vec<Line>> {
         let lines: Vec<Line> = lines
             .iter()
-            .map(|its| self.line(its, 0))
+            .map(|line| self.line(line, 0))
             .filter(|line| line.runs.iter().any(|run| !run.text.trim().is_empty()))
             .collect();
         (!lines.is_empty()).then_some(lines)
@@ -92,7 +92,7 @@ impl Reader<'_> {
             is_entry: line
                 .inlines
                 .iter()
-                .any(|its| its.text.contains(marks::ENTRY_END)),
+                .any(|inline| inline.text.contains(marks::ENTRY_END)),
         }
     }
 
@@ -113,17 +113,24 @@ impl Reader<'_> {
     fn list(self, items: &[boss::ListItem]) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut levels: Vec<f32> = Vec::new();
-        let mut taken = Vec::new();
+        let mut open_items = Vec::new();
         for item in items {
             let Some(first) = item.lines.first() else {
                 continue;
             };
             // Items of one level rarely begin at exactly the same place.
-            let near = first.size.max(1.0) * 0.6;
-            while levels.len() > 1 && levels.last().is_some_and(|level| *level > first.x + near) {
+            let tolerance = first.size.max(1.0) * 0.6;
+            while levels.len() > 1
+                && levels
+                    .last()
+                    .is_some_and(|level| *level > first.x + tolerance)
+            {
                 levels.pop();
             }
-            if levels.last().is_none_or(|level| first.x > level + near) {
+            if levels
+                .last()
+                .is_none_or(|level| first.x > level + tolerance)
+            {
                 levels.push(first.x);
             }
             let number = match item.marker {
@@ -136,19 +143,19 @@ impl Reader<'_> {
             );
             let (own, beyond) = item
                 .lines
-                .split_at(far.map_or(item.lines.len(), |at| at + 1));
-            let lines = own.iter().enumerate().map(|(at, its)| {
-                let marker = if at == 0 { item.marker_len } else { 0 };
-                self.line(its, marker)
+                .split_at(far.map_or(item.lines.len(), |index| index + 1));
+            let lines = own.iter().enumerate().map(|(index, line)| {
+                let marker = if index == 0 { item.marker_len } else { 0 };
+                self.line(line, marker)
             });
-            taken.push(Item {
+            open_items.push(Item {
                 number,
                 depth: levels.len() - 1,
                 lines: lines.collect(),
             });
-            if let Some(lines) = self.all(beyond) {
+            if let Some(lines) = self.visible_lines(beyond) {
                 blocks.push(Block::List {
-                    items: std::mem::take(&mut taken),
+                    items: std::mem::take(&mut open_items),
                 });
                 blocks.push(Block::Paragraph {
                     lines,
@@ -156,8 +163,8 @@ impl Reader<'_> {
                 });
             }
         }
-        if !taken.is_empty() {
-            blocks.push(Block::List { items: taken });
+        if !open_items.is_empty() {
+            blocks.push(Block::List { items: open_items });
         }
         blocks
     }
@@ -166,7 +173,7 @@ impl Reader<'_> {
     fn table(self, rows: &[Vec<boss::Cell>]) -> Option<Block> {
         let rows: Vec<Vec<Cell>> = rows
             .iter()
-            .map(|row| row.iter().map(|its| self.cell(its)).collect())
+            .map(|row| row.iter().map(|cell| self.cell(cell)).collect())
             .collect();
         let filled = rows.iter().flatten().any(|cell| !cell.runs.is_empty());
         filled.then_some(Block::Table { rows })
@@ -174,7 +181,7 @@ impl Reader<'_> {
 
     /// A cell. The engine does not return covered cells. A cell with one uniform format is plain.
     fn cell(self, cell: &boss::Cell) -> Cell {
-        let line = cell.line.as_ref().map(|its| self.line(its, 0));
+        let line = cell.line.as_ref().map(|line| self.line(line, 0));
         let mut runs = join::join_lines(line.as_slice());
         // Headers of tables are completely bold, which is the style of tables and not an emphasis.
         if let Some(first) = runs.first().map(|run| run.style)

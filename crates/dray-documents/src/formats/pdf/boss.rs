@@ -27,7 +27,7 @@ use crate::markdown::visible_characters;
 /// Pages that are read ahead to learn the sizes of headings.
 const LOOKAHEAD_PAGES: u32 = 200;
 /// Most text spans that are read ahead; each uses about half a kilobyte.
-const AHEAD_SPANS: usize = 40_000;
+const MAX_LOOKAHEAD_SPANS: usize = 40_000;
 /// Most lines drawn on one page among which tables are searched.
 const MAX_RULINGS: usize = 6_000;
 
@@ -43,9 +43,10 @@ pub(super) struct PdfBoss {
     sizes: Option<FontSizeCounts>,
     emphasis: Emphasis,
     watermarks: Watermarks,
-    /// The form, once it was looked for.
+    /// The form of the document; `None` until it is read.
     form: Option<Form>,
-    ahead: BTreeMap<u32, RawPage>,
+    /// Pages that were read ahead and are not yet written, by number.
+    lookahead_pages: BTreeMap<u32, RawPage>,
     /// Pictures of the page that was read last.
     pictures: (u32, Vec<ObjRef>),
     show_hidden: bool,
@@ -99,14 +100,14 @@ impl PdfBoss {
             emphasis: Emphasis::default(),
             watermarks: Watermarks::default(),
             form: None,
-            ahead: BTreeMap::new(),
+            lookahead_pages: BTreeMap::new(),
             pictures: (0, Vec::new()),
             show_hidden: false,
             document,
         })
     }
 
-    /// Whether text that a person does not see is kept.
+    /// Sets whether text that a person does not see is kept.
     pub(super) fn with_hidden_text(mut self, show: bool) -> Self {
         self.show_hidden = show;
         self
@@ -118,7 +119,7 @@ impl PdfBoss {
         let mut spans = 0;
         for number in 1..=self.pages.min(LOOKAHEAD_PAGES) {
             // A limit is reached again when the pages are written, and is reported there.
-            if spans > AHEAD_SPANS || self.budget.clock().is_err() {
+            if spans > MAX_LOOKAHEAD_SPANS || self.budget.clock().is_err() {
                 break;
             }
             if let Ok(raw) = self.extract(number) {
@@ -126,7 +127,7 @@ impl PdfBoss {
                 self.emphasis.count(&raw.spans);
                 self.watermarks.count(&raw.watermarks);
                 spans += raw.spans.len();
-                self.ahead.insert(number, raw);
+                self.lookahead_pages.insert(number, raw);
             }
         }
         self.sizes = Some(sizes);
@@ -166,7 +167,7 @@ impl PdfBoss {
         let hidden = painted
             .judge(&spans, &page, &self.budget)
             .map_err(PageError::Limit)?;
-        let hidden_characters = self.sort_out(&mut spans, &hidden);
+        let hidden_characters = self.remove_hidden(&mut spans, &hidden);
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::repair_spans(&mut spans);
         let watermarks = watermark::take(&mut spans, &painted);
@@ -217,7 +218,7 @@ impl PdfBoss {
     }
 
     /// Counts the invisible characters, and removes them unless hidden text is requested.
-    fn sort_out(&self, spans: &mut Vec<TextSpan>, hidden: &[bool]) -> u64 {
+    fn remove_hidden(&self, spans: &mut Vec<TextSpan>, hidden: &[bool]) -> u64 {
         let mut count = 0;
         let mut hidden = hidden.iter();
         spans.retain(|span| {
@@ -247,7 +248,7 @@ impl Engine for PdfBoss {
         if self.sizes.is_none() {
             self.look_ahead();
         }
-        let mut raw = if let Some(raw) = self.ahead.remove(&number) {
+        let mut raw = if let Some(raw) = self.lookahead_pages.remove(&number) {
             raw
         } else {
             let raw = self.extract(number)?;
@@ -291,15 +292,15 @@ impl Engine for PdfBoss {
             return Vec::new();
         }
         let source = MeteredDocument::new(&self.document, &self.budget);
-        let image = |at: &ObjRef| {
-            let picture = source.fetch(&Object::Ref(*at))?;
+        let image = |reference: &ObjRef| {
+            let picture = source.fetch(&Object::Ref(*reference))?;
             catch_panic(|| scan::image_of(picture.as_stream()?, &source))?
         };
         pictures.iter().filter_map(image).collect()
     }
 
     fn fields(&mut self) -> Vec<Field> {
-        self.form().left()
+        self.form().unwritten_fields()
     }
 }
 
@@ -309,8 +310,8 @@ fn is_incomplete(skipped: &[SkippedText]) -> bool {
     kinds.any(|kind| kind != SkippedTextKind::FontEncoding)
 }
 
-/// Runs the engine; `None` if it panics, so that a page that makes it panic only loses that page. Other failures are
-/// contained by the worker process.
+/// Runs the engine; `None` if it panics, so that a panic loses one page and not the document. The worker process
+/// contains other failures.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
@@ -331,7 +332,7 @@ fn load_document(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
     // Some writers leave a table that covers only a part of the file, although all objects exist.
     let scanned = without_table(document.bytes());
     match catch_panic(|| Document::load(scanned)) {
-        Some(Ok(again)) if again.flattened_page_count() > found => Ok(again),
+        Some(Ok(rebuilt)) if rebuilt.flattened_page_count() > found => Ok(rebuilt),
         Some(Err(pdfboss_core::Error::Encrypted)) if found == 0 => Err(Failure::Encrypted),
         _ if found > 0 => Ok(document),
         _ => Err(damage),
@@ -341,21 +342,21 @@ fn load_document(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
 /// Whether the file ends as a PDF does.
 fn has_end_marker(data: &[u8]) -> bool {
     let tail = data.get(data.len().saturating_sub(1024)..).unwrap_or(data);
-    tail.windows(5).any(|at| at == b"%%EOF")
+    tail.windows(5).any(|window| window == b"%%EOF")
 }
 
-/// The file with the words blotted out that lead to its table of objects, so that the engine scans for them.
+/// The file with each `startxref` overwritten by blanks, so that the engine finds no table and scans for the objects.
 fn without_table(data: &[u8]) -> Vec<u8> {
     const STARTXREF_KEYWORD: &[u8] = b"startxref";
     let mut data = data.to_vec();
-    let found: Vec<usize> = data
+    let starts: Vec<usize> = data
         .windows(STARTXREF_KEYWORD.len())
         .enumerate()
-        .filter(|(_, at)| *at == STARTXREF_KEYWORD)
-        .map(|(at, _)| at)
+        .filter(|(_, window)| *window == STARTXREF_KEYWORD)
+        .map(|(start, _)| start)
         .collect();
-    for at in found {
-        if let Some(word) = data.get_mut(at..at + STARTXREF_KEYWORD.len()) {
+    for start in starts {
+        if let Some(word) = data.get_mut(start..start + STARTXREF_KEYWORD.len()) {
             word.fill(b' ');
         }
     }

@@ -52,7 +52,7 @@ const ARABIC_FORMS: [(char, u32); 40] = [
 
 /// The code point at which [`ARABIC_FORMS`] begins.
 const ARABIC_FIRST: u32 = 0xfe80;
-/// Where its forms of lam with alef begin.
+/// The code point at which the forms of lam with alef begin.
 const LAM_ALEF_FIRST: u32 = 0xfef5;
 
 /// Text with ligatures and presentation forms as letters, every kind of space as a space, and control characters
@@ -62,13 +62,13 @@ pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let mut out = String::with_capacity(text.len());
-    for at in text.chars() {
-        match at {
+    for character in text.chars() {
+        match character {
             '\u{fb00}'..='\u{fb06}' => {
-                let index = at as usize - 0xfb00;
+                let index = character as usize - 0xfb00;
                 out.push_str(LATIN_LIGATURES.get(index).copied().unwrap_or_default());
             }
-            '\u{fe80}'..='\u{fefc}' => push_arabic_letter(at, &mut out),
+            '\u{fe80}'..='\u{fefc}' => push_arabic_letter(character, &mut out),
             // White space that cannot be inside a line, and typographic spaces.
             '\t'
             | '\n'
@@ -81,14 +81,14 @@ pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
             | '\u{202f}'
             | '\u{205f}' => out.push(' '),
             // Other controls come from broken font tables and mean nothing.
-            _ if at.is_control() => {}
-            _ => out.push(at),
+            _ if character.is_control() => {}
+            _ => out.push(character),
         }
     }
     out.into()
 }
 
-/// A presentation form as the letter it is a form of.
+/// Appends the letter or letters of a presentation form.
 fn push_arabic_letter(form: char, out: &mut String) {
     let mut first = ARABIC_FIRST;
     for (letter, forms) in ARABIC_FORMS {
@@ -106,24 +106,24 @@ fn push_arabic_letter(form: char, out: &mut String) {
 }
 
 /// Whether a character is the engine's replacement for an unknown one.
-fn is_unknown(at: char) -> bool {
-    matches!(at, '\u{fffd}' | '\u{e000}'..='\u{f8ff}')
+fn is_unknown(character: char) -> bool {
+    matches!(character, '\u{fffd}' | '\u{e000}'..='\u{f8ff}')
 }
 
 /// Whether so much of the text is unknown that it is not readable.
 pub(super) fn is_unreadable<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let (mut all, mut strange) = (0_usize, 0_usize);
-    for at in texts.flat_map(str::chars).filter(|c| !c.is_whitespace()) {
+    for character in texts.flat_map(str::chars).filter(|c| !c.is_whitespace()) {
         all += 1;
-        strange += usize::from(is_unknown(at));
+        strange += usize::from(is_unknown(character));
     }
     // A few symbols on a page are bullets and arrows.
     strange > 8 && strange * 3 > all
 }
 
 /// Whether a script is written without spaces between words, so that joined lines get no space.
-pub(super) fn is_unspaced(at: char) -> bool {
-    matches!(at,
+pub(super) fn is_unspaced(character: char) -> bool {
+    matches!(character,
         '\u{2e80}'..='\u{2fdf}'
         | '\u{3000}'..='\u{30ff}'
         | '\u{3100}'..='\u{312f}'

@@ -8,7 +8,7 @@ use pdfboss_text::{Ruling, TextSpan};
 
 use super::characters;
 
-/// Lines that each column has at least.
+/// Fewest lines of a column.
 const MIN_LINES: usize = 3;
 /// Least width of a gutter: points, and sizes of letters.
 const MIN_GUTTER: f32 = 8.0;
@@ -28,7 +28,7 @@ const MAX_COMMON_GAPS: usize = 2;
 /// Most failed attempts per page to find prose; further ones are not tried.
 const MAX_ATTEMPTS: usize = 64;
 
-/// A run of numbers `start..end`.
+/// A horizontal range on the page: left and right end, in points.
 type Range = (f32, f32);
 
 /// Text spans on one baseline.
@@ -53,61 +53,62 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
     let mut owner = vec![0_usize; spans.len()];
     let rows = rows(&spans);
     let (mut regions, mut columns) = (1, Vec::new());
-    let (mut at, mut attempts) = (0, 0);
-    while let Some(row) = rows.get(at) {
+    let (mut row_index, mut attempts) = (0, 0);
+    while let Some(row) = rows.get(row_index) {
         let mut found = None;
         // Each attempt may examine all rows below; a page of thousands of short rows would take seconds.
         if row.ink.len() > 1 && attempts < MAX_ATTEMPTS {
             attempts += 1;
-            found = stretch(&rows, at);
+            found = find_stretch(&rows, row_index);
         }
-        let (end, lanes) = found.unwrap_or((at + 1, Vec::new()));
-        let rows_of_it = rows.get(at..end).unwrap_or_default();
-        let gutters = if is_left_to_engine(rows_of_it) {
+        let (end, lanes) = found.unwrap_or((row_index + 1, Vec::new()));
+        let stretch_rows = rows.get(row_index..end).unwrap_or_default();
+        let gutters = if is_left_to_engine(stretch_rows) {
             Vec::new()
-        } else if let Some(gutters) = gutters(&spans, rows_of_it, &lanes, rulings) {
+        } else if let Some(gutters) = gutters(&spans, stretch_rows, &lanes, rulings) {
             gutters
         } else {
-            own(&mut owner, row, |_| regions - 1);
-            at += 1;
+            assign_spans(&mut owner, row, |_| regions - 1);
+            row_index += 1;
             continue;
         };
         if gutters.is_empty() {
-            for row in rows_of_it {
-                own(&mut owner, row, |_| regions - 1);
+            for row in stretch_rows {
+                assign_spans(&mut owner, row, |_| regions - 1);
             }
-            at = end;
+            row_index = end;
             continue;
         }
-        for row in rows_of_it {
-            own(&mut owner, row, |span| {
+        for row in stretch_rows {
+            assign_spans(&mut owner, row, |span| {
                 regions + side(spans.get(span), &gutters)
             });
         }
         columns.extend(regions..=regions + gutters.len());
         // One more for the text between these columns and the next ones, which keeps its position between them.
         regions += gutters.len() + 2;
-        at = end;
+        row_index = end;
     }
-    let mut cut: Vec<Region> = (0..regions)
-        .map(|at| Region {
+    let mut split_regions: Vec<Region> = (0..regions)
+        .map(|region| Region {
             spans: Vec::new(),
-            is_column: columns.contains(&at),
+            is_column: columns.contains(&region),
         })
         .collect();
     for (span, owner) in spans.into_iter().zip(owner) {
-        if let Some(region) = cut.get_mut(owner) {
+        if let Some(region) = split_regions.get_mut(owner) {
             region.spans.push(span);
         }
     }
-    cut.retain(|region| !region.spans.is_empty());
-    cut
+    split_regions.retain(|region| !region.spans.is_empty());
+    split_regions
 }
 
-fn own(owner: &mut [usize], row: &Row, of: impl Fn(usize) -> usize) {
+/// Assigns the spans of a row to the regions that `region_of` gives for their indices.
+fn assign_spans(owner: &mut [usize], row: &Row, region_of: impl Fn(usize) -> usize) {
     for span in &row.spans {
         if let Some(owner) = owner.get_mut(*span) {
-            *owner = of(*span);
+            *owner = region_of(*span);
         }
     }
 }
@@ -121,22 +122,22 @@ fn side(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
 /// The rows of upright text, from top to bottom.
 fn rows(spans: &[TextSpan]) -> Vec<Row> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
-    let y = |at: &usize| spans.get(*at).map_or(0.0, |span| span.y);
+    let y = |index: &usize| spans.get(*index).map_or(0.0, |span| span.y);
     order.sort_by(|a, b| y(b).total_cmp(&y(a)));
     let mut rows: Vec<Row> = Vec::new();
-    for at in order {
-        let Some(span) = spans.get(at).filter(|span| span.rotate == 0) else {
+    for index in order {
+        let Some(span) = spans.get(index).filter(|span| span.rotate == 0) else {
             continue;
         };
         match rows.last_mut() {
             Some(row) if row.y - span.y <= 0.5 * row.size.max(span.size) => {
                 row.size = row.size.max(span.size);
-                row.spans.push(at);
+                row.spans.push(index);
             }
             _ => rows.push(Row {
                 y: span.y,
                 size: span.size,
-                spans: vec![at],
+                spans: vec![index],
                 ink: Vec::new(),
             }),
         }
@@ -147,7 +148,7 @@ fn rows(spans: &[TextSpan]) -> Vec<Row> {
         let mut ink: Vec<Range> = row
             .spans
             .iter()
-            .filter_map(|at| spans.get(*at))
+            .filter_map(|index| spans.get(*index))
             .filter(|span| !span.text.trim().is_empty())
             .map(|span| (span.x.min(span.end_x), span.x.max(span.end_x)))
             .collect();
@@ -167,8 +168,8 @@ fn gutter_of(size: f32) -> f32 {
     MIN_GUTTER.min(size).max(MIN_GUTTER_OF_SIZE * size)
 }
 
-/// The rows from `start` that leave the same gaps free: where they end, and the gaps.
-fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
+/// The rows from `start` that leave the same gaps free. Returns the index after the last of them, and the gaps.
+fn find_stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
     let first = rows.get(start)?;
     let gaps = |row: &Row| -> Vec<Range> {
         let pairs = row.ink.windows(2);
@@ -187,7 +188,7 @@ fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
         }
         let mut free = gaps(row);
         let (left, right) = (row.ink.first()?.0, row.ink.last()?.1);
-        // A row is also free left and right of all text, because its line is only short.
+        // The space beside the text is free as well: the line of a column may be short.
         free.extend([(f32::MIN, left), (right, f32::MAX)]);
         let next: Vec<Range> = lanes
             .iter()
@@ -224,7 +225,7 @@ fn is_left_to_engine(rows: &[Row]) -> bool {
     span_count >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
 }
 
-/// The gaps with prose on all sides; empty without one.
+/// The gaps with prose on all sides; `None` without any.
 fn gutters(
     spans: &[TextSpan],
     rows: &[Row],
@@ -265,7 +266,7 @@ fn are_prose(spans: &[TextSpan], rows: &[Row], gutters: &[Range]) -> bool {
     columns.resize_with(gutters.len() + 1, Vec::new);
     for row in rows {
         let mut parts: Vec<Vec<&TextSpan>> = vec![Vec::new(); gutters.len() + 1];
-        for span in row.spans.iter().filter_map(|at| spans.get(*at)) {
+        for span in row.spans.iter().filter_map(|index| spans.get(*index)) {
             if let Some(part) = parts.get_mut(side(Some(span), gutters)) {
                 part.push(span);
             }
@@ -317,7 +318,7 @@ fn is_prose(lines: &[Line]) -> bool {
 
 /// Wider steps than usual that all columns have at the same height, as rows of a table do.
 fn common_gaps(columns: &[Vec<Line>]) -> usize {
-    let begun = |lines: &[Line]| -> Vec<f32> {
+    let wide_steps = |lines: &[Line]| -> Vec<f32> {
         let step = |pair: &[Line]| match pair {
             [a, b] => a.y - b.y,
             _ => 0.0,
@@ -331,11 +332,11 @@ fn common_gaps(columns: &[Vec<Line>]) -> usize {
     let Some((first, others)) = columns.split_first() else {
         return 0;
     };
-    let others: Vec<Vec<f32>> = others.iter().map(|lines| begun(lines)).collect();
+    let others: Vec<Vec<f32>> = others.iter().map(|lines| wide_steps(lines)).collect();
     let is_common = |y: &&f32| {
         others
             .iter()
-            .all(|its| its.iter().any(|at| (at - **y).abs() < 2.0))
+            .all(|column| column.iter().any(|other| (other - **y).abs() < 2.0))
     };
-    begun(first).iter().filter(is_common).count()
+    wide_steps(first).iter().filter(is_common).count()
 }

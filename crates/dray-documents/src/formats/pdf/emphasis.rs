@@ -87,7 +87,7 @@ impl Emphasis {
     }
 }
 
-/// Remembers for the last font whether it has fixed width.
+/// Caches whether the last font has a fixed width.
 #[derive(Default)]
 struct Fonts {
     /// Name of the last span's font, and whether it has fixed width. Most often the next span has the same font.

@@ -7,7 +7,7 @@ use crate::markdown::Style;
 
 /// An open document that returns its pages one after the other.
 pub(super) trait Engine {
-    /// The number of its pages.
+    /// The number of pages.
     fn pages(&mut self) -> u32;
 
     /// One page, counted from 1, in reading order.
@@ -26,30 +26,30 @@ pub(super) trait Engine {
 /// The problem of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageError {
-    /// It ran into a limit.
+    /// The page exceeds a limit.
     Limit(Limit),
-    /// It cannot be read.
+    /// The page cannot be read.
     Damaged,
 }
 
 /// A page as a person reads it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Page {
-    /// Its blocks, in reading order.
+    /// Blocks in reading order.
     pub(super) blocks: Vec<Block>,
     /// Width of the visible part, in points.
     pub(super) width: f32,
-    /// Content that may have contained text could not be read.
+    /// Whether content that may contain text could not be read.
     pub(super) incomplete: bool,
-    /// It was cut off at a limit.
+    /// The limit at which the page was cut off.
     pub(super) cut: Option<Limit>,
-    /// Much of its text consists of unknown characters.
+    /// Whether much of the text consists of unknown characters.
     pub(super) unreadable: bool,
-    /// Characters that a person does not see on it.
+    /// Number of characters that a person does not see.
     pub(super) hidden_characters: u64,
-    /// Whether it is a picture, and hardly any text.
+    /// Whether the page is a picture with hardly any text.
     pub(super) is_picture: bool,
-    /// Watermarks that no page before it has.
+    /// Watermarks that no earlier page has.
     pub(super) watermarks: Vec<String>,
 }
 
@@ -60,24 +60,24 @@ pub(super) enum Block {
     Heading {
         /// Rank over the whole document, from 1.
         level: u8,
-        /// As they are on the page.
+        /// The lines as they are on the page.
         lines: Vec<Line>,
     },
     /// A sequence of lines: a paragraph, or several close ones.
     Paragraph {
-        /// As they are on the page.
+        /// The lines as they are on the page.
         lines: Vec<Line>,
-        /// Whether it is a block quotation.
+        /// Whether the paragraph is a block quotation.
         quote: bool,
     },
     /// A list with at least one item.
     List {
-        /// Its items, in reading order.
+        /// Items in reading order.
         items: Vec<Item>,
     },
     /// A table, with lines or without.
     Table {
-        /// Its cells, without those that others cover.
+        /// Rows of cells; cells that another one covers are left out.
         rows: Vec<Vec<Cell>>,
     },
 }
@@ -85,50 +85,50 @@ pub(super) enum Block {
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// Its text, joined to one line.
+    /// The text, joined to one line.
     pub(super) runs: Vec<Run>,
-    /// Columns that it covers.
+    /// Number of columns that the cell covers.
     pub(super) columns: usize,
-    /// Rows that it covers.
+    /// Number of rows that the cell covers.
     pub(super) rows: usize,
 }
 
 /// A list item without its marker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item {
-    /// Its number; `None` for a bullet.
+    /// The number; `None` for a bullet.
     pub(super) number: Option<u64>,
-    /// The depth of its nesting.
+    /// Depth of the nesting, from 0.
     pub(super) depth: usize,
-    /// Its lines, the first without the marker.
+    /// The lines, the first without the marker.
     pub(super) lines: Vec<Line>,
 }
 
 /// A line as it is on the page. Lengths are in points, x to the right, y upwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Line {
-    /// Its text, in reading order.
+    /// The text, in reading order.
     pub(super) runs: Vec<Run>,
-    /// Left edge of its first letter.
+    /// Left edge of the first letter.
     pub(super) x: f32,
-    /// Right edge of its last letter.
+    /// Right edge of the last letter.
     pub(super) end: f32,
-    /// Height of its baseline above the bottom.
+    /// Height of the baseline above the bottom of the page.
     pub(super) y: f32,
-    /// Size of its largest letters.
+    /// Size of the largest letters.
     pub(super) size: f32,
-    /// Whether it is an entry of a form and becomes a separate paragraph.
+    /// Whether the line is an entry of a form, which becomes a separate paragraph.
     pub(super) is_entry: bool,
 }
 
 /// A span of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Its text, spaces between words included.
+    /// The text, spaces between words included.
     pub(super) text: String,
-    /// Its format in comparison with other text of the document.
+    /// The format, as far as it differs from most text of the document.
     pub(super) style: Style,
-    /// Its target.
+    /// The target, if the run is a link.
     pub(super) link: Option<Rc<str>>,
 }
 

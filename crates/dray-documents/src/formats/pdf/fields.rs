@@ -15,13 +15,13 @@ use crate::markdown::visible_characters;
 /// Most values of one field that are shown.
 const MAX_CHOICES: usize = 100;
 
-/// Most fields of one page that are written in their places; the others follow the last page.
+/// Most fields of one page that are written at their positions; the others follow the last page.
 const MAX_PLACED: usize = 1000;
 /// The text for a ticked check box.
 const TICKED_BOX: &str = "\u{2612}";
 /// Greatest distance of a label from its field in points: before it, and after a check box.
 const MAX_LABEL_BEFORE: f32 = 250.0;
-const MAX_LABEL_BEHIND: f32 = 40.0;
+const MAX_LABEL_AFTER: f32 = 40.0;
 /// Sizes of letters in a field, points.
 const MIN_SIZE: f32 = 6.0;
 const MAX_SIZE: f32 = 12.0;
@@ -32,29 +32,30 @@ const LINE_STEP: f32 = 1.2;
 /// The form of a document.
 pub(super) struct Form {
     fields: Vec<FormField>,
-    /// Field, and place among its widgets.
+    /// Index of the field, and index of the widget in the field, by the object of the widget.
     widgets: HashMap<ObjRef, (usize, usize)>,
-    /// Fields that were written, or left out as hidden.
-    settled: Vec<bool>,
+    /// Whether each field was written, or left out as hidden.
+    is_done: Vec<bool>,
 }
 
 impl Form {
     pub(super) fn new(fields: Vec<FormField>) -> Self {
-        let widgets = fields.iter().enumerate().flat_map(|(at, field)| {
-            let its = field.widgets.iter().enumerate();
-            its.map(move |(index, widget)| (widget.object, (at, index)))
+        let widgets = fields.iter().enumerate().flat_map(|(field_index, field)| {
+            let widgets = field.widgets.iter().enumerate();
+            widgets.map(move |(widget_index, widget)| (widget.object, (field_index, widget_index)))
         });
         Self {
             widgets: widgets.collect(),
-            settled: vec![false; fields.len()],
+            is_done: vec![false; fields.len()],
             fields,
         }
     }
 
     /// The filled fields that were not written yet.
-    pub(super) fn left(&self) -> Vec<Field> {
-        let open = self.fields.iter().zip(&self.settled);
-        open.filter(|(_, settled)| !**settled)
+    pub(super) fn unwritten_fields(&self) -> Vec<Field> {
+        let fields = self.fields.iter().zip(&self.is_done);
+        fields
+            .filter(|(_, is_done)| !**is_done)
             .filter_map(|(field, _)| filled_fields(field))
             .collect()
     }
@@ -69,33 +70,36 @@ impl Form {
         let mut hidden = 0;
         let mut added: Vec<(usize, Vec<TextSpan>)> = Vec::new();
         for widget in widgets {
-            let Some((at, place)) = self.widgets.get(&widget.object).copied() else {
-                continue;
-            };
-            let (Some(field), Some(settled)) = (self.fields.get(at), self.settled.get_mut(at))
+            let Some((field_index, widget_index)) = self.widgets.get(&widget.object).copied()
             else {
                 continue;
             };
-            let Some(content) = filled_fields(field).filter(|_| is_on(field, place)) else {
+            let (Some(field), Some(is_done)) = (
+                self.fields.get(field_index),
+                self.is_done.get_mut(field_index),
+            ) else {
+                continue;
+            };
+            let Some(content) = filled_fields(field).filter(|_| is_on(field, widget_index)) else {
                 continue;
             };
             if widget.is_hidden {
-                // A field may have several places; its text is counted once.
-                if !*settled {
+                // A field may have several widgets; its text is counted once.
+                if !*is_done {
                     hidden += visible_characters(&content.value);
                 }
-                *settled = !show_hidden;
+                *is_done = !show_hidden;
             } else if added.len() < MAX_PLACED {
-                *settled = true;
+                *is_done = true;
                 let is_box = field.field_type == Some(FieldType::Button);
-                added.push(placed(&content, widget.area, is_box, spans));
+                added.push(place_value(&content, widget.area, is_box, spans));
             }
         }
-        added.sort_by_key(|(at, _)| *at);
-        // From the end, so that the indices before it stay true.
-        for (at, value_spans) in added.into_iter().rev() {
-            let at = at.min(spans.len());
-            spans.splice(at..at, value_spans);
+        added.sort_by_key(|(index, _)| *index);
+        // From the end, so that smaller indices stay valid.
+        for (index, value_spans) in added.into_iter().rev() {
+            let index = index.min(spans.len());
+            spans.splice(index..index, value_spans);
         }
         hidden
     }
@@ -108,10 +112,15 @@ fn is_on(field: &FormField, widget: usize) -> bool {
         || field.on_widgets().contains(&widget)
 }
 
-/// The text of a field as spans of the page, and before which of its spans they belong.
-fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usize, Vec<TextSpan>) {
+/// The text of a field as spans of the page. Returns also the index of the span before which they are inserted.
+fn place_value(
+    content: &Field,
+    area: Rect,
+    is_box: bool,
+    spans: &[TextSpan],
+) -> (usize, Vec<TextSpan>) {
     let label = label_of(area, is_box, spans);
-    let model = label.and_then(|at| spans.get(at));
+    let model = label.and_then(|index| spans.get(index));
     let size = model
         .map_or(area.height() * 0.6, |span| span.size)
         .clamp(MIN_SIZE, MAX_SIZE);
@@ -131,7 +140,7 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
         let mut value_span = spans::plain(line, area.x0, y, size);
         value_span.end_x = value_span.end_x.min(area.x1.max(area.x0 + size));
         value_span.bbox.x1 = value_span.end_x;
-        // In the same element of the structure as its label, or the reading order would tear both apart.
+        // The value is in the same structure element as its label; otherwise the reading order could separate them.
         value_span.structure = model.and_then(|span| span.structure.clone());
         value_span.artifact = model.and_then(|span| span.artifact.clone());
         value_spans.push(value_span);
@@ -141,16 +150,16 @@ fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usi
     if let Some(last) = value_spans.last_mut().filter(|_| is_entry) {
         last.text.push(marks::ENTRY_END);
     }
-    let before = |at: usize| spans.get(at).is_some_and(|span| span.x > area.x0);
-    let at = match label {
-        Some(at) if is_box && before(at) => at,
-        Some(at) => at + 1,
+    let before = |index: usize| spans.get(index).is_some_and(|span| span.x > area.x0);
+    let index = match label {
+        Some(index) if is_box && before(index) => index,
+        Some(index) => index + 1,
         None => spans
             .iter()
             .rposition(|span| span.y > area.y1)
-            .map_or(0, |at| at + 1),
+            .map_or(0, |index| index + 1),
     };
-    (at, value_spans)
+    (index, value_spans)
 }
 
 /// The position of the text of a single-line field.
@@ -170,13 +179,13 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
         if span.rotate != 0 || span.text.trim().is_empty() {
             return None;
         }
-        let (before, behind) = (area.x0 - span.end_x, span.x - area.x1);
+        let (before, after) = (area.x0 - span.end_x, span.x - area.x1);
         if is_beside(span, area) {
-            return if is_box && (-2.0..=MAX_LABEL_BEHIND).contains(&behind) {
-                Some(behind)
+            return if is_box && (-2.0..=MAX_LABEL_AFTER).contains(&after) {
+                Some(after)
             } else if (-2.0..=MAX_LABEL_BEFORE).contains(&before) {
                 // The label of a check box is usually after the box, not before it.
-                Some(before + if is_box { MAX_LABEL_BEHIND } else { 0.0 })
+                Some(before + if is_box { MAX_LABEL_AFTER } else { 0.0 })
             } else {
                 None
             };
@@ -187,14 +196,14 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
         is_above.then_some(MAX_LABEL_BEFORE + above)
     };
     let near = spans.iter().enumerate();
-    near.filter_map(|(at, span)| Some((at, distance(span)?)))
+    near.filter_map(|(index, span)| Some((index, distance(span)?)))
         .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(at, _)| at)
+        .map(|(index, _)| index)
 }
 
 /// One field; `None` if it is empty, a push button, a signature, or a password.
 fn filled_fields(field: &FormField) -> Option<Field> {
-    // A form shows dots there; the value must not leave the file.
+    // A form shows dots for a password, so its value is not converted.
     if field.flags.password() {
         return None;
     }
@@ -222,12 +231,12 @@ fn filled_fields(field: &FormField) -> Option<Field> {
         return None;
     }
     Some(Field {
-        label: one_line(label),
-        value: one_line(value),
+        label: clean_lines(label),
+        value: clean_lines(value),
     })
 }
 
-/// The name of an option, where its value for computers is another one.
+/// The name of the option with this export value; the value itself without such an option.
 fn option_name(field: &FormField, export: String) -> String {
     field
         .options
@@ -244,8 +253,8 @@ fn button_value(field: &FormField) -> Option<String> {
     Some(option.map_or_else(|| state.to_owned(), |option| option.name.clone()))
 }
 
-/// Text on one line for each line that was typed.
-fn one_line(text: &str) -> String {
+/// Text with normalised line ends and without blank lines.
+fn clean_lines(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<_> = text
         .split('\n')

@@ -10,7 +10,7 @@ use super::spans;
 
 /// Steps between lines above this multiple of the usual step begin a paragraph.
 const PARAGRAPH_GAP: f32 = 1.35;
-/// The same after a line that was ended on purpose.
+/// The same threshold after a line that was ended on purpose.
 const GAP_AFTER_SHORT: f32 = 1.12;
 /// Blocks with at most this many lines take their width from their neighbours too.
 const FEW_LINES: usize = 4;
@@ -35,7 +35,7 @@ pub(super) struct Column {
     pub(super) left: f32,
     /// The position at which its longest line ends.
     pub(super) right: f32,
-    /// Where lines could end, on a page with equal margins and without other columns.
+    /// The position at which lines could end, on a page with equal margins and without other columns.
     pub(super) room: f32,
 }
 
@@ -49,23 +49,28 @@ impl ColumnEdges {
         let left = own
             .iter()
             .flatten()
-            .map(|its| its.0)
+            .map(|edges| edges.0)
             .fold(f32::MAX, f32::min);
-        let reach = own.iter().flatten().map(|its| its.1).fold(0.0, f32::max);
+        let reach = own
+            .iter()
+            .flatten()
+            .map(|edges| edges.1)
+            .fold(0.0, f32::max);
         // A block in the right half means columns, and then the margins do not show where lines could end.
-        let is_one_column = own.iter().flatten().all(|its| its.0 < width / 2.0);
+        let is_one_column = own.iter().flatten().all(|edges| edges.0 < width / 2.0);
         let room = if is_one_column { width - left } else { reach };
-        let edges = blocks.iter().enumerate().map(|(at, block)| {
-            let Some((left, mut right)) = own.get(at).copied().flatten() else {
+        let edges = blocks.iter().enumerate().map(|(index, block)| {
+            let Some((left, mut right)) = own.get(index).copied().flatten() else {
                 return Column::default();
             };
-            let few = matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW_LINES);
-            let beside = [at.checked_sub(1), Some(at + 1)];
-            for near in beside.into_iter().flatten().filter(|_| few) {
-                if let Some((its_left, its_right)) = own.get(near).copied().flatten()
-                    && (its_left - left).abs() < 6.0
+            let is_short =
+                matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW_LINES);
+            let neighbours = [index.checked_sub(1), Some(index + 1)];
+            for neighbour in neighbours.into_iter().flatten().filter(|_| is_short) {
+                if let Some((other_left, other_right)) = own.get(neighbour).copied().flatten()
+                    && (other_left - left).abs() < 6.0
                 {
-                    right = right.max(its_right);
+                    right = right.max(other_right);
                 }
             }
             // A line that ends at a position without other line ends may have been ended on purpose, so it does not
@@ -73,7 +78,7 @@ impl ColumnEdges {
             let others = own
                 .iter()
                 .flatten()
-                .filter(|its| its.1 > right - LINE_SLACK * 10.0);
+                .filter(|edges| edges.1 > right - LINE_SLACK * 10.0);
             let room = if others.count() > 1 {
                 right
             } else {
@@ -147,15 +152,15 @@ struct OpenParagraph {
 impl Flow {
     /// Adds the lines of the next block, and returns the paragraphs that are complete.
     pub(super) fn take(&mut self, lines: &[Line], column: Column) -> Vec<Vec<Run>> {
-        let mut whole = Vec::new();
+        let mut complete = Vec::new();
         let mut new = join_paragraphs(lines, column);
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
-            return whole;
+            return complete;
         };
         if let Some(mut open) = self.last.take() {
             // The top of the next column is higher on the page than the end of this one.
             let upwards = first.y > open.y + first.size;
-            let continues = !ends_sentence(&open.runs) && starts_small(first);
+            let continues = !ends_sentence(&open.runs) && starts_lowercase(first);
             if upwards && continues && !new.is_empty() {
                 glue_line(&mut open.runs, first);
                 let more = new.remove(0);
@@ -164,14 +169,14 @@ impl Flow {
                 }
                 new.insert(0, open.runs);
             } else {
-                whole.push(open.runs);
+                complete.push(open.runs);
             }
         }
         if let Some(runs) = new.pop() {
             self.last = Some(OpenParagraph { runs, y: last.y });
         }
-        whole.append(&mut new);
-        whole
+        complete.append(&mut new);
+        complete
     }
 
     /// The paragraph that is still open at the end of the page.
@@ -180,8 +185,8 @@ impl Flow {
     }
 }
 
-/// Whether a line begins with a small letter.
-fn starts_small(line: &Line) -> bool {
+/// Whether a line begins with a lower-case letter.
+fn starts_lowercase(line: &Line) -> bool {
     first_character(line).is_some_and(char::is_lowercase)
 }
 
@@ -210,11 +215,11 @@ fn is_blank(line: &Line) -> bool {
 /// The usual layout of the lines of a block.
 struct Shape {
     column: Column,
-    /// The only line that reaches the right edge ended a sentence, so it is unknown where lines are full.
+    /// Whether only one line reaches the right edge, so that the width of a full line is unknown.
     is_edge_unknown: bool,
     /// Usual step from a line to the next; zero for too few lines.
     step: f32,
-    /// Whether so many lines have space at their end that they are separate lines, as in an address or a poem.
+    /// Whether so many lines have space at their end that each line is separate, as in an address or a poem.
     loose: bool,
     /// Whether most lines are indented, so that lines at the left edge begin a paragraph.
     hanging: bool,
@@ -232,7 +237,7 @@ impl Shape {
         steps.sort_by(f32::total_cmp);
         // The smaller half: steps between paragraphs are the larger ones.
         let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
-        let further = lines
+        let indented = lines
             .iter()
             .filter(|line| is_indented(line, column.left))
             .count();
@@ -243,24 +248,25 @@ impl Shape {
             is_edge_unknown: reaching.count() == 1 && column.room > column.right,
             step,
             loose: false,
-            hanging: further * 2 > lines.len(),
+            hanging: indented * 2 > lines.len(),
         };
         let pairs = lines.len().saturating_sub(1);
         // Lines that end a sentence may be the last ones of paragraphs, when those before them are full and continue.
-        let (mut ended, mut within, mut full, mut going_on) = (0, 0, 0, 0);
+        let (mut ended, mut ended_in_sentence, mut full, mut continued) = (0, 0, 0, 0);
         for pair in lines.windows(2) {
             let [a, b] = pair else { continue };
-            if shape.ended(a, b) {
+            if shape.was_ended(a, b) {
                 ended += 1;
-                within += usize::from(!are_sentences(a, b));
+                ended_in_sentence += usize::from(!are_sentences(a, b));
             } else {
                 full += 1;
                 let continues = |c: char| c.is_lowercase() || characters::is_unspaced(c);
-                going_on += usize::from(first_character(b).is_some_and(continues));
+                continued += usize::from(first_character(b).is_some_and(continues));
             }
         }
-        let is_prose = full > 0 && going_on * 3 >= full;
-        shape.loose = pairs > 2 && (within * 2 >= pairs || ended * 2 >= pairs && !is_prose);
+        let is_prose = full > 0 && continued * 3 >= full;
+        shape.loose =
+            pairs > 2 && (ended_in_sentence * 2 >= pairs || ended * 2 >= pairs && !is_prose);
         shape
     }
 
@@ -277,7 +283,7 @@ impl Shape {
         if wide(PARAGRAPH_GAP) || step > FAR_STEP * a.size.max(b.size) {
             return LineJoin::Paragraph;
         }
-        let short = self.loose || self.ended(a, b);
+        let short = self.loose || self.was_ended(a, b);
         let begins = if self.hanging {
             is_indented(a, self.column.left) && !is_indented(b, self.column.left)
         } else {
@@ -300,7 +306,7 @@ impl Shape {
     }
 
     /// Whether a line was ended on purpose, because the first word of the next line would have fitted.
-    fn ended(&self, a: &Line, b: &Line) -> bool {
+    fn was_ended(&self, a: &Line, b: &Line) -> bool {
         self.has_room(a, b, self.column.right)
     }
 
@@ -330,7 +336,7 @@ impl Shape {
     /// The free width of a line before the next one, if lines end there.
     fn room(&self, a: &Line, b: &Line, right: f32) -> f32 {
         // Lines of Arabic and Hebrew fill up from the right.
-        if right_to_left(b) {
+        if is_right_to_left(b) {
             a.x - self.column.left
         } else {
             right - a.end
@@ -387,16 +393,16 @@ fn are_sentences(a: &Line, b: &Line) -> bool {
 }
 
 /// Whether a line runs from right to left, by its first letter.
-fn right_to_left(line: &Line) -> bool {
+fn is_right_to_left(line: &Line) -> bool {
     let mut letters = line.runs.iter().flat_map(|run| run.text.chars());
     letters
         .find(|c| c.is_alphabetic())
-        .is_some_and(spans::right_to_left)
+        .is_some_and(spans::is_right_to_left)
 }
 
-/// A hyphen at the end of a line, as typesetters set it.
-fn is_hyphen(at: char) -> bool {
-    matches!(at, '-' | '\u{2010}' | '\u{ad}')
+/// Whether a character is a hyphen, a soft hyphen or a hyphen-minus.
+fn is_hyphen(character: char) -> bool {
+    matches!(character, '-' | '\u{2010}' | '\u{ad}')
 }
 
 /// Whether the lines divide a word: a letter and a hyphen, then a letter, both small.
@@ -421,7 +427,7 @@ fn first_character(line: &Line) -> Option<char> {
 
 /// Prepares the end of the joined text for the next line: removes a hyphen, or adds a space.
 fn glue_line(runs: &mut Vec<Run>, next: &Line) {
-    let whole = is_hyphenated(runs, next);
+    let is_divided_word = is_hyphenated(runs, next);
     let Some(run) = runs.last_mut() else {
         return;
     };
@@ -429,7 +435,7 @@ fn glue_line(runs: &mut Vec<Run>, next: &Line) {
     run.text.truncate(end);
     let last = run.text.chars().last();
     // A soft hyphen shows only where a line breaks, and this break is removed.
-    if whole || last == Some('\u{ad}') {
+    if is_divided_word || last == Some('\u{ad}') {
         run.text.pop();
         return;
     }
@@ -457,12 +463,12 @@ fn is_compound(runs: &[Run], next: &Line) -> bool {
 /// Appends a line without the blanks around it.
 fn append_line(runs: &mut Vec<Run>, line: &Line) {
     let count = line.runs.len();
-    for (at, run) in line.runs.iter().enumerate() {
+    for (index, run) in line.runs.iter().enumerate() {
         let mut text = run.text.as_str();
-        if at == 0 {
+        if index == 0 {
             text = text.trim_start();
         }
-        if at + 1 == count {
+        if index + 1 == count {
             text = text.trim_end();
         }
         push_text(

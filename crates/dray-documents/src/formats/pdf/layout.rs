@@ -1,4 +1,4 @@
-//! The text spans of a page laid out: turned and cut where the engine alone would misread them, then given to it.
+//! Lays out the text spans of a page: vertical text is rotated and columns are split before the engine reads the page.
 
 use std::rc::Rc;
 
@@ -60,7 +60,8 @@ impl Layout<'_> {
         }
         let mut options = options();
         if is_column {
-            // Its first line is large only beside the rest of the column, not on the page.
+            // The first line of a column may be large in comparison with the column without being a title of the
+            // page.
             options.page_title_min_gap = f32::MAX;
         }
         let layout = page_layout_opts(&spans, rulings, order, &options);
@@ -68,7 +69,7 @@ impl Layout<'_> {
             emphasis: self.emphasis,
             targets: self.targets,
         };
-        blocks::taken_over(layout, reader)
+        blocks::convert_layout(layout, reader)
     }
 }
 

@@ -28,13 +28,13 @@ fn begin(link: usize) -> Option<char> {
 }
 
 /// The link that a character begins.
-fn link_of(at: char) -> Option<usize> {
-    let link = usize::try_from(u32::from(at).checked_sub(FIRST_LINK)?).ok()?;
+fn link_of(character: char) -> Option<usize> {
+    let link = usize::try_from(u32::from(character).checked_sub(FIRST_LINK)?).ok()?;
     (link < MAX_LINKS).then_some(link)
 }
 
-fn is_mark(at: char) -> bool {
-    matches!(at, LINK_END | ENTRY_END) || link_of(at).is_some()
+fn is_mark(character: char) -> bool {
+    matches!(character, LINK_END | ENTRY_END) || link_of(character).is_some()
 }
 
 /// Removes characters of the file that equal marks.
@@ -51,8 +51,8 @@ pub(super) fn remove_lookalikes(spans: &mut [TextSpan]) {
 pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let from = from.max(list_marker(&span.text));
     let shown = span.text.chars().skip(from).take(to.saturating_sub(from));
-    // The engine reverses such text, including the marks.
-    if shown.clone().all(char::is_whitespace) || span.text.chars().any(spans::right_to_left) {
+    // The engine reverses right-to-left text, including the marks.
+    if shown.clone().all(char::is_whitespace) || span.text.chars().any(spans::is_right_to_left) {
         return;
     }
     let Some(begin) = begin(link) else {
@@ -61,15 +61,15 @@ pub(super) fn mark(span: &mut TextSpan, from: usize, to: usize, link: usize) {
     let count = span.text.chars().count();
     let mut text = String::with_capacity(span.text.len() + 8);
     let mut positions = Vec::new();
-    for (at, character) in span.text.chars().enumerate() {
-        let end = (at == to).then_some(LINK_END);
+    for (index, character) in span.text.chars().enumerate() {
+        let end = (index == to).then_some(LINK_END);
         // The end of one link before the start of the next, where both meet.
-        for mark in end.into_iter().chain((at == from).then_some(begin)) {
+        for mark in end.into_iter().chain((index == from).then_some(begin)) {
             text.push(mark);
-            positions.extend(span.glyph_x.get(at));
+            positions.extend(span.glyph_x.get(index));
         }
         text.push(character);
-        positions.extend(span.glyph_x.get(at));
+        positions.extend(span.glyph_x.get(index));
     }
     if to >= count {
         text.push(LINK_END);
@@ -89,8 +89,8 @@ fn list_marker(text: &str) -> usize {
         Some(bullet) if digits == 0 && !bullet.is_alphanumeric() && bullet != '(' => 1,
         _ => return 0,
     };
-    let behind = rest.chars().skip(sign);
-    let space = behind.take_while(|c| c.is_whitespace()).count();
+    let after_marker = rest.chars().skip(sign);
+    let space = after_marker.take_while(|c| c.is_whitespace()).count();
     if space == 0 && rest.chars().count() > sign {
         return 0;
     }
@@ -123,14 +123,14 @@ pub(super) fn parts(text: &str, links: &[Rc<str>]) -> Vec<(String, Option<Rc<str
 
 /// Makes blanks between two runs of one link part of it.
 pub(super) fn join_links(runs: &mut [Run]) {
-    for at in 1..runs.len().saturating_sub(1) {
-        let link = match runs.get(at - 1..=at + 1) {
+    for index in 1..runs.len().saturating_sub(1) {
+        let link = match runs.get(index - 1..=index + 1) {
             Some([a, blank, b]) if a.link == b.link && blank.text.trim().is_empty() => {
                 a.link.clone()
             }
             _ => continue,
         };
-        if let Some(blank) = runs.get_mut(at).filter(|_| link.is_some()) {
+        if let Some(blank) = runs.get_mut(index).filter(|_| link.is_some()) {
             blank.link = link;
         }
     }
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_look_like_marks_are_taken_away_first() {
+    fn characters_of_the_file_that_equal_marks_are_replaced() {
         let mut spans = [spans::plain("a\u{f0000}b\u{ffffd}", 0.0, 0.0, 10.0)];
         remove_lookalikes(&mut spans);
         assert_eq!(spans[0].text, "a\u{fffd}b\u{fffd}");
     }
 
     #[test]
-    fn places_of_glyphs_stay_as_many_as_characters() {
+    fn a_marked_span_has_one_glyph_position_for_each_character() {
         let mut span = spans::plain("Ωμέγα x", 0.0, 0.0, 10.0);
         span.glyph_x = (0..7).map(|at: u8| f32::from(at)).collect();
         mark(&mut span, 0, 5, 0);

@@ -1,4 +1,4 @@
-//! The objects of a document, handed to the engine while the budget lasts.
+//! Gives the objects of a document to the engine until a limit is reached.
 
 use std::cell::{Cell, RefCell};
 use std::future::ready;
@@ -34,7 +34,7 @@ pub(super) struct MeteredDocument<'a> {
 }
 
 impl<'a> MeteredDocument<'a> {
-    /// For one page, or for one walk through a tree.
+    /// A source for one page, or for one walk through a tree; its counters begin at zero.
     pub(super) fn new(document: &'a Document, budget: &'a Budget) -> Self {
         Self {
             document,
@@ -88,7 +88,7 @@ impl<'a> MeteredDocument<'a> {
         self.reached.get()
     }
 
-    /// Refuses from now on.
+    /// Records the limit; all later requests for objects fail.
     fn stop(&self, limit: Limit) -> Error {
         self.reached.set(Some(limit));
         self.refusing.set(true);
@@ -127,18 +127,18 @@ impl<'a> MeteredDocument<'a> {
             return Err(self.stop(Limit::Size));
         }
         if is_content(stream) {
-            self.cut(&mut data);
+            self.cut_at_limit(&mut data);
         }
         Ok(data)
     }
 
     /// Cuts a content stream off where it exceeds the limits of a page on text or nesting. The part before the cut is
     /// shown.
-    fn cut(&self, data: &mut Vec<u8>) {
+    fn cut_at_limit(&self, data: &mut Vec<u8>) {
         // A scan of bytes, not of operators: brackets inside strings count too, which only ends a page earlier.
         let mut states = 0_usize;
         let mut cut = None;
-        for (at, bytes) in data.windows(3).enumerate() {
+        for (offset, bytes) in data.windows(3).enumerate() {
             let limit = match bytes {
                 [b'(' | b'<', ..] => {
                     count_exceeds(&self.strings, MAX_STRINGS).then_some(Limit::Element)
@@ -157,23 +157,23 @@ impl<'a> MeteredDocument<'a> {
                 _ => None,
             };
             if let Some(limit) = limit {
-                cut = Some((at, limit));
+                cut = Some((offset, limit));
                 break;
             }
         }
-        if let Some((at, limit)) = cut {
+        if let Some((offset, limit)) = cut {
             // Only this stream ends here. Objects to which its beginning refers are still returned, so the flag to
             // refuse is not set.
-            data.truncate(at);
+            data.truncate(offset);
             self.reached.set(Some(limit));
         }
     }
 }
 
-/// Counts one more; whether that is too many.
-fn count_exceeds(count: &Cell<usize>, most: usize) -> bool {
+/// Adds one to a counter. Returns whether the counter exceeds its limit.
+fn count_exceeds(count: &Cell<usize>, limit: usize) -> bool {
     count.set(count.get() + 1);
-    count.get() > most
+    count.get() > limit
 }
 
 /// Whether a stream holds operators that may show text: of a page, or of a form that a page draws.

@@ -55,34 +55,34 @@ fn convert(
 
 /// The bytes of the file. The caller has already limited its size; here only the memory budget is checked.
 fn read_whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure> {
-    let most = out.budget().limits().max_inflated_bytes;
+    let max_bytes = out.budget().limits().max_inflated_bytes;
     let mut data = Vec::new();
     input
-        .take(most.saturating_add(1))
+        .take(max_bytes.saturating_add(1))
         .read_to_end(&mut data)
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
-    if data.len() as u64 > most {
+    if data.len() as u64 > max_bytes {
         return Err(Failure::Stopped(Limit::Size));
     }
     Ok(data)
 }
 
-/// The outcome of the pages.
+/// The errors of the pages so far.
 #[derive(Default)]
 struct PageTally {
     /// The first limit that a page ran into, otherwise the first damage.
-    trouble: Option<PageError>,
+    error: Option<PageError>,
 }
 
 impl PageTally {
-    fn add(&mut self, trouble: PageError) {
-        if !matches!(self.trouble, Some(PageError::Limit(_))) {
-            self.trouble = Some(trouble);
+    fn add(&mut self, error: PageError) {
+        if !matches!(self.error, Some(PageError::Limit(_))) {
+            self.error = Some(error);
         }
     }
 }
 
-/// Writes all wanted pages and the form.
+/// Writes the selected pages, then the form.
 fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failure> {
     let pages = engine.pages();
     if pages == 0 {
@@ -101,7 +101,7 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
         write_form(engine, out)?;
     }
     // Without any text, the result depends on whether the document has none or none could be read.
-    match tally.trouble {
+    match tally.error {
         Some(PageError::Limit(limit)) => Err(Failure::Stopped(limit)),
         _ if !out.is_empty() => Ok(()),
         None => Err(Failure::NoText),
@@ -135,7 +135,7 @@ fn write_page(
             let is_picture = page.is_picture;
             write_body(page, out)?;
             if is_picture && out.wants_pictures() {
-                hand_over_picture(engine, number, out)?;
+                write_picture(engine, number, out)?;
             }
             Ok(())
         }
@@ -153,12 +153,8 @@ fn write_page(
     }
 }
 
-/// Hands over the picture that a page is.
-fn hand_over_picture(
-    engine: &mut dyn Engine,
-    number: u32,
-    out: &mut Markdown,
-) -> Result<(), Limit> {
+/// Adds the picture of a page that consists of a picture.
+fn write_picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(), Limit> {
     if !out.takes_images() {
         // Noted without its images; the note then suggests a range of pages.
         return out.picture(Some(number), Vec::new());
@@ -175,11 +171,11 @@ fn hand_over_picture(
 
 /// The blocks of a page.
 fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
-    // From all blocks together: one alone does not show how wide its column is.
+    // Computed from all blocks together, because one block does not show how wide its column is.
     let edges = join::ColumnEdges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
     let mut code: Vec<Line> = Vec::new();
-    for (at, block) in page.blocks.into_iter().enumerate() {
+    for (index, block) in page.blocks.into_iter().enumerate() {
         if let Some(lines) = code::lines_of(&block) {
             end_flow(&mut flow, out)?;
             code.extend_from_slice(lines);
@@ -191,17 +187,17 @@ fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
             quote: false,
         } = &block
         {
-            for paragraph in flow.take(lines, edges.at(at)) {
+            for paragraph in flow.take(lines, edges.at(index)) {
                 out.paragraph(&to_inline(&paragraph))?;
             }
             continue;
         }
         end_flow(&mut flow, out)?;
-        write_block(block, edges.at(at), out)?;
+        write_block(block, edges.at(index), out)?;
     }
     end_flow(&mut flow, out)?;
     end_code(&mut code, out)?;
-    watermarks(&page.watermarks, out)
+    write_watermarks(&page.watermarks, out)
 }
 
 /// Writes the paragraph that is still open.
@@ -222,8 +218,8 @@ fn end_code(code: &mut Vec<Line>, out: &mut Markdown) -> Result<(), Limit> {
     }
 }
 
-/// Words that are laid across the page; they are at its end, as no part of its text.
-fn watermarks(texts: &[String], out: &mut Markdown) -> Result<(), Limit> {
+/// Writes each watermark as a note at the end of the page.
+fn write_watermarks(texts: &[String], out: &mut Markdown) -> Result<(), Limit> {
     texts.iter().try_for_each(|text| {
         let mut note = Inline::new();
         note.raw("_(watermark: ");
@@ -266,7 +262,7 @@ fn to_inline(runs: &[Run]) -> Inline {
     for linked in runs.chunk_by(|a, b| a.link == b.link) {
         let text: String = linked.iter().map(|run| run.text.as_str()).collect();
         let link = linked.first().and_then(|run| run.link.as_deref());
-        let link = link.filter(|url| !text.trim().is_empty() && !says(&text, url));
+        let link = link.filter(|url| !text.trim().is_empty() && !is_address(&text, url));
         if let Some(url) = link {
             inline.begin_link(url);
         }
@@ -281,7 +277,7 @@ fn to_inline(runs: &[Run]) -> Inline {
 }
 
 /// Whether a text is the address of its own link.
-fn says(text: &str, url: &str) -> bool {
+fn is_address(text: &str, url: &str) -> bool {
     let bare = |text: &str| {
         let text = text.trim().trim_end_matches('/');
         let text = text.strip_prefix("mailto:").unwrap_or(text);

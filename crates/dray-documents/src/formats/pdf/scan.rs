@@ -15,10 +15,10 @@ pub(super) fn image_of(stream: &Stream, source: &MeteredDocument<'_>) -> Option<
     let data = source.picture(stream)?;
     let starts = |magic: &[u8]| data.starts_with(magic);
     // The name of the filter is an unverified claim, but the OCR program must get a file of that type.
-    let packed =
+    let is_compressed_image =
         starts(b"\xFF\xD8\xFF") || starts(b"\0\0\0\x0CjP  ") || starts(b"\xFF\x4F\xFF\x51");
     match last_filter(&stream.dict, source).as_deref() {
-        Some("DCTDecode" | "DCT" | "JPXDecode") => packed.then_some(data),
+        Some("DCTDecode" | "DCT" | "JPXDecode") => is_compressed_image.then_some(data),
         _ => samples_to_png(&stream.dict, &data, source),
     }
 }
@@ -108,7 +108,7 @@ impl Space {
     }
 }
 
-/// Reads a colour space. Alternatives of others nest, at most so deep as anybody writes.
+/// Reads a colour space. Spaces that are nested deeper than writers do are not read.
 fn read_color_space(object: &Object, source: &MeteredDocument<'_>, depth: u8) -> Option<Space> {
     if depth > 3 {
         return None;
@@ -122,7 +122,7 @@ fn read_color_space(object: &Object, source: &MeteredDocument<'_>, depth: u8) ->
         });
     }
     let array = object.as_array()?;
-    let part = |at: usize| source.fetch(array.get(at)?);
+    let part = |index: usize| source.fetch(array.get(index)?);
     match part(0)?.as_name()?.0.as_str() {
         "CalGray" => Some(Space::Gray),
         "CalRGB" => Some(Space::Rgb),
@@ -161,10 +161,10 @@ fn palette_rgb(base: &Space, table: &[u8]) -> Option<Vec<u8>> {
     (!palette.is_empty()).then_some(palette)
 }
 
-/// How light each colour is; enough to read what is printed in it.
+/// The lightness of each colour, which is enough to recognise text.
 fn gray_of_cmyk(samples: &[u8]) -> Vec<u8> {
     let light = |color: &[u8]| {
-        let ink = |at: usize| u32::from(color.get(at).copied().unwrap_or_default());
+        let ink = |index: usize| u32::from(color.get(index).copied().unwrap_or_default());
         let dark = (ink(0) * 30 + ink(1) * 59 + ink(2) * 11) / 100 + ink(3);
         u8::try_from(255 - dark.min(255)).unwrap_or_default()
     };

@@ -1,9 +1,9 @@
-//! Text spans repaired before they are laid out.
+//! Repairs text spans before they are laid out: bullets of symbol fonts, and ligatures of right-to-left scripts.
 
 use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
 
-/// The characters that producers' symbol fonts put where a list item begins, by their places in those fonts.
+/// The characters by which symbol fonts show a bullet, in the private-use area.
 const BULLET_SYMBOLS: [char; 9] = [
     '\u{f06c}', '\u{f06e}', '\u{f071}', '\u{f076}', '\u{f0a7}', '\u{f0a8}', '\u{f0b7}', '\u{f0d8}',
     '\u{f0fc}',
@@ -26,8 +26,8 @@ fn repair_bullet(span: &mut TextSpan) {
     let (Some(only), None) = (shown.next(), shown.next()) else {
         return;
     };
-    let sign = only == '\u{fffd}' && span.text.chars().count() == 1;
-    if sign || BULLET_SYMBOLS.contains(&only) {
+    let is_unassigned_code = only == '\u{fffd}' && span.text.chars().count() == 1;
+    if is_unassigned_code || BULLET_SYMBOLS.contains(&only) {
         span.text = span.text.replace(only, "\u{2022}");
     }
 }
@@ -48,11 +48,11 @@ fn repair_ligatures(span: &mut TextSpan) {
     // Only letters of one glyph begin at exactly the same place.
     for glyph in span.glyph_x.chunk_by(|a, b| a.to_bits() == b.to_bits()) {
         let to = from + glyph.len();
-        if let Some(its) = letters.get_mut(from..to)
-            && its.len() > 1
-            && its.iter().all(|c| right_to_left(*c))
+        if let Some(ligature) = letters.get_mut(from..to)
+            && ligature.len() > 1
+            && ligature.iter().all(|c| is_right_to_left(*c))
         {
-            its.reverse();
+            ligature.reverse();
             changed = true;
         }
         from = to;
@@ -63,9 +63,9 @@ fn repair_ligatures(span: &mut TextSpan) {
 }
 
 /// Whether a character is a letter of a script that runs from right to left. Combining marks do not count.
-pub(super) fn right_to_left(at: char) -> bool {
-    at.is_alphabetic()
-        && matches!(at, '\u{5d0}'..='\u{5f4}' | '\u{620}'..='\u{64a}' | '\u{66e}'..='\u{6d3}' | '\u{6d5}'
+pub(super) fn is_right_to_left(character: char) -> bool {
+    character.is_alphabetic()
+        && matches!(character, '\u{5d0}'..='\u{5f4}' | '\u{620}'..='\u{64a}' | '\u{66e}'..='\u{6d3}' | '\u{6d5}'
             | '\u{6e5}'..='\u{6e6}' | '\u{6ee}'..='\u{6ef}' | '\u{6fa}'..='\u{710}' | '\u{712}'..='\u{72f}'
             | '\u{74d}'..='\u{7a5}' | '\u{7b1}'..='\u{7ea}' | '\u{800}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}'
             | '\u{fe70}'..='\u{fefc}')

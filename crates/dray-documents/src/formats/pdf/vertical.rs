@@ -29,7 +29,7 @@ pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
             turned.push(turned_span(&span, -span.y, -span.end_y, span.x));
         } else if span.rotate == 0 {
             let middle = f32::midpoint(span.x, span.end_x);
-            if lines.hold(middle, span.bbox) {
+            if lines.contain(middle, span.bbox) {
                 let top = -(span.y + span.size * 0.88);
                 turned.push(turned_span(&span, top, top + span.size, middle));
             } else {
@@ -99,7 +99,7 @@ impl Lines {
             let middle = f32::midpoint(bbox.x0, bbox.x1);
             match positions.last_mut() {
                 // In the order of the file, the letters of a line are consecutive.
-                Some((its, area)) if (*its - middle).abs() < span.size * MAX_LINE_OFFSET => {
+                Some((centre, area)) if (*centre - middle).abs() < span.size * MAX_LINE_OFFSET => {
                     *area = area.union(bbox);
                 }
                 _ => positions.push((middle, bbox)),
@@ -110,15 +110,17 @@ impl Lines {
     }
 
     /// Whether text with this middle is in a line.
-    fn hold(&self, middle: f32, bbox: Rect) -> bool {
+    fn contain(&self, middle: f32, bbox: Rect) -> bool {
         let bbox = bbox.normalize();
         let reach = bbox.height().max(1.0);
-        let from = self.0.partition_point(|(its, _)| *its < middle - reach);
+        let from = self
+            .0
+            .partition_point(|(centre, _)| *centre < middle - reach);
         let near = self.0.get(from..).unwrap_or_default();
         near.iter()
-            .take_while(|(its, _)| *its <= middle + reach)
-            .any(|(its, area)| {
-                let inside = (its - middle).abs() < area.width().max(reach) * MAX_LINE_OFFSET;
+            .take_while(|(centre, _)| *centre <= middle + reach)
+            .any(|(centre, area)| {
+                let inside = (centre - middle).abs() < area.width().max(reach) * MAX_LINE_OFFSET;
                 let narrow = bbox.width() <= area.width() * 1.5 + 1.0;
                 inside && narrow && bbox.y1 <= area.y1 + reach && bbox.y0 >= area.y0 - reach
             })

@@ -38,30 +38,30 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
     let is_large =
         |span: &TextSpan| span.size >= MIN_POINTS && span.size >= usual * MIN_TIMES_USUAL;
     let mut found: BTreeMap<usize, bool> = BTreeMap::new();
-    for (at, span) in spans.iter().enumerate().filter(|(_, span)| is_large(span)) {
+    for (index, span) in spans.iter().enumerate().filter(|(_, span)| is_large(span)) {
         let faint = painted.is_faint(span);
         if (faint || is_tilted(span) || is_declared(span)) && found.len() < MAX_CANDIDATES {
             // A single sign may have other causes, such as a pale title or a slanted logo.
-            found.insert(at, faint && is_tilted(span) || is_declared(span));
+            found.insert(index, faint && is_tilted(span) || is_declared(span));
         }
     }
     if found.is_empty() {
         return Vec::new();
     }
     let mut candidates: Vec<Candidate> = Vec::new();
-    for (at, is_certain) in &found {
-        if let Some(span) = spans.get(*at) {
+    for (index, is_certain) in &found {
+        if let Some(span) = spans.get(*index) {
             let is_certain = *is_certain || lies_over_text(span, spans, &found);
-            add(&mut candidates, *at, span, is_certain);
+            add(&mut candidates, *index, span, is_certain);
         }
     }
     candidates.retain(|candidate| candidate.text.chars().count() <= MAX_CHARACTERS);
-    let covered_spans = candidates.iter().flat_map(|it| &it.spans);
-    let taken: BTreeSet<usize> = covered_spans.map(|(at, _)| *at).collect();
-    let mut at = 0;
+    let candidate_spans = candidates.iter().flat_map(|it| &it.spans);
+    let watermark_spans: BTreeSet<usize> = candidate_spans.map(|(index, _)| *index).collect();
+    let mut next = 0;
     spans.retain(|_| {
-        at += 1;
-        !taken.contains(&(at - 1))
+        next += 1;
+        !watermark_spans.contains(&(next - 1))
     });
     for candidate in &mut candidates {
         let words: Vec<&str> = candidate.text.split_whitespace().collect();
@@ -72,16 +72,16 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
 
 /// Whether a span overlaps text that is not one of the found watermarks.
 fn lies_over_text(span: &TextSpan, spans: &[TextSpan], found: &BTreeMap<usize, bool>) -> bool {
-    let others = spans.iter().enumerate().filter(|(other, its)| {
-        !found.contains_key(other)
-            && !its.text.trim().is_empty()
-            && its.bbox.intersect(span.bbox).is_some()
+    let others = spans.iter().enumerate().filter(|(index, other)| {
+        !found.contains_key(index)
+            && !other.text.trim().is_empty()
+            && other.bbox.intersect(span.bbox).is_some()
     });
     others.take(MIN_COVERED).count() == MIN_COVERED
 }
 
-/// Adds a span to the words before it, or begins others.
-fn add(candidates: &mut Vec<Candidate>, at: usize, span: &TextSpan, is_certain: bool) {
+/// Adds a span to the last candidate, or begins another one.
+fn add(candidates: &mut Vec<Candidate>, index: usize, span: &TextSpan, is_certain: bool) {
     if let Some(last) = candidates.last_mut()
         && let Some((_, before)) = last.spans.last()
         // Programs place the words, or even the letters, of a watermark one by one.
@@ -92,12 +92,12 @@ fn add(candidates: &mut Vec<Candidate>, at: usize, span: &TextSpan, is_certain: 
         }
         last.text.push_str(&span.text);
         last.is_certain |= is_certain;
-        last.spans.push((at, span.clone()));
+        last.spans.push((index, span.clone()));
     } else {
         candidates.push(Candidate {
             text: span.text.clone(),
             is_certain,
-            spans: vec![(at, span.clone())],
+            spans: vec![(index, span.clone())],
         });
     }
 }
@@ -125,7 +125,7 @@ fn is_tilted(span: &TextSpan) -> bool {
     length > 0.0 && dx.abs() > MIN_SLOPE * length && dy.abs() > MIN_SLOPE * length
 }
 
-/// From the end of one span to the begin of the next.
+/// The distance from the end of one span to the start of the next.
 fn distance(a: &TextSpan, b: &TextSpan) -> f32 {
     (b.x - a.end_x).hypot(b.y - a.end_y)
 }
@@ -169,9 +169,9 @@ impl Watermarks {
                     new.push(candidate.text);
                 }
             } else {
-                // In rising order, so each insertion restores the place that the next index counts from.
-                for (at, span) in candidate.spans {
-                    spans.insert(at.min(spans.len()), span);
+                // In rising order, so that each insertion restores the indices of the spans after it.
+                for (index, span) in candidate.spans {
+                    spans.insert(index.min(spans.len()), span);
                 }
             }
         }

@@ -25,14 +25,14 @@ pub(super) struct Paragraph {
 pub(super) struct Blocks<'o> {
     out: &'o mut Markdown,
     line: Inline,
-    /// Target of the link that is open, and whether this line has begun it.
+    /// Target of the open link, and whether the link has begun in the current line.
     link: Option<(String, bool)>,
     /// The marker in the list's own text.
     pub(super) marker: Option<Marker>,
     /// Lines of the cell that is collected, and the cells before it.
     cell: Vec<Inline>,
     row: Vec<Vec<Inline>>,
-    /// The same of a table within the cell.
+    /// The lines of the open cell and the cells before it, of a table inside a cell.
     inner_cell: Vec<Inline>,
     inner: Vec<Vec<Inline>>,
     table: Option<Table>,
@@ -42,8 +42,9 @@ pub(super) struct Blocks<'o> {
     comments: Vec<Inline>,
     /// The author of the next comment.
     pub(super) author: String,
-    /// The line that contains the current note.
+    /// The line around the open note or comment; `None` outside of notes and comments.
     aside: Option<Inline>,
+    /// Bytes that are collected but not yet written, and so not yet counted in the budget.
     pending: u64,
 }
 
@@ -75,11 +76,11 @@ impl<'o> Blocks<'o> {
 
     /// Appends text; a link that is open begins with the first visible text.
     pub(super) fn text(&mut self, text: &str, style: Style) -> Result<(), Limit> {
-        if let Some((url, begun)) = &mut self.link
-            && !*begun
+        if let Some((url, is_begun)) = &mut self.link
+            && !*is_begun
             && !text.trim().is_empty()
         {
-            *begun = true;
+            *is_begun = true;
             self.line.begin_link(url);
         }
         self.line.text(text, style);
@@ -115,11 +116,11 @@ impl<'o> Blocks<'o> {
     }
 
     /// Removes and returns the collected line. An open link continues in the next line.
-    fn taken(&mut self) -> Inline {
-        if let Some((_, begun)) = &mut self.link
-            && *begun
+    fn take_line(&mut self) -> Inline {
+        if let Some((_, is_begun)) = &mut self.link
+            && *is_begun
         {
-            *begun = false;
+            *is_begun = false;
             self.line.end_link();
         }
         std::mem::take(&mut self.line)
@@ -130,7 +131,7 @@ impl<'o> Blocks<'o> {
         if self.aside.is_some() {
             return self.line_break();
         }
-        let line = self.taken();
+        let line = self.take_line();
         let marker = self.marker.take();
         if paragraph.in_table {
             let lines = if paragraph.nested {
@@ -155,7 +156,7 @@ impl<'o> Blocks<'o> {
 
     /// Ends a cell, even without text.
     pub(super) fn end_cell(&mut self) -> Result<(), Limit> {
-        let line = self.taken();
+        let line = self.take_line();
         self.marker = None;
         let mut lines = std::mem::take(&mut self.cell);
         if !line.is_blank() {
@@ -175,23 +176,23 @@ impl<'o> Blocks<'o> {
         }
         self.rows += 1;
         let mut table = self.table.take().unwrap_or_else(|| self.out.new_table());
-        let mut counted = Ok(());
+        let mut charged = Ok(());
         if table.wants(self.rows) {
-            counted = self.out.budget().element();
-            if counted.is_ok() {
+            charged = self.out.budget().element();
+            if charged.is_ok() {
                 table.row(self.rows, row.iter().map(Cell::lines).collect());
             }
         } else {
             table.skip(self.rows);
         }
         self.table = Some(table);
-        counted
+        charged
     }
 
     /// Ends a cell of a table within a cell.
     pub(super) fn end_inner_cell(&mut self) -> Result<(), Limit> {
         let mut lines = std::mem::take(&mut self.inner_cell);
-        lines.push(self.taken());
+        lines.push(self.take_line());
         if self.inner.len() < MAX_ROW_CELLS {
             self.inner.push(lines);
         }
@@ -325,7 +326,7 @@ impl<'o> Blocks<'o> {
             for line in std::mem::take(&mut self.cell) {
                 let _limit = self.out.paragraph(&line);
             }
-            let line = self.taken();
+            let line = self.take_line();
             let _limit = self.out.paragraph(&line);
         }
     }

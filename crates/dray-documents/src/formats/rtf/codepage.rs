@@ -14,18 +14,18 @@ const CP850: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜø£�
 pub(crate) enum CodePage {
     /// One of the WHATWG encodings.
     Known(&'static Encoding),
-    /// Of MS-DOS, United States.
+    /// Code page 437 of MS-DOS, for the United States.
     Dos437,
-    /// Of MS-DOS, Western Europe.
+    /// Code page 850 of MS-DOS, for Western Europe.
     Dos850,
 }
 
 impl CodePage {
-    /// By its number; windows-1252 for an unknown number.
+    /// The code page of a number; windows-1252 for an unknown number.
     pub(crate) fn of_number(number: u32) -> Self {
         let label = match number {
             437 => return Self::Dos437,
-            // 858 differs from 850 in the euro sign alone.
+            // Page 858 differs from page 850 only in the euro sign.
             850 | 858 => return Self::Dos850,
             866 => "ibm866",
             874 => "windows-874",
@@ -58,7 +58,7 @@ impl CodePage {
         Self::Known(Encoding::for_label(label.as_bytes()).unwrap_or(encoding_rs::WINDOWS_1252))
     }
 
-    /// The name of its encoding; `None` for those of MS-DOS.
+    /// The WHATWG name of the encoding; `None` for the code pages of MS-DOS.
     pub(crate) fn label(self) -> Option<&'static str> {
         match self {
             Self::Known(encoding) => Some(encoding.name()),
@@ -66,7 +66,7 @@ impl CodePage {
         }
     }
 
-    /// By the character set of a font; `None` if the document's code page applies.
+    /// The code page of a font's character set; `None` if the document's code page applies.
     pub(super) fn of_charset(charset: i32) -> Option<Self> {
         Some(Self::of_number(match charset {
             0 => 1252,
@@ -101,7 +101,7 @@ impl CodePage {
         bytes
             .iter()
             .map(|byte| match usize::from(*byte).checked_sub(128) {
-                Some(at) => upper.get(at).copied().unwrap_or_default(),
+                Some(index) => upper.get(index).copied().unwrap_or_default(),
                 None => char::from(*byte),
             })
             .collect::<String>()
@@ -114,10 +114,13 @@ mod tests {
     use super::CodePage;
 
     #[test]
-    fn pages_of_dos_have_a_hundred_and_twenty_eight_characters_more() {
-        for (number, eighty, ff) in [(437, 'Ç', '\u{A0}'), (850, 'Ç', '\u{A0}')] {
+    fn bytes_from_128_on_are_characters_of_the_dos_code_page() {
+        for (number, byte_80, byte_ff) in [(437, 'Ç', '\u{A0}'), (850, 'Ç', '\u{A0}')] {
             let page = CodePage::of_number(number);
-            assert_eq!(page.decode(&[0x41, 0x80, 0xFF]), format!("A{eighty}{ff}"));
+            assert_eq!(
+                page.decode(&[0x41, 0x80, 0xFF]),
+                format!("A{byte_80}{byte_ff}")
+            );
         }
         assert_eq!(CodePage::of_number(437).decode(&[0xE1]), "ß");
         assert_eq!(CodePage::of_number(850).decode(&[0xD5]), "ı");

@@ -1,21 +1,21 @@
-//! HTML that a mail program wrapped into RTF (MS-OXRTFEX): the tags are in groups of their own, the text between them.
+//! HTML that a mail program wrapped into RTF (MS-OXRTFEX): each tag is in its own group, the text is between the tags.
 
 use super::codepage::CodePage;
 use super::token::{Token, Tokens};
 
-/// Deepest nesting of groups of which something is kept.
+/// Deepest nesting of groups whose state is stored.
 const MAX_DEPTH: usize = 256;
-/// Most bytes at the start of the text in which its head is searched.
+/// Most bytes at the start of the RTF in which `\fromhtml` is searched.
 const MAX_HEAD_BYTES: usize = 1024;
 
 /// The state that a group inherits and that its end restores.
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    /// Tags, and text between them.
+    /// Whether the content is a tag or text between tags.
     is_kept: bool,
-    /// Whether it is a tag: its content is HTML.
+    /// Whether the content is a tag, written as HTML.
     is_tag: bool,
-    /// Formatting for readers of RTF, which replaces tags.
+    /// Whether the content replaces tags for readers of RTF.
     is_rtf_only: bool,
     /// Characters after `\u` that only readers without Unicode show.
     fallback: usize,
@@ -32,7 +32,8 @@ pub(crate) fn wrapped_html(bytes: &[u8]) -> Option<String> {
 struct Unwrapper {
     html: String,
     groups: Vec<Group>,
-    now: Group,
+    /// The state of the innermost group.
+    state: Group,
     /// Bytes in the current code page that are not yet decoded.
     bytes: Vec<u8>,
     units: Vec<u16>,
@@ -45,7 +46,7 @@ impl Unwrapper {
         Self {
             html: String::new(),
             groups: Vec::new(),
-            now: Group {
+            state: Group {
                 is_kept: true,
                 is_tag: false,
                 is_rtf_only: false,
@@ -60,21 +61,24 @@ impl Unwrapper {
 
     fn read(mut self, bytes: &[u8]) -> String {
         let mut tokens = Tokens::new(bytes);
-        let (mut fresh, mut starred) = (false, false);
+        let (mut at_group_start, mut has_star) = (false, false);
         while let Some(token) = tokens.next() {
-            let (is_first, is_starred) = (std::mem::take(&mut fresh), std::mem::take(&mut starred));
+            let (is_first, is_starred) = (
+                std::mem::take(&mut at_group_start),
+                std::mem::take(&mut has_star),
+            );
             match token {
                 Token::Open => {
                     self.flush();
                     if self.groups.len() < MAX_DEPTH {
-                        self.groups.push(self.now);
+                        self.groups.push(self.state);
                     }
-                    fresh = true;
+                    at_group_start = true;
                 }
                 Token::Close => {
                     self.flush();
                     match self.groups.pop() {
-                        Some(before) => self.now = before,
+                        Some(outer) => self.state = outer,
                         None => break,
                     }
                     if self.groups.is_empty() {
@@ -82,12 +86,12 @@ impl Unwrapper {
                     }
                 }
                 // Only the first word of a group can be starred.
-                Token::Symbol(b'*') if is_first => (fresh, starred) = (true, true),
+                Token::Symbol(b'*') if is_first => (at_group_start, has_star) = (true, true),
                 Token::Word("bin", number) => {
-                    tokens.pass(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
+                    tokens.skip_bytes(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
                 }
-                Token::Word(word, number) => self.word(word, number, is_starred),
-                Token::Symbol(symbol) => self.symbol(symbol),
+                Token::Word(word, number) => self.handle_word(word, number, is_starred),
+                Token::Symbol(symbol) => self.handle_symbol(symbol),
                 Token::Byte(byte) => self.push(&[byte]),
                 Token::Text(text) => self.push(text),
             }
@@ -98,7 +102,7 @@ impl Unwrapper {
 
     /// Whether the next content is HTML or its text.
     fn is_shown(&self) -> bool {
-        self.now.is_kept && !self.now.is_rtf_only
+        self.state.is_kept && !self.state.is_rtf_only
     }
 
     fn push(&mut self, text: &[u8]) {
@@ -114,7 +118,7 @@ impl Unwrapper {
     fn flush(&mut self) {
         self.flush_units();
         let bytes = std::mem::take(&mut self.bytes);
-        self.html.push_str(&self.now.page.decode(&bytes));
+        self.html.push_str(&self.state.page.decode(&bytes));
         self.skip = 0;
     }
 
@@ -123,50 +127,54 @@ impl Unwrapper {
         self.html.push_str(&String::from_utf16_lossy(&units));
     }
 
-    fn word(&mut self, word: &str, number: Option<i32>, starred: bool) {
+    fn handle_word(&mut self, word: &str, number: Option<i32>, starred: bool) {
         if word == "u" {
-            self.unicode(number);
+            self.handle_unicode(number);
             return;
         }
         self.flush();
         match word {
-            "htmltag" if starred => self.now.is_tag = true,
+            "htmltag" if starred => self.state.is_tag = true,
             // Between `\htmlrtf` and `\htmlrtf0` is the replacement of the tags for other readers (MS-OXRTFEX
             // 2.1.3.1.3).
-            "htmlrtf" => self.now.is_rtf_only = number != Some(0),
-            "fonttbl" | "colortbl" | "stylesheet" | "info" | "pict" => self.now.is_kept = false,
-            _ if starred => self.now.is_kept = false,
+            "htmlrtf" => self.state.is_rtf_only = number != Some(0),
+            "fonttbl" | "colortbl" | "stylesheet" | "info" | "pict" => self.state.is_kept = false,
+            _ if starred => self.state.is_kept = false,
             "ansicpg" => {
                 let page = number.and_then(|number| u32::try_from(number).ok());
-                self.now.page = CodePage::of_number(page.unwrap_or(1252));
+                self.state.page = CodePage::of_number(page.unwrap_or(1252));
             }
-            "uc" => self.now.fallback = number.and_then(|it| usize::try_from(it).ok()).unwrap_or(1),
-            "par" | "line" => self.text("\n"),
-            "tab" => self.text("\t"),
-            "lquote" => self.text("&lsquo;"),
-            "rquote" => self.text("&rsquo;"),
-            "ldblquote" => self.text("&ldquo;"),
-            "rdblquote" => self.text("&rdquo;"),
-            "bullet" => self.text("&bull;"),
-            "endash" => self.text("&ndash;"),
-            "emdash" => self.text("&mdash;"),
+            "uc" => {
+                self.state.fallback = number
+                    .and_then(|count| usize::try_from(count).ok())
+                    .unwrap_or(1);
+            }
+            "par" | "line" => self.push_text("\n"),
+            "tab" => self.push_text("\t"),
+            "lquote" => self.push_text("&lsquo;"),
+            "rquote" => self.push_text("&rsquo;"),
+            "ldblquote" => self.push_text("&ldquo;"),
+            "rdblquote" => self.push_text("&rdquo;"),
+            "bullet" => self.push_text("&bull;"),
+            "endash" => self.push_text("&ndash;"),
+            "emdash" => self.push_text("&mdash;"),
             _ => {}
         }
     }
 
-    fn text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         if self.is_shown() {
             self.html.push_str(text);
         }
     }
 
-    /// A UTF-16 unit, which is before its fallback.
-    fn unicode(&mut self, number: Option<i32>) {
-        // Units stay apart from bytes, so that both halves of a pair meet.
+    /// Handles `\u`: a UTF-16 code unit, followed by its fallback.
+    fn handle_unicode(&mut self, number: Option<i32>) {
+        // Units are decoded apart from bytes, so that the two halves of a surrogate pair are decoded together.
         if !self.bytes.is_empty() {
             self.flush();
         }
-        self.skip = self.now.fallback;
+        self.skip = self.state.fallback;
         // Units beyond 32767 are written as negative numbers.
         let unit = number.map_or(0, |number| number & 0xFFFF);
         if let (true, Ok(unit)) = (self.is_shown(), u16::try_from(unit)) {
@@ -174,11 +182,11 @@ impl Unwrapper {
         }
     }
 
-    fn symbol(&mut self, symbol: u8) {
+    fn handle_symbol(&mut self, symbol: u8) {
         match symbol {
             b'{' | b'}' | b'\\' => self.push(&[symbol]),
-            b'~' if !self.now.is_tag => self.text("&nbsp;"),
-            b'_' if !self.now.is_tag => self.text("&shy;"),
+            b'~' if !self.state.is_tag => self.push_text("&nbsp;"),
+            b'_' if !self.state.is_tag => self.push_text("&shy;"),
             _ => {}
         }
     }
@@ -203,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_groups_end_with_what_there_is() {
+    fn text_before_a_broken_group_is_kept() {
         assert_eq!(
             wrapped_html(b"{\\rtf1\\fromhtml1 a{\\*\\htmltag <b>").unwrap(),
             "a<b>"

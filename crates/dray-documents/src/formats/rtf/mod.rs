@@ -30,7 +30,7 @@ pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
     })
 }
 
-/// A file with text becomes blocks; one with pictures alone has no text.
+/// Fails with [`Failure::NoText`] for a file without text, such as one with pictures only.
 fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -44,7 +44,7 @@ fn convert(
     Ok(())
 }
 
-/// Writes an RTF text, also the body of a mail.
+/// Writes an RTF text, such as a file or the body of a mail.
 ///
 /// # Errors
 ///

@@ -25,25 +25,26 @@ struct Group {
     style: Style,
     /// Formatted as hidden (`\v`).
     hidden: bool,
-    /// Text whose deletion is tracked.
+    /// Whether the text has a tracked deletion.
     deleted: bool,
     /// Characters after `\u` that only readers without Unicode show.
     fallback: usize,
     page: CodePage,
-    /// Whether the group set its destination itself, and so ends it.
-    owner: bool,
+    /// Whether the destination began in this group, and so ends with it.
+    owns_destination: bool,
 }
 
 /// State of the walk: the open groups, and the text that is collected in them.
 pub(super) struct Reader<'o> {
     blocks: Blocks<'o>,
     groups: Vec<Group>,
-    now: Group,
+    /// The state of the innermost group.
+    state: Group,
     depth: usize,
-    /// Groups that were not opened because they are nested too deep.
-    beyond: u32,
-    /// Among those, the one that is dropped.
-    dropped_beyond: Option<u32>,
+    /// Number of open groups whose state is not stored because they are nested too deep.
+    untracked_groups: u32,
+    /// Number of the outermost of those groups whose content is dropped, from 1.
+    dropped_untracked: Option<u32>,
     /// Code page of the document.
     page: CodePage,
     fonts: HashMap<i32, CodePage>,
@@ -54,11 +55,12 @@ pub(super) struct Reader<'o> {
     /// Bytes in the current code page that are not yet decoded.
     bytes: Vec<u8>,
     /// The first half of a pair of surrogates.
-    half: Option<u16>,
+    high_surrogate: Option<u16>,
     /// Characters that are still to be skipped after `\u`.
     skip: usize,
-    /// A group has just begun, or `\*` is at its start.
+    /// Whether a group has just begun, with nothing but `\*` so far.
     fresh: bool,
+    /// Whether the group began with `\*`.
     starred: bool,
     /// Text of an instruction, a marker or a style's name.
     short: String,
@@ -71,18 +73,18 @@ impl<'o> Reader<'o> {
         Self {
             blocks: Blocks::new(out),
             groups: Vec::new(),
-            now: Group {
+            state: Group {
                 destination: Destination::Text,
                 style: Style::default(),
                 hidden: false,
                 deleted: false,
                 fallback: 1,
                 page,
-                owner: false,
+                owns_destination: false,
             },
             depth,
-            beyond: 0,
-            dropped_beyond: None,
+            untracked_groups: 0,
+            dropped_untracked: None,
             page,
             fonts: HashMap::new(),
             font: 0,
@@ -90,7 +92,7 @@ impl<'o> Reader<'o> {
             style: 0,
             paragraph: Paragraph::default(),
             bytes: Vec::new(),
-            half: None,
+            high_surrogate: None,
             skip: 0,
             fresh: false,
             starred: false,
@@ -131,14 +133,14 @@ impl<'o> Reader<'o> {
                 }
                 // Raw bytes may contain braces and backslashes.
                 Token::Word("bin", number) => {
-                    tokens.pass(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
+                    tokens.skip_bytes(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
                 }
-                Token::Word(word, number) => self.word(word, number, fresh, starred)?,
+                Token::Word(word, number) => self.handle_word(word, number, fresh, starred)?,
                 Token::Symbol(b'*') if fresh => {
                     self.fresh = true;
                     self.starred = true;
                 }
-                Token::Symbol(symbol) => self.symbol(symbol)?,
+                Token::Symbol(symbol) => self.handle_symbol(symbol)?,
                 Token::Byte(byte) => {
                     if self.skip > 0 {
                         self.skip -= 1;
@@ -165,13 +167,13 @@ impl<'o> Reader<'o> {
         self.skip = 0;
         self.fresh = true;
         if self.groups.len() >= self.depth {
-            self.beyond = self.beyond.saturating_add(1);
+            self.untracked_groups = self.untracked_groups.saturating_add(1);
             self.blocks
                 .out()
                 .warn("groups nested too deeply are shown flat");
         } else {
-            self.groups.push(self.now);
-            self.now.owner = false;
+            self.groups.push(self.state);
+            self.state.owns_destination = false;
         }
         Ok(())
     }
@@ -179,17 +181,19 @@ impl<'o> Reader<'o> {
     fn close(&mut self) -> Result<(), Limit> {
         self.flush()?;
         self.skip = 0;
-        self.half = None;
-        if self.beyond > 0 {
-            self.beyond -= 1;
-            self.dropped_beyond = self.dropped_beyond.filter(|at| *at <= self.beyond);
+        self.high_surrogate = None;
+        if self.untracked_groups > 0 {
+            self.untracked_groups -= 1;
+            self.dropped_untracked = self
+                .dropped_untracked
+                .filter(|dropped| *dropped <= self.untracked_groups);
             return Ok(());
         }
-        if self.now.destination == Destination::Styles {
+        if self.state.destination == Destination::Styles {
             self.end_style();
         }
-        if self.now.owner {
-            match self.now.destination {
+        if self.state.owns_destination {
+            match self.state.destination {
                 Destination::Result => self.blocks.end_link(),
                 Destination::Note => self.blocks.end_note(),
                 Destination::Marker => self.end_marker(),
@@ -198,27 +202,27 @@ impl<'o> Reader<'o> {
                 _ => {}
             }
         }
-        if let Some(before) = self.groups.pop() {
-            self.now = before;
+        if let Some(outer) = self.groups.pop() {
+            self.state = outer;
         }
         Ok(())
     }
 
     /// Begins a destination in the group that has just begun.
-    fn enter(&mut self, wanted: Destination) {
-        if self.beyond > 0 {
-            if wanted == Destination::Dropped && self.dropped_beyond.is_none() {
-                self.dropped_beyond = Some(self.beyond);
+    fn enter(&mut self, destination: Destination) {
+        if self.untracked_groups > 0 {
+            if destination == Destination::Dropped && self.dropped_untracked.is_none() {
+                self.dropped_untracked = Some(self.untracked_groups);
             }
             return;
         }
-        let unicode = wanted == Destination::Text;
-        // Of a dropped group only the Unicode half of `\upr` counts again.
-        if self.now.destination == Destination::Dropped && !unicode {
+        let is_text = destination == Destination::Text;
+        // In a dropped group only the Unicode half of `\upr` is text again.
+        if self.state.destination == Destination::Dropped && !is_text {
             return;
         }
-        self.now.owner = true;
-        match wanted {
+        self.state.owns_destination = true;
+        match destination {
             Destination::Instruction | Destination::Marker | Destination::Author => {
                 self.short.clear();
             }
@@ -229,15 +233,15 @@ impl<'o> Reader<'o> {
                 self.short.clear();
             }
             Destination::Note | Destination::Comment if !self.blocks.begin_note() => {
-                self.now.owner = false;
+                self.state.owns_destination = false;
                 return;
             }
             _ => {}
         }
-        self.now.destination = wanted;
+        self.state.destination = destination;
     }
 
-    fn word(
+    fn handle_word(
         &mut self,
         word: &str,
         number: Option<i32>,
@@ -245,7 +249,7 @@ impl<'o> Reader<'o> {
         starred: bool,
     ) -> Result<(), Limit> {
         if word == "u" {
-            return self.unicode(number.unwrap_or(0));
+            return self.handle_unicode(number.unwrap_or(0));
         }
         self.flush()?;
         // A control word is one character of the fallback.
@@ -253,11 +257,11 @@ impl<'o> Reader<'o> {
             self.skip -= 1;
             return Ok(());
         }
-        if fresh && let Some(wanted) = destination_of(word, starred) {
+        if fresh && let Some(destination) = destination_of(word, starred) {
             if word == "pict" {
                 self.blocks.out().warn("images are left out");
             }
-            self.enter(wanted);
+            self.enter(destination);
             return Ok(());
         }
         if self.is_dropped() {
@@ -266,38 +270,38 @@ impl<'o> Reader<'o> {
         if let Some(text) = character_of(word) {
             return self.show(text);
         }
-        if self.format(word, number) {
+        if self.apply_format(word, number) {
             return Ok(());
         }
-        self.block(word, number)
+        self.apply_block_word(word, number)
     }
 
     /// Applies a control word of character formatting. Returns whether `word` is one.
-    fn format(&mut self, word: &str, number: Option<i32>) -> bool {
+    fn apply_format(&mut self, word: &str, number: Option<i32>) -> bool {
         let on = number != Some(0);
         let value = number.unwrap_or(0);
         match word {
-            "b" => self.now.style.bold = on,
-            "i" => self.now.style.italic = on,
-            "strike" | "striked" => self.now.style.strike = on,
-            "v" => self.now.hidden = on,
-            "deleted" => self.now.deleted = on,
+            "b" => self.state.style.bold = on,
+            "i" => self.state.style.italic = on,
+            "strike" | "striked" => self.state.style.strike = on,
+            "v" => self.state.hidden = on,
+            "deleted" => self.state.deleted = on,
             "plain" => {
-                self.now.style = Style::default();
-                self.now.hidden = false;
-                self.now.deleted = false;
+                self.state.style = Style::default();
+                self.state.hidden = false;
+                self.state.deleted = false;
             }
             // More characters than any fallback has; a large number would hide the rest of the text.
-            "uc" => self.now.fallback = usize::try_from(value).unwrap_or(0).min(16),
+            "uc" => self.state.fallback = usize::try_from(value).unwrap_or(0).min(16),
             "ansicpg" => self.set_page(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
             "mac" => self.set_page(CodePage::of_number(10000)),
             "pc" => self.set_page(CodePage::of_number(437)),
             "pca" => self.set_page(CodePage::of_number(850)),
             "f" => {
                 self.font = value;
-                self.now.page = self.fonts.get(&value).copied().unwrap_or(self.page);
+                self.state.page = self.fonts.get(&value).copied().unwrap_or(self.page);
             }
-            "fcharset" | "cpg" if self.now.destination == Destination::Fonts => {
+            "fcharset" | "cpg" if self.state.destination == Destination::Fonts => {
                 let page = match word {
                     "cpg" => Some(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
                     _ => CodePage::of_charset(value),
@@ -315,20 +319,20 @@ impl<'o> Reader<'o> {
 
     fn set_page(&mut self, page: CodePage) {
         self.page = page;
-        self.now.page = page;
+        self.state.page = page;
     }
 
     /// Applies a control word of paragraphs and tables.
-    fn block(&mut self, word: &str, number: Option<i32>) -> Result<(), Limit> {
+    fn apply_block_word(&mut self, word: &str, number: Option<i32>) -> Result<(), Limit> {
         let value = number.unwrap_or(0);
         let level = u8::try_from(value.clamp(0, 8)).unwrap_or(0) + 1;
         match word {
-            "s" if self.now.destination == Destination::Styles => self.style = value,
-            "outlinelevel" if self.now.destination == Destination::Styles => {
+            "s" if self.state.destination == Destination::Styles => self.style = value,
+            "outlinelevel" if self.state.destination == Destination::Styles => {
                 let known = value < 9 && self.headings.len() < MAX_NAMES;
                 self.headings.extend(known.then_some((self.style, level)));
             }
-            _ if self.now.destination == Destination::Styles => {}
+            _ if self.state.destination == Destination::Styles => {}
             "s" => self.paragraph.heading = self.headings.get(&value).copied(),
             "outlinelevel" => self.paragraph.heading = (value < 9).then_some(level),
             "pard" => self.paragraph = Paragraph::default(),
@@ -349,7 +353,7 @@ impl<'o> Reader<'o> {
         Ok(())
     }
 
-    fn symbol(&mut self, symbol: u8) -> Result<(), Limit> {
+    fn handle_symbol(&mut self, symbol: u8) -> Result<(), Limit> {
         if self.skip > 0 {
             self.skip -= 1;
             return Ok(());
@@ -374,9 +378,9 @@ impl<'o> Reader<'o> {
     }
 
     /// A code unit of UTF-16; the replacement text for older readers is skipped.
-    fn unicode(&mut self, number: i32) -> Result<(), Limit> {
+    fn handle_unicode(&mut self, number: i32) -> Result<(), Limit> {
         self.flush()?;
-        self.skip = self.now.fallback;
+        self.skip = self.state.fallback;
         // Negative numbers are the upper half of the range.
         let code = u32::try_from(if number < 0 {
             number.saturating_add(0x1_0000)
@@ -384,10 +388,10 @@ impl<'o> Reader<'o> {
             number
         });
         let code = code.unwrap_or(0xFFFD);
-        let half = self.half.take();
-        let character = match (u16::try_from(code), half) {
+        let high_surrogate = self.high_surrogate.take();
+        let character = match (u16::try_from(code), high_surrogate) {
             (Ok(unit @ 0xD800..=0xDBFF), _) => {
-                self.half = Some(unit);
+                self.high_surrogate = Some(unit);
                 return Ok(());
             }
             (Ok(unit @ 0xDC00..=0xDFFF), Some(first)) => char::decode_utf16([first, unit])
@@ -405,8 +409,8 @@ impl<'o> Reader<'o> {
             return Ok(());
         }
         let bytes = std::mem::take(&mut self.bytes);
-        self.half = None;
-        let text = self.now.page.decode(&bytes).into_owned();
+        self.high_surrogate = None;
+        let text = self.state.page.decode(&bytes).into_owned();
         self.show(&text)
     }
 
@@ -415,16 +419,16 @@ impl<'o> Reader<'o> {
         if self.is_dropped() {
             return Ok(());
         }
-        match self.now.destination {
+        match self.state.destination {
             Destination::Text | Destination::Result | Destination::Note | Destination::Comment => {
-                if self.now.hidden {
+                if self.state.hidden {
                     let count = visible_characters(text);
                     self.blocks.out().count_hidden("character", count);
                 }
                 if self.is_unseen() {
                     return Ok(());
                 }
-                self.blocks.text(text, self.now.style)
+                self.blocks.text(text, self.state.style)
             }
             Destination::Instruction
             | Destination::Marker
@@ -442,11 +446,11 @@ impl<'o> Reader<'o> {
 
     /// Whether text is left out here: deleted, or hidden unless that was requested.
     fn is_unseen(&mut self) -> bool {
-        self.now.deleted || (self.now.hidden && !self.blocks.out().shows_hidden())
+        self.state.deleted || (self.state.hidden && !self.blocks.out().shows_hidden())
     }
 
     fn is_dropped(&self) -> bool {
-        self.now.destination == Destination::Dropped || self.dropped_beyond.is_some()
+        self.state.destination == Destination::Dropped || self.dropped_untracked.is_some()
     }
 
     /// Ends a style. A style without a level is a heading if its name is that of a heading.

@@ -63,14 +63,14 @@ fn groups_that_are_no_text_are_dropped() {
 
 #[test]
 fn left_out_content_is_reported() {
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/rtf", "rtf"),
         b"{\\rtf1 a{\\pict 00}{\\v x}",
         Limits::default(),
     );
-    assert_eq!(got.markdown, "a\n");
+    assert_eq!(conversion.markdown, "a\n");
     assert_eq!(
-        got.warnings,
+        conversion.warnings,
         [
             "images are left out",
             "the file ends too early",
@@ -163,14 +163,15 @@ fn nesting_of_any_depth_keeps_the_text_and_drops_other_content() {
         "{".repeat(100_000),
         "}".repeat(100_000)
     );
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/rtf", "rtf"),
         source.as_bytes(),
         Limits::default(),
     );
-    assert_eq!(got.markdown, "deepdownend\n");
+    assert_eq!(conversion.markdown, "deepdownend\n");
     assert!(
-        got.warnings
+        conversion
+            .warnings
             .contains(&"groups nested too deeply are shown flat".to_owned())
     );
 }
@@ -186,13 +187,17 @@ fn limits_keep_what_was_read() {
         max_elements: 3,
         ..Limits::default()
     };
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/rtf", "rtf"),
         format!("{{\\rtf1 {rows}}}").as_bytes(),
         limits,
     );
-    assert_eq!(got.stopped, Some(Limit::Element));
-    assert!(got.markdown.starts_with("| x |\n|---|\n| x |\n| x |\n"));
+    assert_eq!(conversion.stopped, Some(Limit::Element));
+    assert!(
+        conversion
+            .markdown
+            .starts_with("| x |\n|---|\n| x |\n| x |\n")
+    );
 }
 
 #[test]
@@ -203,23 +208,26 @@ fn an_endless_table_shows_a_thousand_rows_and_counts_the_rest() {
 
 #[test]
 fn damaged_files() {
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/rtf", "rtf"),
         b"{\\pwd}",
         Limits::default(),
     );
-    assert_eq!(got.failure, Some(Failure::Corrupt(Damage::Malformed)));
+    assert_eq!(
+        conversion.failure,
+        Some(Failure::Corrupt(Damage::Malformed))
+    );
     for blank in [
         &b"{\\rtf1 }"[..],
         b"{\\rtf1 {\\field{\\fldrslt",
         b"{\\rtf1 {\\pict 00}}",
     ] {
-        let got = convert_bytes(
+        let conversion = convert_bytes(
             &test_hint("application/rtf", "rtf"),
             blank,
             Limits::default(),
         );
-        assert_eq!(got.failure, Some(Failure::NoText));
+        assert_eq!(conversion.failure, Some(Failure::NoText));
     }
     for (source, text) in [
         (&b"{\\rtf1 a"[..], "a\n"),

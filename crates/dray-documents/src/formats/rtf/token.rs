@@ -35,17 +35,17 @@ impl<'a> Tokens<'a> {
     }
 
     /// Skips this many raw bytes, such as those after `\bin`.
-    pub(super) fn pass(&mut self, bytes: usize) {
+    pub(super) fn skip_bytes(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
     fn take(&mut self, bytes: usize) -> &'a [u8] {
-        let (taken, rest) = self
+        let (front, rest) = self
             .rest
             .split_at_checked(bytes)
             .unwrap_or((self.rest, &[]));
         self.rest = rest;
-        taken
+        front
     }
 
     /// Reads the token whose backslash was just read.

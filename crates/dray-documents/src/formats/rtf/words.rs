@@ -1,4 +1,4 @@
-//! Control words: destinations that hold no text of the document, and characters by name.
+//! Control words of RTF: destinations, and characters by name.
 
 use crate::markdown::Marker;
 
@@ -8,7 +8,7 @@ pub(super) enum Destination {
     /// Text of the document.
     #[default]
     Text,
-    /// Dropped with all that is in it.
+    /// Content that is not shown, with all groups in it.
     Dropped,
     /// The table of fonts, which names code pages.
     Fonts,
@@ -22,8 +22,9 @@ pub(super) enum Destination {
     Marker,
     /// A footnote or an endnote.
     Note,
-    /// A comment, and who made it.
+    /// A comment.
     Comment,
+    /// The author of the next comment.
     Author,
 }
 
@@ -99,7 +100,7 @@ pub(super) fn list_marker(text: &str) -> Option<Marker> {
         .trim_start_matches('(')
         .trim_end_matches(['.', ')', ':'])
         .rsplit('.')
-        // Of `1.2.3.` the last number is the item's own; the depth gives the other levels.
+        // The last number of `1.2.3.` counts the item; the others belong to the levels above.
         .next()
         .and_then(|last| last.parse().ok());
     Some(number.map_or(Marker::Bullet, Marker::Number))

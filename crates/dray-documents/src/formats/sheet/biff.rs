@@ -1,5 +1,5 @@
-//! A look over the records of an XLS stream before a library reads it: how large its sheets are, whether it is
-//! encrypted, and how its cells look.
+//! Scans the records of an XLS stream before a library reads it: the size of its sheets, encryption, and the formats
+//! of its cells.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,17 +12,18 @@ use crate::limits::{Damage, Failure, Limit};
 const MAX_CELLS: u64 = 4 << 20;
 /// Most cells that a sheet may claim to have.
 const MAX_CLAIMED_CELLS: u64 = 1 << 20;
-/// Most claims that are disarmed.
+/// Most records with excessive claims that are disabled.
 const MAX_CLAIMS: usize = 64;
 /// A record type without a meaning.
 const UNKNOWN_RECORD: [u8; 2] = [0xEF, 0x0F];
-/// Records about a row and about columns.
+/// Properties of a row (MS-XLS 2.4.221).
 const ROW_RECORD: u16 = 0x208;
-/// A record of several numbers beside each other.
+/// Several numbers beside each other in one row.
 const MULRK_RECORD: u16 = 0xBD;
+/// Properties of a range of columns (MS-XLS 2.4.53).
 const COLINFO_RECORD: u16 = 0x7D;
-/// Ranges of hidden columns that are remembered.
-const HIDDEN_RANGES: usize = 1000;
+/// Most ranges of hidden columns that are stored.
+const MAX_HIDDEN_RANGES: usize = 1000;
 /// Most cells whose formats are stored.
 const MAX_STYLED_CELLS: usize = 1 << 20;
 
@@ -30,15 +31,15 @@ const MAX_STYLED_CELLS: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct RecordFormats {
     styles: Vec<Style>,
-    /// Numbers of styles, by sheet by its place in the file, row, column.
+    /// Style numbers by index of the sheet, row and column.
     cells: HashMap<(usize, u32, u32), u16>,
     pub(super) moved: MovedCells,
     hidden_rows: HashSet<(usize, u32)>,
     /// Sheet, first and last column.
     hidden_columns: Vec<(usize, u32, u32)>,
-    /// Records that claim a large sheet; the library would set memory aside for it.
+    /// Records that claim a large sheet, for which the library would allocate memory.
     claims: Vec<Vec<u8>>,
-    /// Bytes of sheets that were read.
+    /// Bytes of all sheets that were scanned.
     scanned: usize,
 }
 
@@ -46,7 +47,7 @@ impl RecordFormats {
     /// The style of a cell.
     pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
         let number = self.cells.get(&(sheet, row, column));
-        let style = number.and_then(|at| self.styles.get(usize::from(*at)));
+        let style = number.and_then(|number| self.styles.get(usize::from(*number)));
         style.cloned().unwrap_or_default()
     }
 
@@ -59,7 +60,7 @@ impl RecordFormats {
     pub(super) fn hidden_columns(&self, sheet: usize) -> impl Iterator<Item = (u32, u32)> {
         self.hidden_columns
             .iter()
-            .filter(move |(its, ..)| *its == sheet)
+            .filter(move |(owner, ..)| *owner == sheet)
             .map(|(_, first, last)| (*first, *last))
     }
 
@@ -73,7 +74,7 @@ impl RecordFormats {
             }
             (COLINFO_RECORD, Some(first), Some(last))
                 if u16_at(data, 8).is_some_and(|flags| flags & 1 != 0)
-                    && self.hidden_columns.len() < HIDDEN_RANGES =>
+                    && self.hidden_columns.len() < MAX_HIDDEN_RANGES =>
             {
                 self.hidden_columns
                     .push((sheet, u32::from(first), u32::from(last)));
@@ -87,38 +88,38 @@ impl RecordFormats {
     ///
     /// # Errors
     ///
-    /// The memory limit when one of them is not found in one piece.
-    pub(super) fn disarm(&self, file: &mut [u8]) -> Result<(), Limit> {
+    /// The memory limit if a record is not found as one sequence of bytes.
+    pub(super) fn disable_claims(&self, file: &mut [u8]) -> Result<(), Limit> {
         if self.claims.len() > MAX_CLAIMS {
             return Err(Limit::Memory);
         }
         for claim in &self.claims {
             // The stream is spread over sectors of the file, so a record is searched by its bytes. One that is divided
             // between two sectors is not found, and then the file is refused.
-            let at = file.windows(claim.len()).position(|w| w == claim);
-            let kind = at.and_then(|at| file.get_mut(at..at + 2));
+            let start = file.windows(claim.len()).position(|w| w == claim);
+            let kind = start.and_then(|start| file.get_mut(start..start + 2));
             kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN_RECORD);
         }
         Ok(())
     }
 }
 
-/// One record: its type and its data.
-pub(super) fn record_at(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
-    let head = stream.get(at..at.checked_add(4)?)?;
+/// The type and the data of the record at an offset, and the offset after it.
+pub(super) fn record_at(stream: &[u8], offset: usize) -> Option<(u16, &[u8], usize)> {
+    let head = stream.get(offset..offset.checked_add(4)?)?;
     let (kind, length) = (u16_at(head, 0)?, usize::from(u16_at(head, 2)?));
-    let data = stream.get(at + 4..at + 4 + length)?;
-    Some((kind, data, at + 4 + length))
+    let data = stream.get(offset + 4..offset + 4 + length)?;
+    Some((kind, data, offset + 4 + length))
 }
 
-pub(super) fn u16_at(data: &[u8], at: usize) -> Option<u16> {
-    let bytes = data.get(at..at + 2)?;
+pub(super) fn u16_at(data: &[u8], offset: usize) -> Option<u16> {
+    let bytes = data.get(offset..offset + 2)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Row, first and last column of a record of cells; nothing for other records.
 pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
-    // The rectangles of both kinds of rows count.
+    // Cells with a value or a formula; the library makes its rectangle from these.
     if !matches!(
         kind,
         0x06 | 0x203..=0x205 | 0x27E | 0xFD | MULRK_RECORD | 0xD6
@@ -127,7 +128,7 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
     }
     let (row, first, _style) = (u16_at(data, 0)?, u16_at(data, 2)?, u16_at(data, 4)?);
     let end = data.len().checked_sub(2).filter(|_| kind == MULRK_RECORD);
-    let last = end.and_then(|at| u16_at(data, at)).unwrap_or(first);
+    let last = end.and_then(|offset| u16_at(data, offset)).unwrap_or(first);
     Some((row, first, last.max(first)))
 }
 
@@ -138,11 +139,11 @@ pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
 /// [`Failure::Encrypted`]; the memory limit if the rectangles around the cells of all sheets would be too large; damage
 /// if a sheet is outside of the stream.
 pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordFormats, Failure> {
-    let mut at = 0;
+    let mut offset = 0;
     let mut records = StyleRecords::default();
     let mut sheets: Vec<usize> = Vec::new();
-    while let Some((kind, data, next)) = record_at(stream, at) {
-        at = next;
+    while let Some((kind, data, next)) = record_at(stream, offset) {
+        offset = next;
         match kind {
             0x2F if u16_at(data, 0) != Some(0) => return Err(Failure::Encrypted),
             0x85 => {
@@ -158,57 +159,58 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordFormats, Failure> {
             _ => records.note(kind, data),
         }
     }
-    let mut seen = RecordFormats {
+    let mut formats = RecordFormats {
         styles: records.into_styles(),
         ..RecordFormats::default()
     };
-    let mut all = 0_u64;
-    let distinct: HashSet<usize> = sheets.iter().copied().collect();
-    if distinct.len() != sheets.len() {
-        // Two sheets in one place: a file that names it often enough would be read as often.
+    let mut total_cells = 0_u64;
+    let distinct_offsets: HashSet<usize> = sheets.iter().copied().collect();
+    if distinct_offsets.len() != sheets.len() {
+        // Two sheets at one offset: a file could name one sheet any number of times, and each would be scanned.
         return Err(Failure::Corrupt(Damage::Structure));
     }
     for (index, sheet_offset) in sheets.into_iter().enumerate() {
-        let mut size = look_at_sheet(stream, sheet_offset, index, &mut seen);
+        let mut size = scan_sheet(stream, sheet_offset, index, &mut formats);
         if size > MAX_RECTANGLE {
-            size = seen.moved.move_together(stream, index, sheet_offset);
+            size = formats.moved.move_together(stream, index, sheet_offset);
         }
-        all += size;
-        if all > MAX_CELLS {
+        total_cells += size;
+        if total_cells > MAX_CELLS {
             return Err(Failure::Stopped(Limit::Memory));
         }
-        if seen.scanned > stream.len().saturating_mul(2) {
-            // Sheets that begin within each other.
+        if formats.scanned > stream.len().saturating_mul(2) {
+            // Sheets that overlap.
             return Err(Failure::Corrupt(Damage::Structure));
         }
     }
-    Ok(seen)
+    Ok(formats)
 }
 
-/// The cells of the rectangle around all that a sheet uses.
-fn look_at_sheet(
+/// Scans the records of one sheet. Returns the number of cells of the rectangle around its used cells.
+fn scan_sheet(
     stream: &[u8],
     sheet_offset: usize,
     index: usize,
-    seen: &mut RecordFormats,
+    formats: &mut RecordFormats,
 ) -> u64 {
-    let mut at = sheet_offset;
+    let mut position = sheet_offset;
     let mut depth = 0_u32;
     let mut rows: Option<(u16, u16)> = None;
     let mut columns: Option<(u16, u16)> = None;
-    while let Some((kind, data, next)) = record_at(stream, at) {
-        at = next;
+    while let Some((kind, data, next)) = record_at(stream, position) {
+        position = next;
         match kind {
             // Embedded charts have their own begin and end records.
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,
             0x0A => depth -= 1,
             0x200 if claimed_cells(data) > MAX_CLAIMED_CELLS => {
-                let begun = next - data.len() - 4;
-                seen.claims
-                    .extend(stream.get(begun..next).map(<[u8]>::to_vec));
+                let start = next - data.len() - 4;
+                formats
+                    .claims
+                    .extend(stream.get(start..next).map(<[u8]>::to_vec));
             }
-            ROW_RECORD | COLINFO_RECORD if depth <= 1 => seen.note_hidden(index, kind, data),
+            ROW_RECORD | COLINFO_RECORD if depth <= 1 => formats.note_hidden(index, kind, data),
             _ if depth <= 1 => {
                 let Some((row, column, last)) = cell_columns(kind, data) else {
                     continue;
@@ -217,25 +219,25 @@ fn look_at_sheet(
                 widen_range(&mut columns, column, last);
                 for (offset, column) in (column..=last).enumerate() {
                     if let Some(style) = u16_at(data, 4 + offset * 6) {
-                        note_cell(seen, (index, u32::from(row), u32::from(column)), style);
+                        note_cell(formats, (index, u32::from(row), u32::from(column)), style);
                     }
                 }
             }
             _ => {}
         }
     }
-    // Counted to the last record that was read, for sheets that begin inside each other.
-    seen.scanned += at - sheet_offset;
+    // Includes the last record that was read, so that the caller detects overlapping sheets.
+    formats.scanned += position - sheet_offset;
     let size = |range: Option<(u16, u16)>| {
         range.map_or(0, |(first, last)| u64::from(last) - u64::from(first) + 1)
     };
     size(rows) * size(columns)
 }
 
-/// The number of cells that a record of dimensions claims; rows are four bytes wide, in old files two.
+/// The number of cells that a record of dimensions claims. Row numbers have four bytes, in old files two.
 fn claimed_cells(data: &[u8]) -> u64 {
-    let long = |at: usize| {
-        let bytes = data.get(at..at + 4).and_then(|b| b.try_into().ok());
+    let long = |offset: usize| {
+        let bytes = data.get(offset..offset + 4).and_then(|b| b.try_into().ok());
         bytes.map_or(0, u32::from_le_bytes)
     };
     let (rows, columns) = if data.len() >= 14 {
@@ -251,11 +253,11 @@ fn claimed_cells(data: &[u8]) -> u64 {
 }
 
 /// Stores the format of a cell, unless it is the default.
-fn note_cell(seen: &mut RecordFormats, cell: (usize, u32, u32), number: u16) {
-    let style = seen.styles.get(usize::from(number));
-    let plain = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
-    if !plain && seen.cells.len() < MAX_STYLED_CELLS {
-        seen.cells.insert(cell, number);
+fn note_cell(formats: &mut RecordFormats, cell: (usize, u32, u32), number: u16) {
+    let style = formats.styles.get(usize::from(number));
+    let is_default = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
+    if !is_default && formats.cells.len() < MAX_STYLED_CELLS {
+        formats.cells.insert(cell, number);
     }
 }
 
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_a_huge_sheet_is_made_unknown() {
+    fn a_record_that_claims_a_huge_sheet_gets_an_unknown_type() {
         let mut bytes = stream((1, 1));
         let at = bytes.len() - 4;
         let mut claim = Vec::new();
@@ -326,13 +328,13 @@ mod tests {
         bytes.splice(at..at, claim.iter().copied());
         let seen = scan_stream(&mut bytes.clone()).unwrap();
         let mut file = [b"head".as_slice(), &bytes].concat();
-        seen.disarm(&mut file).unwrap();
+        seen.disable_claims(&mut file).unwrap();
         assert_eq!(&file[at + 4..at + 6], UNKNOWN_RECORD);
-        assert_eq!(seen.disarm(&mut [0; 8]), Err(Limit::Memory));
+        assert_eq!(seen.disable_claims(&mut [0; 8]), Err(Limit::Memory));
     }
 
     #[test]
-    fn an_encrypted_stream_says_so() {
+    fn an_encrypted_stream_is_refused() {
         let mut encrypted = Vec::new();
         put(&mut encrypted, 0x809, &[0; 16]);
         put(&mut encrypted, 0x2F, &[1, 0]);

@@ -15,7 +15,7 @@ const SYSTEM_TEXT: u32 = 64;
 const SYSTEM_PAPER: u32 = 65;
 const AUTOMATIC_COLOR: u32 = 0x7FFF;
 
-/// Data from the records before the sheets.
+/// The fonts, colours and formats in the records before the sheets.
 #[derive(Debug, Default)]
 pub(super) struct StyleRecords {
     codes: HashMap<u16, Style>,
@@ -56,8 +56,8 @@ impl StyleRecords {
                 }
             }
             XF_RECORD => {
-                let long = |at: usize| {
-                    let bytes = data.get(at..at + 4)?.try_into().ok()?;
+                let long = |offset: usize| {
+                    let bytes = data.get(offset..offset + 4)?.try_into().ok()?;
                     Some(u32::from_le_bytes(bytes))
                 };
                 let fill = long(14).zip(u16_at(data, 18));
@@ -81,7 +81,7 @@ impl StyleRecords {
     fn style(&self, format: CellFormat) -> Style {
         let known = self.codes.get(&format.code).cloned();
         let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(format.code)));
-        // Number 4 is never used (MS-XLS 2.5.129), so the ones above it are one less in the list.
+        // Number 4 is never used (MS-XLS 2.5.129), so fonts with higher numbers are one place earlier in the list.
         let font = usize::from(if format.font > 4 {
             format.font - 1
         } else {

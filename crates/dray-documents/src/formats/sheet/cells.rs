@@ -13,7 +13,7 @@ use crate::markdown::Markdown;
 pub(super) struct Context<'a> {
     pub(super) strings: &'a Strings,
     pub(super) styles: &'a [Style],
-    /// Areas whose colours other rules decide.
+    /// Areas in which conditional formats or tables may change colours.
     pub(super) coloured: &'a [MergedArea],
     pub(super) epoch_1904: bool,
 }
@@ -21,7 +21,7 @@ pub(super) struct Context<'a> {
 impl Context<'_> {
     /// The style of a cell. Conditional formats may change its colours, so its text then counts as visible.
     fn style(&self, number: Option<usize>, cell_ref: (u64, u32)) -> Style {
-        let style = number.and_then(|at| self.styles.get(at));
+        let style = number.and_then(|number| self.styles.get(number));
         let mut style = style.cloned().unwrap_or_default();
         if style.is_invisible && self.coloured.iter().any(|area| area.holds(cell_ref)) {
             style.is_invisible = false;
@@ -61,8 +61,7 @@ pub(super) fn read_cells(
         match xml.next()? {
             Event::Open(e) => match e.name() {
                 "row" => {
-                    // The number is optional; without it rows count on from the one before (ECMA-376-1,
-                    // 18.3.1.73).
+                    // The number is optional; without it a row follows the row before (ECMA-376-1, 18.3.1.73).
                     if let Some(number) = e.number::<u64>("r").and_then(row_index) {
                         row = number;
                     }
@@ -119,8 +118,10 @@ fn read_row(
         match xml.next()? {
             Event::Open(e) if e.name() == "c" => {
                 // The reference of a cell is optional as well, and may name another row than the one around it.
-                if let Some((at, named)) = e.attr("r").and_then(|r| parse_reference(&r)) {
-                    (*row, column) = (at, named);
+                if let Some((named_row, named_column)) =
+                    e.attr("r").and_then(|r| parse_reference(&r))
+                {
+                    (*row, column) = (named_row, named_column);
                 }
                 let open = read_cell(&e, xml, context, (*row, column))?;
                 column = column.saturating_add(1);
@@ -172,7 +173,7 @@ fn read_cell(
 }
 
 impl OpenCell {
-    /// What a person sees.
+    /// The text that a person sees: the cached value in its format, or the formula without one.
     fn display(mut self, context: &Context<'_>) -> CellText {
         let Some(value) = self.value.as_deref() else {
             let formula = self.formula_text();
@@ -205,7 +206,7 @@ impl OpenCell {
         self.style.text(text)
     }
 
-    /// The formula, of a cell without a cached value.
+    /// The formula with `=`, for a cell without a cached value.
     fn formula_text(&self) -> Option<String> {
         let formula = self.formula.as_deref()?.trim();
         (!formula.is_empty()).then(|| format!("={}", formula.trim_start_matches('=')))

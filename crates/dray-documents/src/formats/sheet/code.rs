@@ -4,12 +4,13 @@
 
 use super::value::number_text;
 
-/// Longest code that is read, characters, and most sections of one.
-const MAX_CODE: usize = 255;
+/// Most characters of a code; a longer one is ignored.
+const MAX_CODE_CHARACTERS: usize = 255;
+/// Most sections of a code; further ones are ignored.
 const MAX_SECTIONS: usize = 4;
 /// Most decimals that are shown.
 const MAX_DECIMALS: usize = 15;
-/// A number whose text differs by more than this share has lost relevant precision.
+/// Largest share by which the text of a number may differ from its value; beyond it the exact number is shown, too.
 pub(super) const MAX_LOSS: f64 = 0.02;
 
 /// A code, for numbers and for text.
@@ -22,18 +23,18 @@ pub(super) struct Code {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Section {
     tokens: Vec<FormatToken>,
-    /// `%`, each a factor of 100.
+    /// Number of `%`; each multiplies by 100.
     percents: usize,
-    /// Commas after the last digit; each divides by a thousand.
+    /// Number of commas after the last digit; each divides by 1,000.
     thousandths: usize,
     grouped: bool,
-    /// Decimals that may be shown, and that must be.
+    /// Most and fewest decimals that are shown.
     decimals: (usize, usize),
-    /// Digits before the point that must be shown.
+    /// Fewest digits before the point.
     whole: usize,
-    /// Whether it has parts that this module does not apply: exponents, fractions, dates.
+    /// Whether the section has parts that this module does not apply: exponents, fractions, dates.
     is_foreign: bool,
-    /// Whether it shows numbers as they are.
+    /// Whether the section shows numbers without a format.
     is_general: bool,
 }
 
@@ -59,7 +60,8 @@ pub(super) enum ShownNumber {
 impl Code {
     /// Parses a code; `None` for the code of unformatted numbers.
     pub(super) fn parse(code: &str) -> Option<Self> {
-        if code.chars().count() > MAX_CODE || code.trim().eq_ignore_ascii_case("general") {
+        if code.chars().count() > MAX_CODE_CHARACTERS || code.trim().eq_ignore_ascii_case("general")
+        {
             return None;
         }
         let mut sections = vec![Section::default()];
@@ -75,7 +77,7 @@ impl Code {
         Some(Self { sections })
     }
 
-    /// Of one of the formats that every workbook has.
+    /// The code of a built-in format; `None` for dates, times and unknown ids.
     pub(super) fn built_in(id: u32) -> Option<Self> {
         let code = match id {
             1 => "0",
@@ -95,7 +97,7 @@ impl Code {
             && self
                 .sections
                 .last()
-                .is_some_and(|its| its.tokens.is_empty() && !its.is_general)
+                .is_some_and(|section| section.tokens.is_empty() && !section.is_general)
     }
 
     /// A number in this format; `None` if the code has parts that this module does not apply.
@@ -115,7 +117,9 @@ impl Code {
             return None;
         }
         if section.is_general {
-            return Some(ShownNumber::Text(section.around(&number_text(value))));
+            return Some(ShownNumber::Text(
+                section.with_literals(&number_text(value)),
+            ));
         }
         if section.tokens.is_empty() {
             return Some(ShownNumber::Nothing);
@@ -139,7 +143,7 @@ impl Code {
 type Chars<'c> = std::iter::Peekable<std::str::Chars<'c>>;
 
 impl Section {
-    fn literal(&mut self, text: &str) {
+    fn push_literal(&mut self, text: &str) {
         if let Some(FormatToken::Literal(last)) = self.tokens.last_mut() {
             last.push_str(text);
         } else if !text.is_empty() {
@@ -152,33 +156,33 @@ impl Section {
         match c {
             '"' => {
                 let text: String = chars.by_ref().take_while(|c| *c != '"').collect();
-                self.literal(&text);
+                self.push_literal(&text);
             }
             '\\' => {
                 let text = chars.next().map(String::from).unwrap_or_default();
-                self.literal(&text);
+                self.push_literal(&text);
             }
             '_' => {
                 chars.next();
-                self.literal(" ");
+                self.push_literal(" ");
             }
             '*' => {
                 chars.next();
             }
             '[' => {
                 let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
-                self.bracket(&inner);
+                self.read_bracket(&inner);
             }
-            '0' | '#' | '?' => self.digit(c),
+            '0' | '#' | '?' => self.read_digit(c),
             '.' => {
                 if self.decimals == (0, 0) && !self.tokens.contains(&FormatToken::Decimals) {
                     self.tokens.push(FormatToken::Decimals);
                 }
             }
-            ',' => self.comma(chars),
+            ',' => self.read_comma(chars),
             '%' => {
                 self.percents += 1;
-                self.literal("%");
+                self.push_literal("%");
             }
             'G' | 'g' => {
                 let rest: String = chars.clone().take(6).collect();
@@ -192,21 +196,21 @@ impl Section {
             '@' => self.is_general = true,
             '/' => self.is_foreign = true,
             letter if letter.is_ascii_alphabetic() => self.is_foreign = true,
-            other => self.literal(&other.to_string()),
+            other => self.push_literal(&other.to_string()),
         }
     }
 
     /// `[$€-407]` is a currency, `[h]` counts hours, the others are colours and conditions.
-    fn bracket(&mut self, inner: &str) {
+    fn read_bracket(&mut self, inner: &str) {
         if let Some(currency) = inner.strip_prefix('$') {
             let symbol = currency.split('-').next().unwrap_or_default();
-            self.literal(symbol);
+            self.push_literal(symbol);
         } else if inner.starts_with(['<', '>', '=']) || inner.starts_with(['h', 'm', 's']) {
             self.is_foreign = true;
         }
     }
 
-    fn digit(&mut self, c: char) {
+    fn read_digit(&mut self, c: char) {
         if self.tokens.contains(&FormatToken::Decimals) {
             self.decimals.0 = (self.decimals.0 + 1).min(MAX_DECIMALS);
             if c == '0' {
@@ -219,16 +223,16 @@ impl Section {
     }
 
     /// A comma between digits groups them; after the last digit it divides.
-    fn comma(&mut self, chars: &Chars<'_>) {
+    fn read_comma(&mut self, chars: &Chars<'_>) {
         let next = chars.clone().find(|c| *c != ',');
-        let before = self
+        let has_digit = self
             .tokens
             .iter()
             .any(|token| matches!(token, FormatToken::Digit(_)));
         match next {
-            Some('0' | '#' | '?') if before => self.grouped = true,
-            _ if before => self.thousandths += 1,
-            _ => self.literal(","),
+            Some('0' | '#' | '?') if has_digit => self.grouped = true,
+            _ if has_digit => self.thousandths += 1,
+            _ => self.push_literal(","),
         }
     }
 
@@ -237,13 +241,13 @@ impl Section {
         digits.any(|token| matches!(token, FormatToken::Digit(_) | FormatToken::Decimals))
     }
 
-    /// A text between the literals of the section.
-    fn around(&self, text: &str) -> String {
+    /// A text after all literals of the section.
+    fn with_literals(&self, text: &str) -> String {
         let literals = self.tokens.iter().filter_map(|token| match token {
             FormatToken::Literal(text) => Some(text.as_str()),
             _ => None,
         });
-        // Where the number is among them is not kept: signs of currencies are before it.
+        // The position of the number among them is not stored; the literals are nearly always a currency before it.
         let literals: String = literals.collect();
         format!("{literals}{text}").trim().to_owned()
     }
@@ -268,10 +272,10 @@ impl Section {
         let digits = rounded(&number_text(value * self.factor()), self.decimals.0);
         let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
         let whole = whole.trim_start_matches('0');
-        let kept = fraction.trim_end_matches('0').len().max(self.decimals.1);
-        let fraction = fraction.get(..kept).unwrap_or(fraction);
+        let shown_decimals = fraction.trim_end_matches('0').len().max(self.decimals.1);
+        let fraction = fraction.get(..shown_decimals).unwrap_or(fraction);
         let number = digits.parse().unwrap_or(value) / self.factor();
-        let decimals = self
+        let digit_places = self
             .tokens
             .iter()
             .filter(|token| matches!(token, FormatToken::Digit(_)))
@@ -286,8 +290,8 @@ impl Section {
                 FormatToken::Literal(literal) => text.push_str(literal),
                 FormatToken::Digit(_) => {
                     // The first placeholder gets all digits without a placeholder.
-                    let behind = decimals - position - 1;
-                    while left > behind {
+                    let digits_after = digit_places - position - 1;
+                    while left > digits_after {
                         text.extend(chars.next());
                         left -= 1;
                         if self.grouped && left > 0 && left.is_multiple_of(3) {
@@ -297,7 +301,7 @@ impl Section {
                     position += 1;
                 }
                 FormatToken::Decimals => {
-                    if decimals == 0 && !whole.is_empty() {
+                    if digit_places == 0 && !whole.is_empty() {
                         text.push_str(whole);
                     }
                     if !fraction.is_empty() {
@@ -349,7 +353,7 @@ pub(super) fn rounded(digits: &str, decimals: usize) -> String {
 mod tests {
     use super::*;
 
-    fn seen(code: &str, value: f64) -> String {
+    fn shown(code: &str, value: f64) -> String {
         match Code::parse(code).unwrap().apply(value) {
             Some(ShownNumber::Text(text)) => text,
             Some(ShownNumber::Nothing) => "(nothing)".to_owned(),
@@ -393,7 +397,7 @@ mod tests {
             ("0", 1e300, &format!("1{}", "0".repeat(300))),
             ("0", 0.4, "0 (0.4)"),
         ] {
-            assert_eq!(seen(code, value), text, "{code} of {value}");
+            assert_eq!(shown(code, value), text, "{code} of {value}");
         }
     }
 
@@ -407,7 +411,7 @@ mod tests {
             ("0.00", 1.0 / 3.0, "0.33"),
             ("0.00", 100.0 / 3.0, "33.33"),
         ] {
-            assert_eq!(seen(code, value), text, "{code} of {value}");
+            assert_eq!(shown(code, value), text, "{code} of {value}");
         }
     }
 

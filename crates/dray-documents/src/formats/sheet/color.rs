@@ -19,7 +19,7 @@ const DEFAULT_PALETTE: [u32; 56] = [
     0x00_3366, 0x33_9966, 0x00_3300, 0x33_3300, 0x99_3300, 0x99_3366, 0x33_3399, 0x33_3333,
 ];
 
-/// Most colours that a palette has, those that repeat others included.
+/// Most colours of a palette, repeated ones included.
 const MAX_PALETTE: usize = 64;
 
 /// Red, green and blue.
@@ -30,13 +30,13 @@ impl Rgb {
     pub(super) const BLACK: Self = Self([0; 3]);
     pub(super) const WHITE: Self = Self([255; 3]);
 
-    /// Of a number `0xRRGGBB`; the upper byte is ignored.
+    /// The colour of a number `0xRRGGBB`; the upper byte is ignored.
     pub(super) fn of_number(number: u32) -> Self {
         let [_, red, green, blue] = number.to_be_bytes();
         Self([red, green, blue])
     }
 
-    /// Of `AARRGGBB`, `RRGGBB` or `#RRGGBB`.
+    /// Parses `AARRGGBB`, `RRGGBB` or `#RRGGBB`; ignores the alpha channel.
     pub(super) fn of_hex(text: &str) -> Option<Self> {
         // The last six digits: worksheets ignore the alpha channel, which some writers leave at zero.
         let digits = text.get(text.len().checked_sub(6)?..)?;
@@ -45,10 +45,10 @@ impl Rgb {
 
     /// The colour of a palette index; the workbook's colours begin with index 8. `None` for system colours.
     pub(super) fn of_index(index: u32, palette: &[Self]) -> Option<Self> {
-        // The first eight repeat the next eight.
-        let at = usize::try_from(if index < 8 { index } else { index - 8 }).ok()?;
-        let own = palette.get(at).copied();
-        own.or_else(|| DEFAULT_PALETTE.get(at).copied().map(Self::of_number))
+        // Indices 0 to 7 name the same colours as 8 to 15.
+        let position = usize::try_from(if index < 8 { index } else { index - 8 }).ok()?;
+        let own = palette.get(position).copied();
+        own.or_else(|| DEFAULT_PALETTE.get(position).copied().map(Self::of_number))
     }
 
     /// Whether a person cannot distinguish the two colours.
@@ -57,7 +57,7 @@ impl Rgb {
         pairs.all(|(a, b)| a.abs_diff(b) <= MAX_CHANNEL_DIFFERENCE)
     }
 
-    /// Lighter by a share, or darker by a negative one (ECMA-376-1, 18.8.19).
+    /// The colour made lighter by a share from 0 to 1, or darker by a negative share (ECMA-376-1, 18.8.19).
     pub(super) fn tinted(self, tint: f64) -> Self {
         let target = if tint < 0.0 { 0.0 } else { 255.0 };
         let share = tint.abs().min(1.0);
@@ -74,10 +74,10 @@ impl Rgb {
     }
 }
 
-/// The colours that others refer to.
+/// The colours that cells refer to by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Colors {
-    /// By their number in `theme="…"`.
+    /// Colours of the theme by their number in `theme="…"`.
     theme: Vec<Option<Rgb>>,
     palette: Vec<Rgb>,
 }
@@ -128,8 +128,8 @@ impl Colors {
     /// A colour of the palette by its index; `None` for system colours. The workbook's colours begin with index 0,
     /// unlike in XLS.
     pub(super) fn of_index(&self, index: u32) -> Option<Rgb> {
-        let at = usize::try_from(index).ok()?;
-        let own = self.palette.get(at).copied();
+        let position = usize::try_from(index).ok()?;
+        let own = self.palette.get(position).copied();
         own.or_else(|| Rgb::of_index(index, &[]))
     }
 
@@ -147,7 +147,7 @@ impl Colors {
         color.map(|color| color.tinted(tint))
     }
 
-    /// A colour of the theme; without one its background is white and its text black.
+    /// A colour of the theme. Without a theme number 0, the background, is white and number 1, the text, is black.
     pub(super) fn of_theme_number(&self, number: usize) -> Option<Rgb> {
         let known = self.theme.get(number).copied().flatten();
         known.or(match number {

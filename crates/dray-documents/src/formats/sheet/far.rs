@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::biff::{cell_columns, record_at, u16_at};
 
-/// Cells of the rectangle around all that a sheet uses, from which on it is moved together.
+/// Most cells of the rectangle around the used cells of a sheet; the cells of a larger one are moved together.
 pub(super) const MAX_RECTANGLE: u64 = 1 << 18;
 
 /// The true rows and columns of the sheets that were moved together.
@@ -16,45 +16,47 @@ pub(super) const MAX_RECTANGLE: u64 = 1 << 18;
 pub(super) struct MovedCells(HashMap<usize, (Vec<u16>, Vec<u16>)>);
 
 impl MovedCells {
-    /// The true place of a cell.
+    /// The row and column of a cell before it was moved.
     pub(super) fn place(&self, sheet: usize, row: u32, column: u32) -> (u32, u32) {
         let Some((rows, columns)) = self.0.get(&sheet) else {
             return (row, column);
         };
-        let of = |all: &[u16], at: u32| {
-            let at = usize::try_from(at).unwrap_or(usize::MAX);
-            // A place that no cell had is beyond any sheet, where the cell is dropped.
-            all.get(at).map_or(u32::MAX, |its| u32::from(*its))
+        let original = |numbers: &[u16], moved: u32| {
+            let index = usize::try_from(moved).unwrap_or(usize::MAX);
+            // A position that no cell had becomes one beyond any sheet, where the cell is dropped.
+            numbers
+                .get(index)
+                .map_or(u32::MAX, |number| u32::from(*number))
         };
-        (of(rows, row), of(columns, column))
+        (original(rows, row), original(columns, column))
     }
 
-    /// Moves the cells of the sheet that begins at `start` together; the cells of its rectangle afterwards.
+    /// Moves the cells of the sheet that begins at `start` together. Returns the number of cells of its new rectangle.
     pub(super) fn move_together(&mut self, stream: &mut [u8], sheet: usize, start: usize) -> u64 {
         let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
-        let cells = cells(stream, start);
+        let cells = cell_records(stream, start);
         for (_, row, first, last) in &cells {
             rows.insert(*row);
             columns.extend(*first..=*last);
         }
         let rows: Vec<u16> = rows.into_iter().collect();
         let columns: Vec<u16> = columns.into_iter().collect();
-        let rank = |all: &[u16], its: u16| {
+        let rank = |numbers: &[u16], number: u16| {
             // Always found: the list was made from the same records.
-            let at = all.binary_search(&its).unwrap_or_default();
-            u16::try_from(at).unwrap_or(u16::MAX).to_le_bytes()
+            let index = numbers.binary_search(&number).unwrap_or_default();
+            u16::try_from(index).unwrap_or(u16::MAX).to_le_bytes()
         };
-        for (at, row, first, last) in cells {
-            let mut put = |at: usize, bytes: [u8; 2]| {
-                if let Some(field) = stream.get_mut(at..at + 2) {
+        for (record, row, first, last) in cells {
+            let mut put = |offset: usize, bytes: [u8; 2]| {
+                if let Some(field) = stream.get_mut(offset..offset + 2) {
                     field.copy_from_slice(&bytes);
                 }
             };
-            put(at + 4, rank(&rows, row));
-            put(at + 6, rank(&columns, first));
+            put(record + 4, rank(&rows, row));
+            put(record + 6, rank(&columns, first));
             if last > first {
-                let length = usize::from(u16_at(stream, at + 2).unwrap_or(0));
-                if let Some(field) = stream.get_mut(at + 4 + length - 2..at + 4 + length) {
+                let length = usize::from(u16_at(stream, record + 2).unwrap_or(0));
+                if let Some(field) = stream.get_mut(record + 4 + length - 2..record + 4 + length) {
                     field.copy_from_slice(&rank(&columns, last));
                 }
             }
@@ -65,8 +67,8 @@ impl MovedCells {
     }
 }
 
-/// The records of cells of a sheet: where each begins, its row, its first and last column.
-fn cells(stream: &[u8], start: usize) -> Vec<(usize, u16, u16, u16)> {
+/// The records of cells of a sheet: offset, row, first and last column.
+fn cell_records(stream: &[u8], start: usize) -> Vec<(usize, u16, u16, u16)> {
     let mut cells = Vec::new();
     let mut at = start;
     let mut depth = 0_u32;

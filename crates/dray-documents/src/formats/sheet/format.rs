@@ -8,7 +8,7 @@ pub(super) enum Format {
     General,
     Percent,
     Date,
-    /// With thousandths, if the code has fractions of a second.
+    /// A time, with thousandths if the code has fractions of a second.
     Time {
         fraction: bool,
     },
@@ -20,7 +20,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Of one of the formats that every workbook has.
+    /// The built-in format of an id; an unknown id is [`Format::General`].
     pub(super) fn built_in(id: u32) -> Self {
         match id {
             9 | 10 => Self::Percent,
@@ -35,7 +35,7 @@ impl Format {
 
     /// The format of a code such as `dd/mm/yyyy;@`. Only the first section counts, the one for positive numbers.
     pub(super) fn of_code(code: &str) -> Self {
-        let mut seen = FormatParts::default();
+        let mut parts = FormatParts::default();
         let mut chars = code.chars().peekable();
         while let Some(c) = chars.next() {
             match c {
@@ -43,39 +43,39 @@ impl Format {
                 '"' => {
                     chars.by_ref().find(|c| *c == '"');
                 }
-                // These three take the next character with them: as text, as a width, or as a filling.
+                // The character after these is part of the code: text, a width, or a filling.
                 '\\' | '_' | '*' => {
                     chars.next();
                 }
                 '[' => {
                     let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
-                    seen.bracket(&inner);
+                    parts.bracket(&inner);
                 }
                 // `0.00E+00` is an exponent, not the year of an era.
                 'E' | 'e' if matches!(chars.peek(), Some('+' | '-')) => {}
                 'A' | 'a' | 'P' | 'p' if chars.peek().is_some_and(|c| matches!(c, 'm' | 'M')) => {
                     chars.next();
-                    seen.time = true;
+                    parts.time = true;
                 }
                 'A' | 'a' if chars.peek() == Some(&'/') => {
                     chars.nth(1);
-                    seen.time = true;
+                    parts.time = true;
                 }
                 'G' | 'g' if rest_is(&chars, "eneral") => {
                     for _ in 0.."eneral".len() {
                         chars.next();
                     }
                 }
-                '%' => seen.percent = true,
-                'y' | 'Y' | 'd' | 'D' | 'e' | 'g' | 'b' => seen.date = true,
-                'h' | 'H' => seen.time = true,
+                '%' => parts.percent = true,
+                'y' | 'Y' | 'd' | 'D' | 'e' | 'g' | 'b' => parts.date = true,
+                'h' | 'H' => parts.time = true,
                 's' | 'S' => {
-                    seen.time = true;
+                    parts.time = true;
                     while matches!(chars.peek(), Some('s' | 'S')) {
                         chars.next();
                     }
                     let mut ahead = chars.clone();
-                    seen.fraction |= ahead.next() == Some('.') && ahead.next() == Some('0');
+                    parts.fraction |= ahead.next() == Some('.') && ahead.next() == Some('0');
                 }
                 'm' | 'M' => {
                     let mut run = 1;
@@ -84,15 +84,15 @@ impl Format {
                         run += 1;
                     }
                     if run >= 3 {
-                        seen.date = true;
+                        parts.date = true;
                     } else {
-                        seen.month_or_minute = true;
+                        parts.month_or_minute = true;
                     }
                 }
                 _ => {}
             }
         }
-        seen.format()
+        parts.format()
     }
 }
 
@@ -108,7 +108,7 @@ fn rest_is(chars: &std::iter::Peekable<std::str::Chars<'_>>, word: &str) -> bool
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "what was seen in a code, each independent of the others"
+    reason = "parts of a code, each independent of the others"
 )]
 struct FormatParts {
     percent: bool,

@@ -1,4 +1,4 @@
-//! ODS: tables of `content.xml`, each repeated cell and row as often as it can matter.
+//! ODS: the tables of `content.xml`. Repeated cells and rows are written within the size of a sheet.
 
 use std::rc::Rc;
 
@@ -51,8 +51,8 @@ pub(super) fn convert(
                     xml.skip()?;
                     continue;
                 }
-                let hide = e.attr("style-name").is_some_and(|s| styles.hides_table(&s));
-                write_heading(&name, hide, out)?;
+                let is_hidden = e.attr("style-name").is_some_and(|s| styles.hides_table(&s));
+                write_heading(&name, is_hidden, out)?;
                 let mut sheet = Sheet {
                     used: SheetReader::new(out),
                     styles: &styles,
@@ -86,12 +86,12 @@ pub(super) fn convert(
 struct Sheet<'a> {
     used: SheetReader,
     styles: &'a OdsStyles,
-    /// Areas whose colours other rules decide.
+    /// Areas in which conditional formats may change colours.
     coloured: Vec<MergedArea>,
     row: u64,
-    /// The next column that is declared.
+    /// Index of the next column to be declared.
     column: u32,
-    /// The row that is read is hidden.
+    /// Whether the current row is hidden.
     hidden: bool,
     /// Styles for cells without their own style: for columns from the first to the last, and for the current row.
     column_styles: Vec<(u32, u32, String)>,
@@ -101,7 +101,7 @@ struct Sheet<'a> {
 /// Whether a row or column is collapsed or filtered away.
 fn is_hidden(e: &Element<'_>) -> bool {
     e.attr("visibility")
-        .is_some_and(|its| matches!(its.as_str(), "collapse" | "filter"))
+        .is_some_and(|visibility| matches!(visibility.as_str(), "collapse" | "filter"))
 }
 
 impl Sheet<'_> {
@@ -129,7 +129,7 @@ impl Sheet<'_> {
                             .unwrap_or(1)
                             .max(1);
                         let first = self.column;
-                        // Repeats are numbers of the file's author and may overflow.
+                        // Repeat counts come from the file and may overflow.
                         self.column = first.saturating_add(times);
                         if let Some(style) = e.attr("default-cell-style-name") {
                             self.column_styles.push((first, self.column - 1, style));
@@ -181,14 +181,17 @@ impl Sheet<'_> {
                     if !cell.text.trim().is_empty() && !covered {
                         let is_hidden = style
                             .is_some_and(|style| self.is_cell_hidden(&style, &cell, (row, column)));
-                        // A row of hidden cells alone counts as empty, so it is not repeated.
+                        // A row with hidden cells only counts as empty, so it is not repeated.
                         filled |= !is_hidden || out.shows_hidden();
                         // A cell may be repeated to the end of the sheet, which only formats the rest of the row.
                         let end = column.saturating_add(times).min(MAX_COLUMNS);
-                        for at in column..end {
+                        for repeated in column..end {
                             let text = cell.text.clone();
-                            self.used
-                                .shown_cell((row, at), CellText { text, is_hidden }, out)?;
+                            self.used.shown_cell(
+                                (row, repeated),
+                                CellText { text, is_hidden },
+                                out,
+                            )?;
                         }
                     }
                     column = column.saturating_add(times);
@@ -378,12 +381,12 @@ fn as_displayed(exact: &str, displayed: &str) -> Option<String> {
         None => ("", exact),
     };
     let digits = digits_of(displayed);
-    let behind = displayed
+    let after_separator = displayed
         .rfind([',', '.'])
         .map_or("", |at| displayed.get(at + 1..).unwrap_or(""));
     // The last separator may be of decimals or of thousands, so both readings are tried.
-    let decimals = [digits_of(behind).len(), 0];
-    let mut ways = decimals.iter().map(|decimals| rounded(number, *decimals));
-    let way = ways.find(|way| !digits.is_empty() && digits_of(way) == digits)?;
-    Some(format!("{sign}{way}"))
+    let decimals = [digits_of(after_separator).len(), 0];
+    let mut readings = decimals.iter().map(|decimals| rounded(number, *decimals));
+    let reading = readings.find(|reading| !digits.is_empty() && digits_of(reading) == digits)?;
+    Some(format!("{sign}{reading}"))
 }

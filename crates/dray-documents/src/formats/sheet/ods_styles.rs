@@ -1,5 +1,5 @@
-//! How cells of an ODS look: whether their number format shows anything, and whether their text has the colour of its
-//! background (`OpenDocument` 1.3-3, 16.2 and 16.29).
+//! Which cells of an ODS are visible: whether their number format shows anything, and whether their text has another
+//! colour than its background (`OpenDocument` 1.3-3, 16.2 and 16.29).
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -28,9 +28,9 @@ pub(super) struct OdsStyles {
 struct CellStyle {
     parent: Option<String>,
     format: Option<String>,
-    /// An automatic colour is one that can be read on any fill.
+    /// Colour of the text. An automatic colour can be read on any fill.
     ink: Option<Color>,
-    /// A cell without a fill is white.
+    /// Colour of the fill. A cell without a fill is white.
     paper: Option<Color>,
     /// Conditions may select other styles, so the colours are unknown.
     is_conditional: bool,
@@ -39,7 +39,7 @@ struct CellStyle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Color {
     Rgb(Rgb),
-    /// Transparent, of a fill; automatic, of text.
+    /// A transparent fill, or an automatic colour of text.
     None,
     Unknown,
 }
@@ -129,7 +129,7 @@ impl OdsStyles {
 
     /// Whether a cell's format hides its value.
     pub(super) fn hides_value(&self, style: &str, value: CellValue) -> bool {
-        let format = self.chain(style).find_map(|its| its.format.as_ref());
+        let format = self.chain(style).find_map(|style| style.format.as_ref());
         let format = format.and_then(|name| self.formats.get(name));
         format.is_some_and(|format| match value {
             // Formats of numbers do not apply to text; it is shown as it is.
@@ -148,14 +148,14 @@ impl OdsStyles {
     /// Whether a cell's text has the colour of its fill.
     pub(super) fn hides_by_color(&self, style: &str) -> bool {
         let first = |pick: fn(&CellStyle) -> Option<Color>| self.chain(style).find_map(pick);
-        let ink = first(|its| its.ink).unwrap_or(Color::None);
-        let paper = match first(|its| its.paper).unwrap_or(Color::None) {
+        let ink = first(|style| style.ink).unwrap_or(Color::None);
+        let paper = match first(|style| style.paper).unwrap_or(Color::None) {
             Color::None => Color::Rgb(Rgb::WHITE),
             known => known,
         };
         match (ink, paper) {
             (Color::Rgb(ink), Color::Rgb(paper)) => {
-                ink.looks_like(paper) && !self.chain(style).any(|its| its.is_conditional)
+                ink.looks_like(paper) && !self.chain(style).any(|style| style.is_conditional)
             }
             _ => false,
         }
@@ -164,12 +164,12 @@ impl OdsStyles {
     fn chain<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a CellStyle> {
         let mut next = self.cells.get(name);
         std::iter::from_fn(move || {
-            let now = next?;
-            next = now
+            let style = next?;
+            next = style
                 .parent
                 .as_ref()
                 .and_then(|parent| self.cells.get(parent));
-            Some(now)
+            Some(style)
         })
         .take(MAX_STYLE_CHAIN)
     }

@@ -10,13 +10,13 @@ use super::value;
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// The look of a cell.
+/// The number format of a cell, and whether its text is visible.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Style {
     pub(super) format: Format,
     /// The code of a number that is not a date.
     pub(super) code: Option<Rc<Code>>,
-    /// Text has the colour of its background.
+    /// Whether text has the colour of its background.
     pub(super) is_invisible: bool,
 }
 
@@ -24,12 +24,12 @@ pub(super) struct Style {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CellText {
     pub(super) text: String,
-    /// A person does not see it.
+    /// Whether the text is hidden from a person.
     pub(super) is_hidden: bool,
 }
 
 impl Style {
-    /// The one of a number format and its code.
+    /// The style of a number format, by its code.
     pub(super) fn of_code(code: &str) -> Self {
         Self {
             format: Format::of_code(code),
@@ -38,7 +38,7 @@ impl Style {
         }
     }
 
-    /// The one of a number format that every workbook has.
+    /// The style of a built-in number format, by its id.
     pub(super) fn built_in(id: u32) -> Self {
         Self {
             format: Format::built_in(id),
@@ -50,12 +50,12 @@ impl Style {
     /// A number as a person sees it.
     pub(super) fn number(&self, value: f64, epoch_1904: bool) -> CellText {
         let plain = || value::formatted_text(value, self.format, epoch_1904);
-        let seen = match (&self.code, self.format) {
+        let shown = match (&self.code, self.format) {
             // Dates are written in the order of ISO 8601, so their code decides only that they are dates.
             (Some(code), Format::General | Format::Percent) => code.apply(value),
             _ => None,
         };
-        match seen {
+        match shown {
             Some(ShownNumber::Text(text)) => CellText {
                 text,
                 is_hidden: self.is_invisible,
@@ -82,7 +82,7 @@ impl Style {
 }
 
 /// The style of each number in `s="…"`, from `styles.xml`.
-pub(super) fn styles(
+pub(super) fn read_styles(
     bytes: &[u8],
     mut colors: Colors,
     budget: &Rc<Budget>,
@@ -114,8 +114,8 @@ pub(super) fn styles(
                         codes.insert(id, Style::of_code(&code));
                     }
                 }
-                "font" => fonts.push(font(&mut xml, &colors)?),
-                "fill" => fills.push(fill(&mut xml, &colors)?),
+                "font" => fonts.push(read_font(&mut xml, &colors)?),
+                "fill" => fills.push(read_fill(&mut xml, &colors)?),
                 "cellXfs" => in_cells = Some(xml.depth()),
                 "xf" if in_cells.is_some() => {
                     let id = e.number("numFmtId").unwrap_or(0);
@@ -123,15 +123,15 @@ pub(super) fn styles(
                         .get(&id)
                         .cloned()
                         .unwrap_or_else(|| Style::built_in(id));
-                    let ink = e.number::<usize>("fontId").and_then(|at| fonts.get(at));
-                    let paper = e.number::<usize>("fillId").and_then(|at| fills.get(at));
+                    let ink = e.number::<usize>("fontId").and_then(|id| fonts.get(id));
+                    let paper = e.number::<usize>("fillId").and_then(|id| fills.get(id));
                     let ink = ink.copied().flatten().unwrap_or(Rgb::BLACK);
                     let paper = paper.copied().unwrap_or(Some(Rgb::WHITE));
                     style.is_invisible = paper.is_some_and(|paper| paper.looks_like(ink));
                     styles.push(style);
                 }
-                // These elements contain other fonts, fills and formats, which would shift the indices of the cells'
-                // ones.
+                // These elements contain other fonts, fills and formats, which would shift the indices that cells
+                // refer to.
                 "dxfs" | "cellStyleXfs" | "borders" => xml.skip()?,
                 _ => {}
             },
@@ -143,7 +143,7 @@ pub(super) fn styles(
 }
 
 /// The colour of a font; `None` if it is automatic.
-fn font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
+fn read_font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
     let depth = xml.depth();
     let mut color = None;
     loop {
@@ -157,7 +157,7 @@ fn font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
 }
 
 /// The colour of a fill, white for none; `None` for a pattern or a system colour.
-fn fill(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
+fn read_fill(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
     let depth = xml.depth();
     let mut color = Some(Rgb::WHITE);
     let mut solid = false;

@@ -49,12 +49,12 @@ pub(in crate::formats) fn workbook(
             "<sheet {attributes} sheetId=\"{index}\" r:id=\"r{index}\"/>"
         )
         .unwrap();
-        let (kind, folder) = if content.is_empty() {
+        let (kind, directory) = if content.is_empty() {
             ("chartsheet", "chartsheets")
         } else {
             ("worksheet", "worksheets")
         };
-        let name = format!("{folder}/sheet{index}.xml");
+        let name = format!("{directory}/sheet{index}.xml");
         own.push((format!("r{index}"), kind, name.clone()));
         parts.push((format!("xl/{name}"), (*content).to_owned()));
     }
@@ -358,9 +358,9 @@ fn cells_whose_colour_comes_from_conditional_or_rich_text_formats_are_shown() {
     let rows = "<row><c s=\"2\" t=\"str\"><v>head</v></c><c s=\"2\" t=\"inlineStr\"><is><r><rPr><color rgb=\"FFFF0000\"/></rPr><t>red</t></r></is></c>\
         <c s=\"2\" t=\"str\"><v>secret</v></c></row></sheetData>\
         <conditionalFormatting sqref=\"A1 F1:G9\"><cfRule/></conditionalFormatting><sheetData>";
-    let got = converted(XLSX, &styled(COLOR_STYLES, rows));
-    assert_eq!(got.markdown, "## S\n\n| head | red |\n|---|---|\n");
-    assert_eq!(got.warnings, ["hidden content dropped: 1 cell"]);
+    let conversion = converted(XLSX, &styled(COLOR_STYLES, rows));
+    assert_eq!(conversion.markdown, "## S\n\n| head | red |\n|---|---|\n");
+    assert_eq!(conversion.warnings, ["hidden content dropped: 1 cell"]);
 }
 
 #[test]
@@ -379,6 +379,6 @@ fn the_palette_of_a_workbook_is_indexed_from_zero() {
     );
     let cells =
         "<row><c s=\"0\" t=\"str\"><v>seen</v></c><c s=\"1\" t=\"str\"><v>secret</v></c></row>";
-    let got = converted(XLSX, &styled(&styles, cells));
-    assert_eq!(got.markdown, "## S\n\n| seen |\n|---|\n");
+    let conversion = converted(XLSX, &styled(&styles, cells));
+    assert_eq!(conversion.markdown, "## S\n\n| seen |\n|---|\n");
 }

@@ -17,11 +17,11 @@ const MAX_COLUMNS: usize = 4096;
 /// Most merged areas that are read.
 const MAX_MERGED_AREAS: usize = 10_000;
 /// Most merged areas with which one row is compared.
-const AREAS_OF_ROW: usize = 256;
-/// Hidden rows, and ranges of hidden columns, that are kept.
-const HIDDEN_ROWS: usize = 1 << 20;
-const HIDDEN_RANGES: usize = 1000;
-/// Links that are kept, and the longest one.
+const MAX_AREAS_OF_ROW: usize = 256;
+/// Most hidden rows, and most ranges of hidden columns, that are stored; further ones count as visible.
+const MAX_HIDDEN_ROWS: usize = 1 << 20;
+const MAX_HIDDEN_RANGES: usize = 1000;
+/// Most links that are stored, and most bytes of a link's URL.
 const MAX_LINKS: usize = 10_000;
 const MAX_URL_BYTES: usize = 2048;
 
@@ -45,10 +45,12 @@ impl MergedArea {
 pub(super) struct SheetReader {
     rows: Vec<(u64, Vec<(u32, String)>)>,
     window: Option<Span>,
-    now: Option<u64>,
-    /// Whether the row that arrives is kept.
-    keeping: bool,
-    beyond: u64,
+    current_row: Option<u64>,
+    /// Whether cells of the current row are stored.
+    keeps_row: bool,
+    /// Rows that are counted but not stored.
+    rows_beyond_limit: u64,
+    /// Bytes of the stored text.
     bytes: u64,
     areas: Vec<MergedArea>,
     comments: Vec<(String, String)>,
@@ -56,6 +58,7 @@ pub(super) struct SheetReader {
     /// Hidden columns: first and last, inclusive.
     hidden_columns: Vec<(u32, u32)>,
     hidden_rows: HashSet<u64>,
+    /// Number of cells with text that a person does not see.
     hidden_cells: u64,
 }
 
@@ -65,9 +68,9 @@ impl SheetReader {
         Self {
             rows: Vec::new(),
             window: out.selection().rows(),
-            now: None,
-            keeping: false,
-            beyond: 0,
+            current_row: None,
+            keeps_row: false,
+            rows_beyond_limit: 0,
             bytes: 0,
             areas: Vec::new(),
             comments: Vec::new(),
@@ -78,16 +81,16 @@ impl SheetReader {
         }
     }
 
-    /// Columns that a person does not see, inclusive.
+    /// Records hidden columns, `last` included.
     pub(super) fn hide_columns(&mut self, first: u32, last: u32) {
-        if self.hidden_columns.len() < HIDDEN_RANGES {
+        if self.hidden_columns.len() < MAX_HIDDEN_RANGES {
             self.hidden_columns.push((first, last));
         }
     }
 
-    /// A row that a person does not see, before its cells.
+    /// Records a hidden row. Must be called before its cells are added.
     pub(super) fn hide_row(&mut self, row: u64) {
-        if self.hidden_rows.len() < HIDDEN_ROWS {
+        if self.hidden_rows.len() < MAX_HIDDEN_ROWS {
             self.hidden_rows.insert(row);
         }
     }
@@ -143,10 +146,10 @@ impl SheetReader {
                 return Ok(());
             }
         }
-        if self.now != Some(row) {
-            self.begin(row, out)?;
+        if self.current_row != Some(row) {
+            self.begin_row(row, out)?;
         }
-        if self.keeping {
+        if self.keeps_row {
             self.bytes += text.len() as u64;
             // Compared with the remaining budget, but not counted: the table counts its text when it is written.
             if self.bytes > out.budget().text_left() {
@@ -159,18 +162,18 @@ impl SheetReader {
         Ok(())
     }
 
-    fn begin(&mut self, row: u64, out: &Markdown) -> Result<(), Limit> {
-        self.now = Some(row);
+    fn begin_row(&mut self, row: u64, out: &Markdown) -> Result<(), Limit> {
+        self.current_row = Some(row);
         let header = self.rows.is_empty();
-        let wanted = header || self.window.is_none_or(|w| w.holds(row + 1));
+        let is_selected = header || self.window.is_none_or(|w| w.holds(row + 1));
         // The first row is the header, so one more than the rows of a body is kept.
-        self.keeping = wanted && self.rows.len() <= MAX_TABLE_ROWS;
-        if wanted {
+        self.keeps_row = is_selected && self.rows.len() <= MAX_TABLE_ROWS;
+        if is_selected {
             out.budget().element()?;
-            if self.keeping {
+            if self.keeps_row {
                 self.rows.push((row, Vec::new()));
             } else {
-                self.beyond += 1;
+                self.rows_beyond_limit += 1;
             }
         }
         Ok(())
@@ -178,37 +181,37 @@ impl SheetReader {
 
     /// Repeats the row that was added last this many times.
     pub(super) fn repeat(&mut self, times: u64, out: &Markdown) -> Result<(), Limit> {
-        let Some(row) = self.now else {
+        let Some(row) = self.current_row else {
             return Ok(());
         };
         let cells = match self.rows.last() {
             Some((last, cells)) if *last == row => cells.clone(),
             _ => Vec::new(),
         };
-        for again in 1..=times {
+        for copy in 1..=times {
             if self.rows.len() > MAX_TABLE_ROWS {
-                self.beyond += times - again + 1;
+                self.rows_beyond_limit += times - copy + 1;
                 break;
             }
-            self.begin(row + again, out)?;
-            if self.keeping {
+            self.begin_row(row + copy, out)?;
+            if self.keeps_row {
                 for (column, text) in &cells {
-                    self.cell(row + again, *column, text.clone(), out)?;
+                    self.cell(row + copy, *column, text.clone(), out)?;
                 }
             }
         }
-        self.now = Some(row + times);
+        self.current_row = Some(row + times);
         Ok(())
     }
 
-    /// Cells that are merged: only the first shows.
+    /// Records merged cells, of which only the first is shown.
     pub(super) fn merge(&mut self, area: MergedArea) {
         if self.areas.len() < MAX_MERGED_AREAS && area.first != area.last {
             self.areas.push(area);
         }
     }
 
-    /// The link target of a cell.
+    /// Records the link target of a cell. Empty and overlong targets are ignored.
     pub(super) fn link(&mut self, cell_ref: (u64, u32), url: &str) {
         let url = url.trim();
         if !url.is_empty() && url.len() <= MAX_URL_BYTES && self.links.len() < MAX_LINKS {
@@ -216,7 +219,7 @@ impl SheetReader {
         }
     }
 
-    /// A comment on a cell, such as `B7`.
+    /// Records a comment on a cell, such as `B7`.
     pub(super) fn comment(&mut self, cell: String, text: String) {
         if !text.trim().is_empty() {
             self.comments.push((cell, text));
@@ -293,7 +296,7 @@ impl SheetReader {
         }
         // Every counted row is in the window, so any number inside is valid.
         let counted = self.window.map_or(1, |w| w.first);
-        for _ in 0..self.beyond {
+        for _ in 0..self.rows_beyond_limit {
             table.skip(counted);
         }
         Ok(table)
@@ -308,16 +311,16 @@ impl SheetReader {
         for (row, cells) in &mut self.rows {
             // Rows times areas is quadratic, and counts no elements.
             out.budget().clock()?;
-            let over: Vec<MergedArea> = self
+            let areas_of_row: Vec<MergedArea> = self
                 .areas
                 .iter()
                 .take_while(|area| area.first.0 <= *row)
                 .filter(|area| area.last.0 >= *row)
-                .take(AREAS_OF_ROW)
+                .take(MAX_AREAS_OF_ROW)
                 .copied()
                 .collect();
             cells.retain(|(column, _)| {
-                !over.iter().any(|area| {
+                !areas_of_row.iter().any(|area| {
                     (area.first.1..=area.last.1).contains(column) && (*row, *column) != area.first
                 })
             });
@@ -326,7 +329,7 @@ impl SheetReader {
     }
 }
 
-/// The cells of a row at the places of the columns that are used.
+/// The cells of a row, one for each used column up to its last cell.
 fn dense_row(
     columns: &[u32],
     number: u64,
@@ -335,12 +338,12 @@ fn dense_row(
 ) -> Vec<Cell> {
     let mut row = Vec::new();
     for (column, text) in cells {
-        let Ok(at) = columns.binary_search(&column) else {
+        let Ok(index) = columns.binary_search(&column) else {
             continue;
         };
-        row.resize(at, Cell::default());
+        row.resize(index, Cell::default());
         row.push(match links.get(&(number, column)) {
-            Some(url) if !already_says(&text, url) => linked_cell(&text, url),
+            Some(url) if !contains_target(&text, url) => linked_cell(&text, url),
             _ => Cell::plain(&text),
         });
     }
@@ -348,7 +351,7 @@ fn dense_row(
 }
 
 /// Whether a text is already the target of its link.
-fn already_says(text: &str, url: &str) -> bool {
+fn contains_target(text: &str, url: &str) -> bool {
     let bare = url.strip_prefix("mailto:").unwrap_or(url);
     text.contains(bare.trim_end_matches('/'))
 }

@@ -97,21 +97,21 @@ fn moment_text(serial: f64, format: Format, epoch_1904: bool) -> Option<String> 
     };
     let (day, clock) = (millis / DAY_MS, time_of_day(millis % DAY_MS));
     // Numbers before the first day have only a time.
-    let timeless = serial < 1.0 && serial > 0.0 && !epoch_1904;
+    let has_no_date = serial < 1.0 && serial > 0.0 && !epoch_1904;
     match format {
         Format::Time { .. } => Some(clock),
-        _ if timeless => Some(clock),
+        _ if has_no_date => Some(clock),
         Format::Date => Some(date_of(day_number(day, epoch_1904))),
         _ => Some(format!("{} {clock}", date_of(day_number(day, epoch_1904)))),
     }
 }
 
-/// Days since 1970-01-01 of a serial day. The 1900 system counts a 29 February 1900 that never was.
+/// Days since 1970-01-01 of a serial day. The 1900 system counts 29 February 1900, a day that did not exist.
 fn day_number(day: i64, epoch_1904: bool) -> i64 {
     if epoch_1904 {
         day - 24_107
     } else if day < 60 {
-        // Day 60 is the one that never was; it becomes 28 February, like day 59.
+        // Day 60 is 29 February 1900; it becomes 28 February, like day 59.
         day - 25_568
     } else {
         day - 25_569
@@ -133,7 +133,7 @@ fn time_of_day(millis: i64) -> String {
     }
 }
 
-/// `yyyy-mm-dd` of days since 1970-01-01, in the Gregorian calendar; the number of a day that has no date.
+/// `yyyy-mm-dd` of days since 1970-01-01 in the Gregorian calendar; the number itself for a day outside its range.
 fn date_of(days: i64) -> String {
     let date = Span::new()
         .try_days(days)
@@ -141,7 +141,7 @@ fn date_of(days: i64) -> String {
     date.map_or_else(|_| days.to_string(), |date| date.to_string())
 }
 
-/// An ISO moment as files spell it, `2031-03-14T09:30:00.000Z`, as a person reads it. Midnight of a date is the date.
+/// Formats an ISO 8601 time such as `2031-03-14T09:30:00.000Z`. Midnight in the general format becomes the date alone.
 pub(super) fn iso_text(text: &str, format: Format) -> String {
     let text = text.trim().trim_end_matches('Z');
     let Some((date, time)) = text.split_once('T') else {

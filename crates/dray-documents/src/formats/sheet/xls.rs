@@ -38,8 +38,8 @@ pub(super) fn convert(
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
     }
-    let seen = scan_workbook(&mut bytes, out)?;
-    seen.disarm(&mut bytes)?;
+    let formats = scan_workbook(&mut bytes, out)?;
+    formats.disable_claims(&mut bytes)?;
     // The library uses unchecked numbers of the file as indices, so a panic in it means damage.
     let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -59,12 +59,12 @@ pub(super) fn convert(
             out.note("chart sheet")?;
             continue;
         }
-        write_sheet(&mut book, index, &sheet.name, &seen, out)?;
+        write_sheet(&mut book, index, &sheet.name, &formats, out)?;
     }
     Ok(())
 }
 
-/// Checks the stream of the workbook.
+/// Scans the stream of the workbook, and writes the stream back if cells were moved.
 fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordFormats, Failure> {
     let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
@@ -83,7 +83,7 @@ fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordFormats, F
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
     out.budget().clock()?;
     let before = stream.clone();
-    let seen = biff::scan_stream(&mut stream)?;
+    let formats = biff::scan_stream(&mut stream)?;
     // Only the copy in memory is changed: the library then reads the sheets as they were moved.
     if stream != before {
         file.open_stream(name)
@@ -91,14 +91,14 @@ fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordFormats, F
             .and_then(|()| file.flush())
             .map_err(|_| Failure::Corrupt(Damage::Structure))?;
     }
-    Ok(seen)
+    Ok(formats)
 }
 
 fn write_sheet(
     book: &mut Xls<Cursor<Vec<u8>>>,
     index: usize,
     name: &str,
-    seen: &RecordFormats,
+    formats: &RecordFormats,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let mut used = SheetReader::new(out);
@@ -111,7 +111,7 @@ fn write_sheet(
             last: (u64::from(area.end.0), area.end.1),
         });
     }
-    for (first, last) in seen.hidden_columns(index) {
+    for (first, last) in formats.hidden_columns(index) {
         used.hide_columns(first, last);
     }
     let (top, left) = values.start().unwrap_or_default();
@@ -120,17 +120,17 @@ fn write_sheet(
         let column = left.saturating_add(u32::try_from(column).unwrap_or(u32::MAX));
         let formula = formulas.as_ref().ok();
         let formula = formula.and_then(|formulas| formulas.get_value((row, column)));
-        let (row, column) = seen.moved.place(index, row, column);
-        if seen.is_hidden_row(index, row) {
+        let (row, column) = formats.moved.place(index, row, column);
+        if formats.is_hidden_row(index, row) {
             used.hide_row(u64::from(row));
         }
-        let mut seen = value_text(data, &seen.style(index, row, column));
-        if seen.text.is_empty()
+        let mut shown = value_text(data, &formats.style(index, row, column));
+        if shown.text.is_empty()
             && let Some(formula) = formula.filter(|formula| !formula.is_empty())
         {
-            seen.text = format!("={formula}");
+            shown.text = format!("={formula}");
         }
-        if let Err(limit) = used.shown_cell((u64::from(row), column), seen, out) {
+        if let Err(limit) = used.shown_cell((u64::from(row), column), shown, out) {
             used.finish_so_far(out)?;
             return Err(limit.into());
         }
@@ -159,8 +159,8 @@ pub(super) fn value_text(data: &Data, style: &Style) -> CellText {
     style.text(text)
 }
 
-/// The library distinguishes moments and durations, not dates and times: a whole number of days is a date, a value
-/// below one a time.
+/// The text of a moment. The library does not distinguish dates and times, so a whole number of days is a date and a
+/// value below 1 is a time.
 fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     let value = moment.as_f64();
     if moment.is_duration() {
@@ -168,8 +168,9 @@ fn moment_text(moment: &calamine::ExcelDateTime) -> String {
     }
     // The library also counts from 1904, so the date system is taken from its calendar.
     let (year, ..) = moment.to_ymd_hms_milli();
-    let alone = calamine::ExcelDateTime::new(value, calamine::ExcelDateTimeType::DateTime, false);
-    let epoch_1904 = alone.to_ymd_hms_milli().0 != year;
+    let since_1900 =
+        calamine::ExcelDateTime::new(value, calamine::ExcelDateTimeType::DateTime, false);
+    let epoch_1904 = since_1900.to_ymd_hms_milli().0 != year;
     let format = if value.fract() == 0.0 {
         Format::Date
     } else if value < 1.0 {

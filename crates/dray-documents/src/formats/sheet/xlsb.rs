@@ -10,7 +10,7 @@ use super::xlsb_looks::WorkbookFormats;
 use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::ConversionHint;
-use crate::formats::office::package::spare_failure;
+use crate::formats::office::package::default_if_damaged;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Markdown, Unit};
 
@@ -23,8 +23,8 @@ pub(super) fn convert(
     within_limits(input, out)?;
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
-    let looks = WorkbookFormats::read(input, out);
-    let looks = spare_failure(looks, out, "number formats are")?;
+    let formats = WorkbookFormats::read(input, out);
+    let formats = default_if_damaged(formats, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
         .map_err(|_| damaged)?
@@ -42,7 +42,7 @@ pub(super) fn convert(
         }
         let mut used = SheetReader::new(out);
         let read = catch_unwind(AssertUnwindSafe(|| {
-            read_sheet(&mut book, (index, &sheet.name), &looks, &mut used, out)
+            read_sheet(&mut book, (index, &sheet.name), &formats, &mut used, out)
         }))
         .unwrap_or(Err(damaged));
         match read {
@@ -63,12 +63,12 @@ pub(super) fn convert(
 fn read_sheet(
     book: &mut Xlsb<&mut dyn Input>,
     (index, name): (usize, &str),
-    looks: &WorkbookFormats,
+    formats: &WorkbookFormats,
     used: &mut SheetReader,
     out: &Markdown,
 ) -> Result<(), Failure> {
     let damaged = Failure::Corrupt(Damage::Malformed);
-    if let Some(sheet) = looks.sheets.get(index) {
+    if let Some(sheet) = formats.sheets.get(index) {
         for row in &sheet.hidden_rows {
             used.hide_row(u64::from(*row));
         }
@@ -77,16 +77,16 @@ fn read_sheet(
         }
     }
     let mut cells = book.worksheet_cells_reader(name).map_err(|_| damaged)?;
-    let mut seen = 0_u32;
+    let mut cell_count = 0_u32;
     while let Some(cell) = cells.next_cell().map_err(|_| damaged)? {
-        seen = seen.wrapping_add(1);
-        if seen.is_multiple_of(1024) {
+        cell_count = cell_count.wrapping_add(1);
+        if cell_count.is_multiple_of(1024) {
             out.budget().clock()?;
         }
         let (row, column) = cell.get_position();
         let shown = value_text(
             &Data::from(cell.get_value().clone()),
-            &looks.style(index, row, column),
+            &formats.style(index, row, column),
         );
         used.shown_cell((u64::from(row), column), shown, out)?;
     }

@@ -56,7 +56,7 @@ impl WorkbookFormats {
         let mut package = Package::open(input, &budget)?;
         let main = package.main(&["xl/workbook.bin"])?;
         let relations = package.relations(&main)?;
-        let mut looks = Self::default();
+        let mut formats = Self::default();
         let mut colors = Colors::default();
         if let Some(theme) = relations.part("theme").map(str::to_owned)
             && let Some(bytes) = package.part(&theme)?
@@ -67,27 +67,27 @@ impl WorkbookFormats {
         if let Some(styles) = relations.part("styles").map(str::to_owned)
             && let Some(bytes) = package.part(&styles)?
         {
-            looks.styles = styles_of(&bytes, colors);
+            formats.styles = styles_of(&bytes, colors);
         }
         let missing = Failure::Corrupt(Damage::MissingPart);
         let book = package.part(&main)?.ok_or(missing)?;
-        let mut room = MAX_STYLED_CELLS;
+        let mut cells_left = MAX_STYLED_CELLS;
         for id in Records(&book)
             .filter(|(kind, _)| *kind == SHEET_RECORD)
-            .map(|(_, data)| wide(data, 8))
+            .map(|(_, data)| wide_string(data, 8))
         {
             let mut sheet = SheetFormats::default();
             let part = id
                 .and_then(|(id, _)| relations.get(&id))
-                .map(|it| it.target.clone());
+                .map(|relation| relation.target.clone());
             if let Some(part) = part
                 && let Some(bytes) = package.part(&part)?
             {
-                sheet.read(&bytes, &looks.styles, &mut room, out)?;
+                sheet.read(&bytes, &formats.styles, &mut cells_left, out)?;
             }
-            looks.sheets.push(sheet);
+            formats.sheets.push(sheet);
         }
-        Ok(looks)
+        Ok(formats)
     }
 
     /// The style of a cell; the default style when none is known.
@@ -95,9 +95,9 @@ impl WorkbookFormats {
         let number = self
             .sheets
             .get(sheet)
-            .and_then(|its| its.cells.get(&(row, column)));
-        let number = number.and_then(|at| usize::try_from(*at).ok());
-        let style = number.and_then(|at| self.styles.get(at));
+            .and_then(|sheet| sheet.cells.get(&(row, column)));
+        let number = number.and_then(|number| usize::try_from(*number).ok());
+        let style = number.and_then(|number| self.styles.get(number));
         style.cloned().unwrap_or_default()
     }
 }
@@ -107,7 +107,7 @@ impl SheetFormats {
         &mut self,
         bytes: &[u8],
         styles: &[Style],
-        room: &mut usize,
+        cells_left: &mut usize,
         out: &Markdown,
     ) -> Result<(), Failure> {
         let mut row = 0;
@@ -129,10 +129,10 @@ impl SheetFormats {
                     };
                     // The upper byte of the word has flags (MS-XLSB 2.5.9).
                     let number = style & 0xFF_FFFF;
-                    let at = usize::try_from(number).unwrap_or(usize::MAX);
-                    let looks = |style: &Style| style.code.is_some() || style.is_invisible;
-                    if *room > 0 && styles.get(at).is_some_and(looks) {
-                        *room -= 1;
+                    let index = usize::try_from(number).unwrap_or(usize::MAX);
+                    let has_format = |style: &Style| style.code.is_some() || style.is_invisible;
+                    if *cells_left > 0 && styles.get(index).is_some_and(has_format) {
+                        *cells_left -= 1;
                         self.cells.insert((row, column), number);
                     }
                 }
@@ -162,7 +162,7 @@ fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
     for (kind, data) in Records(bytes) {
         match kind {
             FORMAT_RECORD => {
-                if let (Some(id), Some((code, _))) = (u16_at(data, 0), wide(data, 2)) {
+                if let (Some(id), Some((code, _))) = (u16_at(data, 0), wide_string(data, 2)) {
                     codes.insert(id, Style::of_code(&code));
                 }
             }
@@ -178,8 +178,8 @@ fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
                 let id = u16_at(data, 2).unwrap_or(0);
                 let known = codes.get(&id).cloned();
                 let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(id)));
-                let ink = u16_at(data, 4).and_then(|at| *fonts.get(usize::from(at))?);
-                let paper = u16_at(data, 6).and_then(|at| *fills.get(usize::from(at))?);
+                let ink = u16_at(data, 4).and_then(|id| *fonts.get(usize::from(id))?);
+                let paper = u16_at(data, 6).and_then(|id| *fills.get(usize::from(id))?);
                 style.is_invisible = ink.zip(paper).is_some_and(|(a, b)| a.looks_like(b));
                 styles.push(style);
             }
@@ -190,8 +190,8 @@ fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
 }
 
 /// Reads a colour (MS-XLSB 2.5.19). An automatic colour gives `automatic`, an unknown kind of colour gives `None`.
-fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Option<Rgb> {
-    let Some([kind, index, low, high, red, green, blue, _]) = data.get(at..at + 8) else {
+fn color(data: &[u8], offset: usize, colors: &Colors, automatic: Option<Rgb>) -> Option<Rgb> {
+    let Some([kind, index, low, high, red, green, blue, _]) = data.get(offset..offset + 8) else {
         return automatic;
     };
     let tint = f64::from(i16::from_le_bytes([*low, *high])) / f64::from(i16::MAX);
@@ -206,10 +206,10 @@ fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Opt
 }
 
 /// Reads a text, which is a count and UTF-16 characters. Returns the text and the offset of its end.
-fn wide(data: &[u8], at: usize) -> Option<(String, usize)> {
-    let count = usize::try_from(u32_at(data, at)?).ok()?;
-    let end = at.checked_add(4)?.checked_add(count.checked_mul(2)?)?;
-    let (pairs, _) = data.get(at + 4..end)?.as_chunks::<2>();
+fn wide_string(data: &[u8], offset: usize) -> Option<(String, usize)> {
+    let count = usize::try_from(u32_at(data, offset)?).ok()?;
+    let end = offset.checked_add(4)?.checked_add(count.checked_mul(2)?)?;
+    let (pairs, _) = data.get(offset + 4..end)?.as_chunks::<2>();
     let units: Vec<u16> = pairs.iter().map(|pair| u16::from_le_bytes(*pair)).collect();
     Some((String::from_utf16_lossy(&units), end))
 }
@@ -225,21 +225,21 @@ impl<'a> Iterator for Records<'a> {
         let mut kind = u16::from(first & 0x7F);
         // Types have up to two bytes and lengths up to four, seven bits in each (MS-XLSB 2.1.4).
         if first & 0x80 != 0 {
-            let (second, behind) = rest.split_first()?;
+            let (second, after) = rest.split_first()?;
             kind |= u16::from(second & 0x7F) << 7;
-            rest = behind;
+            rest = after;
         }
         let mut length = 0_usize;
         for shift in [0, 7, 14, 21] {
-            let (group, behind) = rest.split_first()?;
-            rest = behind;
+            let (group, after) = rest.split_first()?;
+            rest = after;
             length |= usize::from(group & 0x7F) << shift;
             if group & 0x80 == 0 {
                 break;
             }
         }
-        let (data, behind) = rest.split_at_checked(length)?;
-        self.0 = behind;
+        let (data, after) = rest.split_at_checked(length)?;
+        self.0 = after;
         Some((kind, data))
     }
 }

@@ -14,12 +14,12 @@ use super::used::{MergedArea, SheetReader};
 use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::ConversionHint;
-use crate::formats::office::package::{Package, Relations, spare_failure};
+use crate::formats::office::package::{Package, Relations, default_if_damaged};
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
 
-/// Most areas of one sheet whose colours other rules decide.
+/// Most areas of one sheet in which conditional formats or tables may change colours.
 const MAX_COLOURED_AREAS: usize = 256;
 
 /// A damaged sheet is named in a warning; the workbook is damaged only when no sheet could be read.
@@ -40,15 +40,18 @@ pub(super) fn convert(
         part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
     });
     // Without this part the numbers of the sheets are still readable.
-    let strings = spare_failure(strings, out, "shared strings are")?;
+    let strings = default_if_damaged(strings, out, "shared strings are")?;
     let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
         part.map_or_else(|| Ok(Colors::default()), |b| Colors::of_theme(&b, &budget))
     });
-    let colors = spare_failure(colors, out, "colours are")?;
+    let colors = default_if_damaged(colors, out, "colours are")?;
     let styles = part_of(&mut package, &relations, "styles").and_then(|part| {
-        part.map_or_else(|| Ok(Vec::new()), |b| style::styles(&b, colors, &budget))
+        part.map_or_else(
+            || Ok(Vec::new()),
+            |b| style::read_styles(&b, colors, &budget),
+        )
     });
-    let styles = spare_failure(styles, out, "number formats are")?;
+    let styles = default_if_damaged(styles, out, "number formats are")?;
     let context = Context {
         strings: &strings,
         styles: &styles,
@@ -56,7 +59,7 @@ pub(super) fn convert(
         epoch_1904: book.epoch_1904,
     };
     let mut damaged = None;
-    let mut whole = false;
+    let mut has_sheet = false;
     for (number, sheet) in (1..).zip(&book.sheets) {
         if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
             continue;
@@ -68,12 +71,12 @@ pub(super) fn convert(
             }
             other => {
                 other?;
-                whole = true;
+                has_sheet = true;
             }
         }
     }
     match damaged {
-        Some(failure) if !whole => Err(failure),
+        Some(failure) if !has_sheet => Err(failure),
         _ => Ok(()),
     }
 }
@@ -89,7 +92,7 @@ fn part_of(
     }
 }
 
-/// `## {name}`, `## {name} (hidden)`.
+/// Writes the heading of a sheet: `## {name}` or `## {name} (hidden)`.
 pub(super) fn write_heading(name: &str, hidden: bool, out: &mut Markdown) -> Result<(), Failure> {
     let mut title = name.replace(['\r', '\n'], " ").trim().to_owned();
     if hidden {
@@ -123,7 +126,7 @@ fn write_sheet(
     let budget = Rc::clone(package.budget());
     let mut used = SheetReader::new(out);
     let text = decode_part(&bytes);
-    let coloured = coloured(&text, &sheet.part, package);
+    let coloured = coloured_areas(&text, &sheet.part, package);
     // The styles belong to the workbook; the conditional formats are of this sheet.
     let context = &Context {
         coloured: &coloured,
@@ -133,7 +136,7 @@ fn write_sheet(
     match cells::read_cells(&mut xml, context, &mut used, out) {
         Ok(links) => {
             // The table is complete at this point, so a damaged part of links or comments only loses these.
-            let more = package.relations(&sheet.part).and_then(|relations| {
+            let links_and_comments = package.relations(&sheet.part).and_then(|relations| {
                 for (cell_ref, id) in links {
                     // Links to places of the workbook lead nowhere in Markdown.
                     if let Some(relation) = relations.get(&id).filter(|r| r.external) {
@@ -142,7 +145,7 @@ fn write_sheet(
                 }
                 sheet_comments(&relations, package, &mut used)
             });
-            spare_failure(more, out, "comments are")?;
+            default_if_damaged(links_and_comments, out, "comments are")?;
             used.finish(out)
         }
         Err(failure) => {
@@ -153,14 +156,14 @@ fn write_sheet(
 }
 
 /// Areas in which conditional formats and tables change colours. In the file they are after the cells.
-fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea> {
+fn coloured_areas(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea> {
     let mut areas = Vec::new();
-    // Searched for as text: a second walk through the markup would cost as much as the cells.
-    for (at, _) in text
+    // A search in the text: a second walk through the markup would cost as much as reading the cells.
+    for (start, _) in text
         .match_indices("<conditionalFormatting")
         .take(MAX_COLOURED_AREAS)
     {
-        let tag = text.get(at..).unwrap_or_default().split('>').next();
+        let tag = text.get(start..).unwrap_or_default().split('>').next();
         let range = tag.and_then(|tag| tag.split("sqref=\"").nth(1)?.split('"').next());
         areas.extend(
             range
@@ -192,7 +195,7 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea
     areas
 }
 
-/// Comments of a sheet: notes, and threaded comments, whose replies are elements of their own with the same cell
+/// Comments of a sheet: notes, and threaded comments, whose replies are separate elements with the same cell
 /// ([MS-XLSX], `CT_ThreadedComment`). A thread replaces the note that represents it in older programs.
 fn sheet_comments(
     relations: &Relations,

@@ -37,7 +37,7 @@ pub(super) fn convert(
             // If quotes are read as text, no quote can be left open.
             read_table(Records::new(text, delimiter, false), out).unwrap_or_default()
         }
-        Ok(done) => done,
+        Ok(outcome) => outcome,
     };
     match result {
         None => out.table(table)?,
@@ -58,7 +58,7 @@ fn read_table(
     let room = budget.text_left();
     let mut table = out.new_table();
     let mut number = 0;
-    let mut shown = 0;
+    let mut shown_bytes = 0;
     loop {
         let wanted = table.wants(number + 1);
         let Some(fields) = records.next(wanted)? else {
@@ -67,7 +67,7 @@ fn read_table(
         number += 1;
         let mut limit = Ok(());
         if wanted {
-            shown += fields
+            shown_bytes += fields
                 .iter()
                 // A pipe and two spaces around each field.
                 .map(|field| field.len() as u64 + 3)
@@ -77,7 +77,7 @@ fn read_table(
             if limit.is_ok() {
                 table.row(number, cells);
             }
-            if shown > room {
+            if shown_bytes > room {
                 limit = Err(Limit::Size);
             }
         } else {
@@ -123,8 +123,8 @@ fn detect_delimiter(text: &str, tabs: bool) -> u8 {
 fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);
-    let mut all = 0;
-    while all < SAMPLE_RECORDS {
+    let mut record_count = 0;
+    while record_count < SAMPLE_RECORDS {
         let fields = match records.next(true) {
             Ok(Some(fields)) => fields.len(),
             Ok(None) => break,
@@ -134,8 +134,8 @@ fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
                 continue;
             }
         };
-        all += 1;
-        match counts.iter_mut().find(|(its, _)| *its == fields) {
+        record_count += 1;
+        match counts.iter_mut().find(|(known, _)| *known == fields) {
             Some((_, count)) => *count += 1,
             None => counts.push((fields, 1)),
         }
@@ -144,5 +144,5 @@ fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
         .into_iter()
         .max_by_key(|(fields, count)| (*count, *fields))
         .filter(|(fields, _)| *fields > 1)
-        .map_or(0, |(_, count)| count * 100 / all)
+        .map_or(0, |(_, count)| count * 100 / record_count)
 }

@@ -57,32 +57,32 @@ pub(super) fn write_json_lines(
     let text = source::read_text(input, hint, out.budget())?;
     let budget = out.budget().clone();
     let room = usize::try_from(budget.text_left()).unwrap_or(usize::MAX);
-    let mut all = String::new();
-    let mut time = Ok(());
+    let mut written = String::new();
+    let mut time_check = Ok(());
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
         // Reading the clock for each line would cost more than short lines themselves.
         if index.is_multiple_of(LINES_PER_CHECK) {
-            time = budget.clock();
+            time_check = budget.clock();
         }
         // The lines so far are still written; the error follows after them.
-        if time.is_err() || all.len() > room {
+        if time_check.is_err() || written.len() > room {
             break;
         }
         if let Ok(compact) = pretty_print(line, Form::Compact, room, &budget) {
-            all.push_str(&compact);
+            written.push_str(&compact);
         } else {
             out.warn("a line is not JSON and is shown unchanged");
-            all.push_str(line.trim_end());
+            written.push_str(line.trim_end());
         }
-        all.push('\n');
+        written.push('\n');
     }
-    if !all.is_empty() {
-        out.code("json", &all)?;
+    if !written.is_empty() {
+        out.code("json", &written)?;
     }
-    Ok(time?)
+    Ok(time_check?)
 }
 
 /// The layout of a text.
@@ -94,7 +94,7 @@ enum Form {
     Compact,
 }
 
-/// Why a text is not laid out.
+/// Why a text is not printed in the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonError {
     Malformed,
@@ -102,8 +102,8 @@ enum JsonError {
     Limit(Limit),
 }
 
-/// Lays a JSON text out. Output beyond `room` bytes is cut, but the text is read to its end: a malformed text is not
-/// laid out.
+/// Indents or compacts a JSON text. Output beyond `room` bytes is cut, but the text is read to its end: a malformed
+/// text is an error.
 fn pretty_print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, JsonError> {
     let mut printer = Printer {
         rest: text.trim_start_matches('\u{FEFF}'),
@@ -152,12 +152,12 @@ struct Printer<'a> {
 impl<'a> Printer<'a> {
     /// Reads one token and returns what may follow; `None` at the end.
     fn step(&mut self, expected: Expected, depth: usize) -> Result<Option<Expected>, JsonError> {
-        // Only these four are white space in JSON (RFC 8259, 2); `trim` would take others along.
+        // Only these four are white space in JSON (RFC 8259, 2); `trim` would remove others too.
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
         let Some(first) = self.rest.bytes().next() else {
             // At the end of the text one complete value must have been read: an empty text is malformed.
-            let done = expected == Expected::More && self.open.is_empty();
-            return if done {
+            let is_complete = expected == Expected::More && self.open.is_empty();
+            return if is_complete {
                 Ok(None)
             } else {
                 Err(JsonError::Malformed)
@@ -189,9 +189,9 @@ impl<'a> Printer<'a> {
                 self.value(first, depth).map(Some)
             }
             (Expected::More, b',') => {
-                let object = *self.open.last().ok_or(JsonError::Malformed)?;
+                let is_object = *self.open.last().ok_or(JsonError::Malformed)?;
                 self.take(1);
-                Ok(Some(if object {
+                Ok(Some(if is_object {
                     Expected::Key
                 } else {
                     Expected::Value
@@ -278,8 +278,8 @@ impl<'a> Printer<'a> {
                     // A low surrogate is valid only after a high one; a single one keeps its escape.
                     pair.filter(|_| (0xD800..0xDC00).contains(&unit)),
                 ];
-                let shown: Vec<u16> = units.into_iter().flatten().collect();
-                match char::decode_utf16(shown.iter().copied()).next() {
+                let code_units: Vec<u16> = units.into_iter().flatten().collect();
+                match char::decode_utf16(code_units.iter().copied()).next() {
                     Some(Ok(character)) if is_shown(character) => {
                         let length = 6 * character.len_utf16();
                         self.rest = self.rest.get(length..).unwrap_or_default();

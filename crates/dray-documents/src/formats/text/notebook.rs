@@ -69,9 +69,9 @@ fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Fa
         "code" => {
             if !text.trim().is_empty() {
                 // The third version names the language in each cell.
-                let own = cell.get("language").and_then(Value::as_str).map(fence_tag);
-                let own = own.filter(|own| language.is_empty() && !own.is_empty());
-                out.code(own.as_deref().unwrap_or(language), &text)?;
+                let tag = cell.get("language").and_then(Value::as_str).map(fence_tag);
+                let tag = tag.filter(|tag| language.is_empty() && !tag.is_empty());
+                out.code(tag.as_deref().unwrap_or(language), &text)?;
             }
         }
         _ => write_lines(&text, out)?,
@@ -146,9 +146,9 @@ fn write_lines(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         .map_or(text.len(), |(at, _)| at);
     let (shown, rest) = text.split_at(end);
     out.code("", shown)?;
-    let left = rest.matches('\n').count();
-    if left > 0 {
-        out.note(&format!("{left} more lines truncated"))?;
+    let hidden_lines = rest.matches('\n').count();
+    if hidden_lines > 0 {
+        out.note(&format!("{hidden_lines} more lines truncated"))?;
     }
     Ok(())
 }
@@ -166,8 +166,8 @@ fn joined_text(value: Option<&Value>) -> String {
 /// The language of the kernel, as a tag.
 fn kernel_language(notebook: &Value) -> String {
     let metadata = notebook.get("metadata");
-    let of = |place: &str, key: &str| metadata?.get(place)?.get(key)?.as_str();
-    let name = of("language_info", "name").or_else(|| of("kernelspec", "language"));
+    let text_at = |section: &str, key: &str| metadata?.get(section)?.get(key)?.as_str();
+    let name = text_at("language_info", "name").or_else(|| text_at("kernelspec", "language"));
     fence_tag(name.unwrap_or_default())
 }
 
@@ -242,12 +242,12 @@ mod tests {
             "```json\n{\n  \"nbformat\": 4\n}\n```\n"
         );
         let deep = format!("{{\"nbformat\":4,\"cells\":{}", "[".repeat(100_000));
-        let got = convert_bytes(
+        let conversion = convert_bytes(
             &test_hint("application/x-ipynb+json", "ipynb"),
             deep.as_bytes(),
             Limits::default(),
         );
-        assert!(got.markdown.starts_with("```\n{\"nbformat\""));
+        assert!(conversion.markdown.starts_with("```\n{\"nbformat\""));
         assert_eq!(notebook(""), "");
     }
 }

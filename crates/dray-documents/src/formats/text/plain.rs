@@ -35,7 +35,7 @@ pub(super) fn convert_markdown(
     if text.trim().is_empty() {
         return Ok(());
     }
-    // Notes with pasted pictures carry megabytes of base64 that are useless to a model.
+    // Notes with pasted pictures contain megabytes of base64 that are useless to a model.
     let text = payload::without_payloads(&text);
     out.as_is(&text)?;
     Ok(())
@@ -109,7 +109,7 @@ mod tests {
     use crate::limits::{Limit, Limits};
 
     #[test]
-    fn text_passes_as_it_is_with_line_feeds() {
+    fn text_is_unchanged_except_for_line_ends() {
         assert_eq!(
             convert_to_markdown("text/plain", "txt", b"a  \r\n\r\n\r\n# b *c*\rd\r\n"),
             "a  \n\n\n# b *c*\nd\n"
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_passes_and_carries_no_payload() {
+    fn markdown_is_unchanged_except_for_payloads() {
         let source = "# T\r\n\r\n\r\n- a  \n![x](data:image/png;base64,AAAABBBB) and `data:x`\n";
         assert_eq!(
             convert_to_markdown("text/markdown", "md", source.as_bytes()),
@@ -196,16 +196,19 @@ mod tests {
         );
         let mut hint = crate::formats::text::testing::test_hint("text/plain", "txt");
         hint.encoding = Some("shift_jis".to_owned());
-        let got = convert_bytes(&hint, b"abc \xFF\xFF def", Limits::default());
-        assert!(got.markdown.starts_with("abc ") && got.markdown.ends_with(" def\n"));
+        let conversion = convert_bytes(&hint, b"abc \xFF\xFF def", Limits::default());
+        assert!(conversion.markdown.starts_with("abc ") && conversion.markdown.ends_with(" def\n"));
     }
 
     #[test]
-    fn a_blank_file_writes_nothing_and_is_no_failure() {
+    fn a_blank_file_has_no_output_and_no_failure() {
         for source in [&b""[..], b" \n\t\r\n ", b"\xEF\xBB\xBF", b"\x1b[0m\n"] {
             let hint = crate::formats::text::testing::test_hint("text/plain", "py");
-            let got = convert_bytes(&hint, source, Limits::default());
-            assert_eq!((got.markdown.as_str(), got.failure), ("", None));
+            let conversion = convert_bytes(&hint, source, Limits::default());
+            assert_eq!(
+                (conversion.markdown.as_str(), conversion.failure),
+                ("", None)
+            );
         }
     }
 

@@ -62,14 +62,14 @@ fn control_length(rest: &str) -> usize {
         .bytes()
         .take_while(|byte| (0x30..=0x3F).contains(byte))
         .count();
-    let all = parameters
+    let control_bytes = parameters
         + rest
             .bytes()
             .skip(parameters)
             .take_while(|byte| (0x20..=0x2F).contains(byte))
             .count();
-    match rest.as_bytes().get(all) {
-        Some(0x40..=0x7E) => all + 1,
+    match rest.as_bytes().get(control_bytes) {
+        Some(0x40..=0x7E) => control_bytes + 1,
         // Malformed: only the parameters are removed, and the following bytes are text.
         _ => parameters,
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::without_escapes;
 
     #[test]
-    fn sequences_go_whole() {
+    fn sequences_are_removed_completely() {
         for (text, shown) in [
             ("plain", "plain"),
             ("\x1b[1;31mred\x1b[0m.", "red."),
@@ -128,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_never_end_take_no_square_of_the_time() {
+    fn strings_that_never_end_are_read_in_linear_time() {
         for opener in ["\x1b]x", "\u{9d}x", "\x1b[1;"] {
             let text = opener.repeat(200_000);
-            let left = without_escapes(&text);
-            assert!(left.chars().all(|c| c == 'x'), "{opener:?}");
+            let cleaned = without_escapes(&text);
+            assert!(cleaned.chars().all(|c| c == 'x'), "{opener:?}");
         }
     }
 }

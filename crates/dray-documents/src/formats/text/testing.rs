@@ -22,13 +22,18 @@ pub(crate) fn convert_bytes(hint: &ConversionHint, bytes: &[u8], limits: Limits)
 
 /// The Markdown of a document that must convert to its end.
 pub(crate) fn convert_to_markdown(mime: &str, extension: &str, bytes: &[u8]) -> String {
-    let got = convert_bytes(&test_hint(mime, extension), bytes, Limits::default());
-    assert_eq!((got.stopped, got.failure), (None, None), "{}", got.markdown);
-    got.markdown
+    let conversion = convert_bytes(&test_hint(mime, extension), bytes, Limits::default());
+    assert_eq!(
+        (conversion.stopped, conversion.failure),
+        (None, None),
+        "{}",
+        conversion.markdown
+    );
+    conversion.markdown
 }
 
 /// The Markdown of a document that runs into a default limit, and which.
 pub(crate) fn convert_until_limit(mime: &str, extension: &str, bytes: &[u8]) -> (String, Limit) {
-    let got = convert_bytes(&test_hint(mime, extension), bytes, Limits::default());
-    (got.markdown, got.stopped.unwrap())
+    let conversion = convert_bytes(&test_hint(mime, extension), bytes, Limits::default());
+    (conversion.markdown, conversion.stopped.unwrap())
 }

@@ -29,13 +29,13 @@ struct Entry {
 
 /// Reads a feed; `None` if it is malformed, nested too deep or has neither title nor entries.
 pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Limit> {
-    let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
+    let max_depth = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
     let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
     reader.config_mut().allow_dangling_amp = true;
     let mut feed = Feed::default();
     let mut depth = 0;
     // The depth of the open entry.
-    let mut within: Option<usize> = None;
+    let mut entry_depth: Option<usize> = None;
     let mut events = 0;
     loop {
         events += 1;
@@ -50,29 +50,29 @@ pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Lim
             Event::Start(tag) => {
                 let name = tag.local_name();
                 // Only direct children count: deeper ones of the same name belong to other vocabularies.
-                let is_in_place = within.map_or(depth <= 2, |entry| depth == entry + 1);
-                if matches!(name.as_ref(), "item" | "entry") && within.is_none() {
+                let is_in_place = entry_depth.map_or(depth <= 2, |entry| depth == entry + 1);
+                if matches!(name.as_ref(), "item" | "entry") && entry_depth.is_none() {
                     budget.element()?;
                     feed.entries.push(Entry::default());
-                    within = Some(depth);
+                    entry_depth = Some(depth);
                 } else if is_in_place && is_field(name.as_ref()) {
                     let Ok(inner) = reader.read_text(tag.name()) else {
                         return Ok(None);
                     };
-                    feed.current(within.is_some()).take(&tag, &inner);
+                    feed.current(entry_depth.is_some()).take(&tag, &inner);
                     continue;
                 }
                 depth += 1;
-                if depth > most {
+                if depth > max_depth {
                     return Ok(None);
                 }
             }
             Event::Empty(tag) if is_field(tag.local_name().as_ref()) => {
-                feed.current(within.is_some()).take(&tag, "");
+                feed.current(entry_depth.is_some()).take(&tag, "");
             }
             Event::End(_) => {
                 depth = depth.saturating_sub(1);
-                within = within.filter(|entry| *entry < depth);
+                entry_depth = entry_depth.filter(|entry| *entry < depth);
             }
             Event::Eof => break,
             _ => {}
@@ -139,9 +139,9 @@ impl Entry {
             "encoded" | "content" => &mut self.content,
             "link" => {
                 // Other relations are the feed's own address, pages of comments and enclosures.
-                let other = attribute("rel").is_some_and(|rel| rel != "alternate");
+                let is_other_relation = attribute("rel").is_some_and(|rel| rel != "alternate");
                 let link = attribute("href").unwrap_or_else(|| decode_element(inner));
-                if self.link.is_empty() && !other {
+                if self.link.is_empty() && !is_other_relation {
                     link.trim().clone_into(&mut self.link);
                 }
                 return;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_atom_too() {
+    fn entries_of_atom_have_title_link_date_and_text() {
         let source = "<feed xmlns='http://www.w3.org/2005/Atom'><title>F</title><entry><title>E</title>\
             <link rel='edit' href='https://a.example/edit'/><link href='https://a.example/e?a=1&amp;b=2'/>\
             <updated>2031-03-03T00:00:00Z</updated><summary>s</summary>\

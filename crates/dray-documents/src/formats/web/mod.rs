@@ -96,9 +96,10 @@ mod tests {
     #[test]
     fn a_page_without_text_is_distinguished_from_an_empty_file() {
         let failure = |source: &[u8]| {
-            let got = convert_bytes(&test_hint("text/html", "html"), source, Limits::default());
-            assert_eq!(got.markdown, "");
-            got.failure
+            let conversion =
+                convert_bytes(&test_hint("text/html", "html"), source, Limits::default());
+            assert_eq!(conversion.markdown, "");
+            conversion.failure
         };
         assert_eq!(
             failure(b"<div id=app></div><script>x()</script>"),

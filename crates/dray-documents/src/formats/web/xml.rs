@@ -19,7 +19,7 @@ pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         return Ok(());
     }
     let budget = out.budget().clone();
-    let flaw = match pretty_print(text, &budget) {
+    let warning = match pretty_print(text, &budget) {
         Ok(pretty) => {
             out.code("xml", &payload::without_payloads(&pretty))?;
             return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         Err(XmlError::Malformed) => "the XML is malformed and shown as it is",
         Err(XmlError::Deep) => "the XML is nested too deeply and shown as it is",
     };
-    out.warn(flaw);
+    out.warn(warning);
     out.code("xml", &payload::without_payloads(text))?;
     Ok(())
 }
@@ -51,7 +51,7 @@ fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
         open: false,
         text: String::new(),
     };
-    let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
+    let max_depth = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
     let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
     // Many writers leave `&` unescaped; otherwise such documents are well-formed.
     reader.config_mut().allow_dangling_amp = true;
@@ -66,7 +66,7 @@ fn pretty_print(text: &str, budget: &Budget) -> Result<String, XmlError> {
             Event::Eof => break,
             event => printer.event(event)?,
         }
-        if printer.depth > most {
+        if printer.depth > max_depth {
             return Err(XmlError::Deep);
         }
     }

@@ -17,28 +17,28 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use super::error::FolderError;
-use super::folder::{OverwriteRule, ServedDirectory};
+use super::directory::{OverwriteRule, ServedDirectory};
+use super::error::DirectoryError;
 use super::incoming::run_blocking;
 
-/// The folder behind the protocol of S3.
+/// The directory behind the protocol of S3.
 #[derive(Debug)]
 pub(super) struct S3Api {
-    folder: Arc<ServedDirectory>,
+    directory: Arc<ServedDirectory>,
 }
 
 impl S3Api {
-    pub(super) fn new(folder: Arc<ServedDirectory>) -> Self {
-        Self { folder }
+    pub(super) fn new(directory: Arc<ServedDirectory>) -> Self {
+        Self { directory }
     }
 
-    /// Runs an operation of the folder on a thread where it may block.
-    async fn on_folder<T: Send + 'static>(
+    /// Runs an operation of the directory on a thread where it may block.
+    async fn on_directory<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&ServedDirectory) -> Result<T, FolderError> + Send + 'static,
+        work: impl FnOnce(&ServedDirectory) -> Result<T, DirectoryError> + Send + 'static,
     ) -> S3Result<T> {
-        let folder = Arc::clone(&self.folder);
-        Ok(run_blocking(move || work(&folder)).await?)
+        let directory = Arc::clone(&self.directory);
+        Ok(run_blocking(move || work(&directory)).await?)
     }
 }
 
@@ -51,11 +51,11 @@ impl S3 for S3Api {
         request: S3Request<CreateBucketInput>,
     ) -> ApiResponse<CreateBucketOutput> {
         let bucket = request.input.bucket;
-        self.on_folder(move |folder| {
-            if folder.create_bucket(&bucket)? {
+        self.on_directory(move |directory| {
+            if directory.create_bucket(&bucket)? {
                 Ok(())
             } else {
-                Err(FolderError::BucketExists)
+                Err(DirectoryError::BucketExists)
             }
         })
         .await?;
@@ -67,7 +67,7 @@ impl S3 for S3Api {
         request: S3Request<HeadBucketInput>,
     ) -> ApiResponse<HeadBucketOutput> {
         let bucket = request.input.bucket;
-        self.on_folder(move |folder| folder.check_bucket(&bucket))
+        self.on_directory(move |directory| directory.check_bucket(&bucket))
             .await?;
         Ok(S3Response::new(HeadBucketOutput::default()))
     }
@@ -92,9 +92,9 @@ impl S3 for S3Api {
         request: S3Request<DeleteObjectInput>,
     ) -> ApiResponse<DeleteObjectOutput> {
         let input = request.input;
-        self.on_folder(move |folder| {
-            folder.check_bucket(&input.bucket)?;
-            folder.remove(&input.bucket, &folder.path(&input.bucket, &input.key)?)
+        self.on_directory(move |directory| {
+            directory.check_bucket(&input.bucket)?;
+            directory.remove(&input.bucket, &directory.path(&input.bucket, &input.key)?)
         })
         .await?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
@@ -167,12 +167,12 @@ fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
 fn overwrite_rule(
     if_none_match: Option<&ETagCondition>,
     has_if_match: bool,
-) -> Result<OverwriteRule, FolderError> {
+) -> Result<OverwriteRule, DirectoryError> {
     match if_none_match {
         // Refused and not ignored, because the sender relies on the condition.
-        _ if has_if_match => Err(FolderError::NotOffered("a write with if-match")),
+        _ if has_if_match => Err(DirectoryError::NotOffered("a write with if-match")),
         None => Ok(OverwriteRule::Any),
         Some(ETagCondition::Any) => Ok(OverwriteRule::Free),
-        Some(ETagCondition::ETag(_)) => Err(FolderError::NotOffered("if-none-match with a tag")),
+        Some(ETagCondition::ETag(_)) => Err(DirectoryError::NotOffered("if-none-match with a tag")),
     }
 }

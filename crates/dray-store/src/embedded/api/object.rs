@@ -10,8 +10,8 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response};
 use uuid::Uuid;
 
-use super::super::error::FolderError;
-use super::super::folder::{OverwriteRule, ServedDirectory};
+use super::super::directory::{OverwriteRule, ServedDirectory};
+use super::super::error::DirectoryError;
 use super::super::incoming::{AnnouncedBody, receive_body};
 use super::super::listing::ListRequest;
 use super::super::outgoing;
@@ -28,12 +28,12 @@ impl S3Api {
         let rule = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         let path = self
-            .on_folder(move |folder| {
-                folder.check_bucket(&bucket)?;
-                let path = folder.path(&bucket, &key)?;
+            .on_directory(move |directory| {
+                directory.check_bucket(&bucket)?;
+                let path = directory.path(&bucket, &key)?;
                 // Checked again when the object gets its name; this saves sending the body.
                 if rule == OverwriteRule::Free && path.exists() {
-                    return Err(FolderError::Precondition);
+                    return Err(DirectoryError::Precondition);
                 }
                 Ok(path)
             })
@@ -51,7 +51,9 @@ impl S3Api {
             trailers: request.trailing_headers,
             algorithm,
         };
-        let draft = self.on_folder(|folder| Ok(folder.draft()?)).await?;
+        let draft = self
+            .on_directory(|directory| Ok(directory.draft()?))
+            .await?;
         let received = receive_body(draft, input.body, announced).await?;
         let checksum = received.checksum;
         let meta = ObjectMetadata {
@@ -62,7 +64,7 @@ impl S3Api {
             metadata: input.metadata.unwrap_or_default(),
         };
         let tag = meta.tag.clone();
-        self.on_folder(move |folder| folder.publish(received.draft, &meta, &path, rule))
+        self.on_directory(move |directory| directory.publish(received.draft, &meta, &path, rule))
             .await?;
         Ok(S3Response::new(PutObjectOutput {
             e_tag: Some(ETag::Strong(tag)),
@@ -81,15 +83,17 @@ impl S3Api {
     ) -> ApiResponse<GetObjectOutput> {
         let input = request.input;
         let record = self
-            .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
+            .on_directory(move |directory| directory.open_object(&input.bucket, &input.key))
             .await?;
         if !matches_etag(input.if_match.as_ref(), &record) {
-            return Err(FolderError::Precondition.into());
+            return Err(DirectoryError::Precondition.into());
         }
         let (start, length, range) = match input.range {
             None => (0, record.size, None),
             Some(range) => {
-                let range = range.check(record.size).map_err(|_| FolderError::Range)?;
+                let range = range
+                    .check(record.size)
+                    .map_err(|_| DirectoryError::Range)?;
                 let range_header =
                     format!("bytes {}-{}/{}", range.start, range.end - 1, record.size);
                 (range.start, range.end - range.start, Some(range_header))
@@ -118,10 +122,10 @@ impl S3Api {
     ) -> ApiResponse<HeadObjectOutput> {
         let input = request.input;
         let record = self
-            .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
+            .on_directory(move |directory| directory.open_object(&input.bucket, &input.key))
             .await?;
         if !matches_etag(input.if_match.as_ref(), &record) {
-            return Err(FolderError::Precondition.into());
+            return Err(DirectoryError::Precondition.into());
         }
         Ok(S3Response::new(HeadObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
@@ -145,7 +149,7 @@ impl S3Api {
         let if_none_match = if_none_match
             .map(|value| ETagCondition::parse_http_header(value.as_bytes()))
             .transpose()
-            .map_err(|_| FolderError::Invalid("if-none-match"))?;
+            .map_err(|_| DirectoryError::Invalid("if-none-match"))?;
         let input = request.input;
         let CopySource::Bucket {
             bucket: from_bucket,
@@ -153,7 +157,7 @@ impl S3Api {
             ..
         } = input.copy_source
         else {
-            return Err(FolderError::NotOffered("a copy from an access point").into());
+            return Err(DirectoryError::NotOffered("a copy from an access point").into());
         };
         let rule = overwrite_rule(if_none_match.as_ref(), false)?;
         let replaces = input
@@ -162,31 +166,31 @@ impl S3Api {
         // A copy onto itself is how clients renew a lifetime.
         let is_itself = *from_bucket == *input.bucket && *from_key == *input.key;
         if replaces && !is_itself {
-            return Err(FolderError::NotOffered("replacing metadata of a copy").into());
+            return Err(DirectoryError::NotOffered("replacing metadata of a copy").into());
         }
         let condition = input.copy_source_if_match;
         let record = self
-            .on_folder(move |folder| {
-                let record = folder.open_object(&from_bucket, &from_key)?;
+            .on_directory(move |directory| {
+                let record = directory.open_object(&from_bucket, &from_key)?;
                 if !matches_etag(condition.as_ref(), &record) {
-                    return Err(FolderError::Precondition);
+                    return Err(DirectoryError::Precondition);
                 }
-                folder.check_bucket(&input.bucket)?;
-                let from = folder.path(&from_bucket, &from_key)?;
-                let to = folder.path(&input.bucket, &input.key)?;
+                directory.check_bucket(&input.bucket)?;
+                let from = directory.path(&from_bucket, &from_key)?;
+                let to = directory.path(&input.bucket, &input.key)?;
                 if !is_itself {
                     // No bytes are moved: both names lead to the same file.
-                    folder.link(&from, &to, rule)?;
+                    directory.link(&from, &to, rule)?;
                 } else if rule == OverwriteRule::Free {
-                    return Err(FolderError::Precondition);
+                    return Err(DirectoryError::Precondition);
                 } else if replaces {
                     ServedDirectory::touch(&to)?;
                 } else {
-                    return Err(FolderError::Invalid(
+                    return Err(DirectoryError::Invalid(
                         "a copy onto itself must change something",
                     ));
                 }
-                folder.open_object(&input.bucket, &input.key)
+                directory.open_object(&input.bucket, &input.key)
             })
             .await?;
         Ok(S3Response::new(CopyObjectOutput {
@@ -207,7 +211,7 @@ impl S3Api {
     ) -> ApiResponse<ListObjectsV2Output> {
         let input = request.input;
         if input.delimiter.is_some() {
-            return Err(FolderError::NotOffered("a list by delimiter").into());
+            return Err(DirectoryError::NotOffered("a list by delimiter").into());
         }
         let limit = input.max_keys.unwrap_or(1000).clamp(0, 1000);
         let (bucket, prefix) = (
@@ -220,13 +224,13 @@ impl S3Api {
             .or(input.start_after.clone());
         // The token is the last key, so a list continues correctly when objects are added or removed.
         let (objects, is_truncated) = self
-            .on_folder(move |folder| {
+            .on_directory(move |directory| {
                 let list_request = ListRequest {
                     prefix: &prefix,
                     after: after.as_deref(),
                     limit: usize::try_from(limit).unwrap_or_default(),
                 };
-                folder.list(&bucket, list_request)
+                directory.list(&bucket, list_request)
             })
             .await?;
         let next = objects

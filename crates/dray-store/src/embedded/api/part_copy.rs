@@ -7,8 +7,8 @@ use s3s::dto::{CopyPartResult, CopySource, ETag, UploadPartCopyInput, UploadPart
 use s3s::{S3Request, S3Response};
 use uuid::Uuid;
 
-use super::super::error::FolderError;
-use super::super::folder::ServedDirectory;
+use super::super::directory::ServedDirectory;
+use super::super::error::DirectoryError;
 use super::super::record::{ObjectMetadata, ObjectRecord};
 use super::object::matches_etag;
 use super::upload::{check_key, upload_id};
@@ -30,22 +30,22 @@ impl S3Api {
             ..
         } = input.copy_source
         else {
-            return Err(FolderError::NotOffered("a copy from an access point").into());
+            return Err(DirectoryError::NotOffered("a copy from an access point").into());
         };
         let id = upload_id(&input.upload_id)?;
         let meta = self
-            .on_folder(move |folder| {
-                check_key(&folder.purpose(&input.bucket, id)?, &input.key)?;
-                let source = folder.open_object(&from_bucket, &from_key)?;
+            .on_directory(move |directory| {
+                check_key(&directory.purpose(&input.bucket, id)?, &input.key)?;
+                let source = directory.open_object(&from_bucket, &from_key)?;
                 if !matches_etag(input.copy_source_if_match.as_ref(), &source) {
-                    return Err(FolderError::Precondition);
+                    return Err(DirectoryError::Precondition);
                 }
                 let (start, length) = match &input.copy_source_range {
                     None => (0, source.size),
-                    Some(range) => read_range(range, source.size).ok_or(FolderError::Range)?,
+                    Some(range) => read_range(range, source.size).ok_or(DirectoryError::Range)?,
                 };
-                let upload = folder.upload_folder(&input.bucket, id)?;
-                write_part(folder, &upload, input.part_number, source, start, length)
+                let upload = directory.upload_directory(&input.bucket, id)?;
+                write_part(directory, &upload, input.part_number, source, start, length)
             })
             .await?;
         Ok(S3Response::new(UploadPartCopyOutput {
@@ -60,14 +60,14 @@ impl S3Api {
 }
 
 fn write_part(
-    folder: &ServedDirectory,
+    directory: &ServedDirectory,
     upload: &std::path::Path,
     number: i32,
     source: ObjectRecord,
     start: u64,
     length: u64,
-) -> Result<ObjectMetadata, FolderError> {
-    let (mut draft, slot) = folder.slot(upload, number, Some(length))?;
+) -> Result<ObjectMetadata, DirectoryError> {
+    let (mut draft, slot) = directory.slot(upload, number, Some(length))?;
     draft.reserve(length)?;
     let mut file = source.file;
     file.seek(SeekFrom::Start(start))?;
@@ -86,7 +86,7 @@ fn write_part(
         crc64: Some(sum.to_header()),
         ..ObjectMetadata::default()
     };
-    folder.add_part(upload, &slot, draft, meta.clone())?;
+    directory.add_part(upload, &slot, draft, meta.clone())?;
     Ok(meta)
 }
 

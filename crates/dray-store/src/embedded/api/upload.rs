@@ -9,7 +9,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response};
 use uuid::Uuid;
 
-use super::super::error::FolderError;
+use super::super::error::DirectoryError;
 use super::super::incoming::{AnnouncedBody, receive_body};
 use super::super::multipart::{NamedPart, UploadPurpose};
 use super::super::record::ObjectMetadata;
@@ -31,7 +31,7 @@ impl S3Api {
             },
         };
         let id = self
-            .on_folder(move |folder| folder.start_upload(&input.bucket, &purpose))
+            .on_directory(move |directory| directory.start_upload(&input.bucket, &purpose))
             .await?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(bucket),
@@ -53,10 +53,10 @@ impl S3Api {
         let length = body_length(&request.headers, input.content_length);
         let (bucket, key, number) = (input.bucket.clone(), input.key.clone(), input.part_number);
         let (draft, slot) = self
-            .on_folder(move |folder| {
+            .on_directory(move |directory| {
                 // An upload belongs to one key; the policies of access keys are checked for the key of the request.
-                check_key(&folder.purpose(&bucket, id)?, &key)?;
-                folder.slot(&folder.upload_folder(&bucket, id)?, number, length)
+                check_key(&directory.purpose(&bucket, id)?, &key)?;
+                directory.slot(&directory.upload_directory(&bucket, id)?, number, length)
             })
             .await?;
         let announced = AnnouncedBody {
@@ -81,9 +81,9 @@ impl S3Api {
             ..ObjectMetadata::default()
         };
         let tag = meta.tag.clone();
-        self.on_folder(move |folder| {
-            let upload = folder.upload_folder(&input.bucket, id)?;
-            folder.add_part(&upload, &slot, received.draft, meta)
+        self.on_directory(move |directory| {
+            let upload = directory.upload_directory(&input.bucket, id)?;
+            directory.add_part(&upload, &slot, received.draft, meta)
         })
         .await?;
         Ok(S3Response::new(UploadPartOutput {
@@ -118,9 +118,9 @@ impl S3Api {
             .collect();
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         let meta = self
-            .on_folder(move |folder| {
-                check_key(&folder.purpose(&bucket, id)?, &key)?;
-                folder.complete(&bucket, id, &parts, rule)
+            .on_directory(move |directory| {
+                check_key(&directory.purpose(&bucket, id)?, &key)?;
+                directory.complete(&bucket, id, &parts, rule)
             })
             .await?;
         Ok(S3Response::new(CompleteMultipartUploadOutput {
@@ -139,9 +139,9 @@ impl S3Api {
     ) -> ApiResponse<AbortMultipartUploadOutput> {
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
-        self.on_folder(move |folder| {
-            check_key(&folder.purpose(&input.bucket, id)?, &input.key)?;
-            folder.remove_upload(&input.bucket, id)
+        self.on_directory(move |directory| {
+            check_key(&directory.purpose(&input.bucket, id)?, &input.key)?;
+            directory.remove_upload(&input.bucket, id)
         })
         .await?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
@@ -162,7 +162,7 @@ impl S3Api {
             input.upload_id_marker.clone().unwrap_or_default(),
         );
         let mut pending = self
-            .on_folder(move |folder| folder.unfinished(&bucket))
+            .on_directory(move |directory| directory.unfinished(&bucket))
             .await?;
         pending.retain(|upload| {
             upload.key.starts_with(&prefix) && (upload.key.clone(), upload.id.to_string()) > marker
@@ -191,16 +191,16 @@ impl S3Api {
     }
 }
 
-pub(super) fn upload_id(text: &str) -> Result<Uuid, FolderError> {
+pub(super) fn upload_id(text: &str) -> Result<Uuid, DirectoryError> {
     // Only a UUID becomes part of a path.
-    Uuid::parse_str(text).map_err(|_| FolderError::NoSuchUpload)
+    Uuid::parse_str(text).map_err(|_| DirectoryError::NoSuchUpload)
 }
 
-pub(super) fn check_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
+pub(super) fn check_key(purpose: &UploadPurpose, key: &str) -> Result<(), DirectoryError> {
     if purpose.key == key {
         Ok(())
     } else {
-        Err(FolderError::NoSuchUpload)
+        Err(DirectoryError::NoSuchUpload)
     }
 }
 

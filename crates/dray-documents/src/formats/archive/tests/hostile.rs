@@ -19,7 +19,7 @@ fn a_file_that_is_packed_too_tightly_is_listed_with_a_note_and_not_unpacked() {
 }
 
 #[test]
-fn a_bomb_in_a_stream_ends_at_the_ratio_and_keeps_what_was_listed() {
+fn a_bomb_in_a_stream_stops_at_the_ratio_and_keeps_the_listing() {
     let tar = tar_of(&[
         tar_entry("first.txt", b'0', "", b"words"),
         tar_entry("zeros.txt", b'0', "", &vec![b'0'; 16 << 20]),
@@ -76,7 +76,7 @@ fn sizes_and_numbers_of_entries_are_bounded() {
 }
 
 #[test]
-fn lies_about_length_are_damage() {
+fn false_lengths_are_damage() {
     let lying = [tar_header(b"a.txt", b'0', "", 1 << 40), vec![b'x'; 512]].concat();
     let listing = listed("a.tar", &lying);
     assert_eq!(listing.failure, Some(Failure::Corrupt(Damage::Truncated)));
@@ -106,7 +106,7 @@ fn lies_about_length_are_damage() {
 }
 
 #[test]
-fn streams_that_are_cut_short_say_so() {
+fn truncated_streams_are_reported() {
     let tar = tar_of(&[tar_entry("a.txt", b'0', "", &b"some words ".repeat(4000))]);
     for (name, packed) in [
         ("a.tar.gz", gzip(&tar)),

@@ -26,7 +26,7 @@ fn zip_entries_are_listed_with_type_size_and_time_and_nothing_is_unpacked() {
 }
 
 #[test]
-fn long_archives_are_counted_and_empty_ones_say_so() {
+fn long_archives_are_counted_and_empty_ones_are_named_so() {
     let names: Vec<String> = (0..2500).map(|number| format!("{number}.txt")).collect();
     let files: Vec<(&str, &[u8])> = names
         .iter()

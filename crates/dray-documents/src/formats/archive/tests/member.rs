@@ -100,7 +100,7 @@ fn an_encrypted_file_needs_a_password() {
 }
 
 #[test]
-fn an_archive_within_an_archive_is_listed_and_goes_no_deeper() {
+fn an_archive_within_an_archive_is_only_listed() {
     let inner = zip_of(&[("deep.txt", b"words")]);
     let outer = zip_of(&[("inner.zip", &inner), ("log.gz", &gzip(b"words"))]);
     let listing = member_of("a.zip", &outer, "inner.zip");

@@ -116,40 +116,43 @@ fn parts_of_any_depth_and_number_end() {
         );
     }
     source.push_str("\ndeep");
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("message/rfc822", "eml"),
         source.as_bytes(),
         Limits::default(),
     );
     assert_eq!(
-        (got.failure, got.markdown.as_str()),
+        (conversion.failure, conversion.markdown.as_str()),
         (None, "- Subject: s\n")
     );
-    assert_eq!(got.warnings, ["parts nested too deeply are not shown"]);
+    assert_eq!(
+        conversion.warnings,
+        ["parts nested too deeply are not shown"]
+    );
 
     let nested = "Content-Type: message/rfc822\n\n".repeat(50_000);
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("message/rfc822", "eml"),
         nested.as_bytes(),
         Limits::default(),
     );
     assert!(
-        got.markdown.starts_with("### Attachments"),
+        conversion.markdown.starts_with("### Attachments"),
         "{}",
-        got.markdown
+        conversion.markdown
     );
 
     let many = format!(
         "Content-Type: multipart/mixed; boundary=b\n\n{}",
         "--b\nX: y\n\nz\n".repeat(60_000)
     );
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("message/rfc822", "eml"),
         many.as_bytes(),
         Limits::default(),
     );
     assert_eq!(
-        got.failure,
+        conversion.failure,
         Some(crate::limits::Failure::Stopped(Limit::Element))
     );
 }

@@ -172,12 +172,12 @@ fn a_body_beyond_the_limit_is_cut() {
         ..Limits::default()
     };
     let whole = file(&[("__substg1.0_1000001F", wide(&"text ".repeat(5000)))]);
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/vnd.ms-outlook", "msg"),
         &whole,
         limits,
     );
-    assert!(got.stopped.is_some() && got.markdown.len() > 900);
+    assert!(conversion.stopped.is_some() && conversion.markdown.len() > 900);
 }
 
 #[test]
@@ -225,17 +225,17 @@ fn only_a_damaged_body_is_lost() {
             wide("x.bin"),
         ),
     ]);
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/vnd.ms-outlook", "msg"),
         &whole,
         Limits::default(),
     );
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "- Subject: Subject line\n\n### Attachments\n\n- x.bin\n"
     );
     assert_eq!(
-        (got.failure, got.warnings),
+        (conversion.failure, conversion.warnings),
         (None, vec!["the body of the message is damaged".to_owned()])
     );
 }

@@ -22,7 +22,7 @@ pub(super) struct StoryBounds {
     pub(super) text_boxes: usize,
 }
 
-/// Tables by their place among the pairs (MS-DOC 2.5.6).
+/// Tables of the document, each by the index of its pair of offset and length (MS-DOC 2.5.6).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Table {
     Styles = 1,
@@ -36,7 +36,7 @@ pub(super) enum Table {
     EndnoteTexts = 47,
 }
 
-/// An open document: its text stream and the tables about it.
+/// An open document: the stream with the text, and the stream with the tables that describe the text.
 pub(super) struct File {
     /// The stream with the text.
     pub(super) main: Vec<u8>,
@@ -81,14 +81,14 @@ impl File {
                 plain: Some(plain),
             });
         }
-        // `fWhichTblStm`: if there are two tables, one may be from an earlier save.
+        // `fWhichTblStm` names the valid stream; a second one may be left from an earlier save.
         let name = if flags & 0x0200 == 0 {
             "/0Table"
         } else {
             "/1Table"
         };
         let table = compound.stream(name, budget)?.unwrap_or_default();
-        let count = |at| offset_at(&main, at).unwrap_or(0);
+        let count = |offset| offset_at(&main, offset).unwrap_or(0);
         Ok(Self {
             stories: StoryBounds {
                 body: count(0x4C),
@@ -106,9 +106,9 @@ impl File {
 
     /// Reads a table; empty if it is missing.
     pub(super) fn table(&self, table: Table) -> &[u8] {
-        let at = PAIRS_OFFSET + 8 * table as usize;
-        let range = offset_at(&self.main, at)
-            .zip(offset_at(&self.main, at + 4))
+        let pair = PAIRS_OFFSET + 8 * table as usize;
+        let range = offset_at(&self.main, pair)
+            .zip(offset_at(&self.main, pair + 4))
             .and_then(|(first, length)| Some(first..first.checked_add(length)?));
         range
             .and_then(|range| self.table.get(range))
@@ -128,7 +128,7 @@ pub(super) struct TextPiece {
     /// First character and the one after the last.
     pub(super) first: usize,
     pub(super) end: usize,
-    /// Its offset in the main stream.
+    /// Offset of the first character in the main stream, in bytes.
     pub(super) offset: usize,
     /// One byte for each character, of windows-1252; otherwise two bytes, of UTF-16.
     pub(super) narrow: bool,
@@ -158,7 +158,8 @@ pub(super) fn text_pieces(file: &File) -> Vec<TextPiece> {
         ) else {
             break;
         };
-        // Bit 30 is `fCompressed`; then the offset counts double (MS-DOC 2.9.73).
+        // Bit 30 is `fCompressed`: the text has one byte per character, and the stored offset is twice the
+        // offset in the stream (MS-DOC 2.9.73).
         let narrow = text_offset & 0x4000_0000 != 0;
         let text_offset = usize::try_from(text_offset & 0x3FFF_FFFF).unwrap_or(usize::MAX);
         let after = pieces.last().map_or(0, |piece| piece.end);

@@ -80,7 +80,7 @@ fn note_references(file: &File) -> HashMap<usize, String> {
     let footnotes = positions(Table::FootnoteReferences);
     let endnotes = positions(Table::EndnoteReferences);
     let mark = |prefix: &'static str| {
-        move |(number, at): (u32, usize)| (at, format!("[^{prefix}{number}]"))
+        move |(number, position): (u32, usize)| (position, format!("[^{prefix}{number}]"))
     };
     let mut references: HashMap<usize, String> = (1..).zip(endnotes).map(mark("e")).collect();
     references.extend((1..).zip(footnotes).map(mark("")));
@@ -100,7 +100,7 @@ fn story_parts(file: &File, table: Table, story: Range<usize>) -> Vec<Range<usiz
         .collect()
 }
 
-/// `### Footnotes` and one paragraph for each.
+/// Writes the heading, such as `### Footnotes`, and one paragraph for each note.
 fn write_notes(
     walker: &mut Walker<'_>,
     file: &File,
@@ -109,13 +109,13 @@ fn write_notes(
     (heading, prefix): (&str, &str),
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let mut begun = false;
+    let mut has_heading = false;
     for (number, range) in (1..).zip(story_parts(file, table, story)) {
         let text = walker.line(range, out)?;
         if text.is_blank() {
             continue;
         }
-        if !std::mem::replace(&mut begun, true) {
+        if !std::mem::replace(&mut has_heading, true) {
             out.heading(3, &Inline::plain(heading))?;
         }
         let mut note = Inline::new();

@@ -16,10 +16,10 @@ const NO_STYLE: u16 = 0x0FFF;
 
 /// A run of the main stream, by offset, and its format.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run<L> {
+pub(super) struct Run<F> {
     first: usize,
     end: usize,
-    look: L,
+    format: F,
 }
 
 /// Character formats that change the visible text.
@@ -27,7 +27,7 @@ pub(super) struct Run<L> {
 pub(super) struct CharacterFormat {
     pub(super) style: Style,
     pub(super) hidden: bool,
-    /// Its deletion is tracked.
+    /// The text has a tracked deletion.
     pub(super) deleted: bool,
 }
 
@@ -43,20 +43,21 @@ pub(super) struct ParagraphFormat {
     pub(super) list_depth: Option<u8>,
 }
 
-/// Runs in the order of their places, and the one that was found last.
+/// Runs in the order of their offsets, and the index of the run that was found last.
 #[derive(Debug)]
-pub(super) struct Runs<L> {
-    runs: Vec<Run<L>>,
+pub(super) struct Runs<F> {
+    runs: Vec<Run<F>>,
     last: usize,
 }
 
-impl<L: Copy + Default> Runs<L> {
-    /// Reads the pages to which a table refers; `look` reads one run of a page by its number.
+impl<F: Copy + Default> Runs<F> {
+    /// Reads the pages to which a table refers; `read_format` reads the format of one run from the
+    /// page, the count of its runs, and the index of the run.
     fn read(
         file: &File,
         table: Table,
         budget: &Budget,
-        look: impl Fn(&[u8], usize, usize) -> Option<L>,
+        read_format: impl Fn(&[u8], usize, usize) -> Option<F>,
     ) -> Result<Self, Failure> {
         let table = file.table(table);
         let count = table.len().saturating_sub(4) / 8;
@@ -67,21 +68,22 @@ impl<L: Copy + Default> Runs<L> {
             let number = offset_at(table, (count + 1) * 4 + index * 4).unwrap_or(0) & 0x003F_FFFF;
             let page = number
                 .checked_mul(PAGE_BYTES)
-                .and_then(|at| file.main.get(at..at.checked_add(PAGE_BYTES)?));
+                .and_then(|start| file.main.get(start..start.checked_add(PAGE_BYTES)?));
             let Some(page) = page else {
                 continue;
             };
             // The last byte of a page is the count of its runs.
-            let within = usize::from(u8_at(page, PAGE_BYTES - 1).unwrap_or(0));
-            for at in 0..within {
-                let (Some(first), Some(end)) =
-                    (offset_at(page, at * 4), offset_at(page, at * 4 + 4))
-                else {
+            let run_count = usize::from(u8_at(page, PAGE_BYTES - 1).unwrap_or(0));
+            for run_index in 0..run_count {
+                let (Some(first), Some(end)) = (
+                    offset_at(page, run_index * 4),
+                    offset_at(page, run_index * 4 + 4),
+                ) else {
                     break;
                 };
                 if end > first {
-                    let look = look(page, within, at).unwrap_or_default();
-                    runs.push(Run { first, end, look });
+                    let format = read_format(page, run_count, run_index).unwrap_or_default();
+                    runs.push(Run { first, end, format });
                 }
             }
             if runs.len() > MAX_RUNS {
@@ -93,19 +95,19 @@ impl<L: Copy + Default> Runs<L> {
     }
 
     /// The format at an offset.
-    pub(super) fn at(&mut self, offset: usize) -> L {
-        let holds = |run: &Run<L>| (run.first..run.end).contains(&offset);
+    pub(super) fn at(&mut self, offset: usize) -> F {
+        let contains_offset = |run: &Run<F>| (run.first..run.end).contains(&offset);
         // Text is requested in the order of its offsets, so the last run nearly always contains the next character,
         // too.
-        if let Some(run) = self.runs.get(self.last).filter(|run| holds(run)) {
-            return run.look;
+        if let Some(run) = self.runs.get(self.last).filter(|run| contains_offset(run)) {
+            return run.format;
         }
         let next = self.runs.partition_point(|run| run.first <= offset);
         self.last = next.saturating_sub(1);
         self.runs
             .get(self.last)
-            .filter(|run| holds(run))
-            .map(|run| run.look)
+            .filter(|run| contains_offset(run))
+            .map(|run| run.format)
             .unwrap_or_default()
     }
 }
@@ -115,23 +117,23 @@ pub(super) fn character_runs(
     file: &File,
     budget: &Budget,
 ) -> Result<Runs<CharacterFormat>, Failure> {
-    Runs::read(file, Table::CharacterRuns, budget, |page, count, at| {
+    Runs::read(file, Table::CharacterRuns, budget, |page, count, run| {
         // An offset of 0 means that the format equals the style.
-        let offset = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
+        let offset = usize::from(u8_at(page, (count + 1) * 4 + run)?) * 2;
         let length = usize::from(u8_at(page, offset).filter(|_| offset > 0)?);
-        let mut look = CharacterFormat::default();
+        let mut format = CharacterFormat::default();
         for (code, operand) in Properties(page.get(offset + 1..offset + 1 + length)?) {
             let on = operand.first().is_some_and(|value| value & 1 != 0);
             match code {
-                0x0835 => look.style.bold = on,
-                0x0836 => look.style.italic = on,
-                0x0837 => look.style.strike = on,
-                0x083C => look.hidden = on,
-                0x0800 => look.deleted = on,
+                0x0835 => format.style.bold = on,
+                0x0836 => format.style.italic = on,
+                0x0837 => format.style.strike = on,
+                0x083C => format.hidden = on,
+                0x0800 => format.deleted = on,
                 _ => {}
             }
         }
-        Some(look)
+        Some(format)
     })
 }
 
@@ -140,15 +142,15 @@ pub(super) fn paragraph_runs(
     file: &File,
     budget: &Budget,
 ) -> Result<Runs<ParagraphFormat>, Failure> {
-    Runs::read(file, Table::ParagraphRuns, budget, |page, count, at| {
-        let offset = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
+    Runs::read(file, Table::ParagraphRuns, budget, |page, count, run| {
+        let offset = usize::from(u8_at(page, (count + 1) * 4 + run * 13)?) * 2;
         // Two ways to write the length of the properties (MS-DOC 2.9.175).
         let (start, length) = match usize::from(u8_at(page, offset).filter(|_| offset > 0)?) {
             0 => (offset + 2, usize::from(u8_at(page, offset + 1)?) * 2),
             words => (offset + 1, words * 2 - 1),
         };
         let data = page.get(start..start + length)?;
-        let mut look = ParagraphFormat {
+        let mut format = ParagraphFormat {
             style: u16_at(data, 0)?,
             ..ParagraphFormat::default()
         };
@@ -156,18 +158,18 @@ pub(super) fn paragraph_runs(
         for (code, operand) in Properties(data.get(2..)?) {
             let value = operand.first().copied().unwrap_or(0);
             match code {
-                0x2416 => look.in_table = value != 0,
-                0x2417 => look.ends_row = value != 0,
-                0x6649 => look.in_table |= value != 0,
-                0x2640 => look.outline = Some(value),
+                0x2416 => format.in_table = value != 0,
+                0x2417 => format.ends_row = value != 0,
+                0x6649 => format.in_table |= value != 0,
+                0x2640 => format.outline = Some(value),
                 0x260A => level = value,
                 0x460B => list = u16_at(operand, 0).unwrap_or(0),
                 _ => {}
             }
         }
         // Values from 0xF801 on remove the paragraph from its list (MS-DOC 2.6.2, sprmPIlfo).
-        look.list_depth = (list != 0 && list < 0xF801).then_some(level.min(8));
-        Some(look)
+        format.list_depth = (list != 0 && list < 0xF801).then_some(level.min(8));
+        Some(format)
     })
 }
 
@@ -205,13 +207,13 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
     }
     let header = usize::from(u16_at(sheet, 0).unwrap_or(0));
     let count = usize::from(u16_at(sheet, 2).unwrap_or(0)).min(MAX_STYLES);
-    let mut at = header + 2;
+    let mut entry = header + 2;
     let mut styles: Vec<(Option<u8>, u16)> = Vec::new();
     for _ in 0..count {
-        let Some(length) = u16_at(sheet, at).map(usize::from) else {
+        let Some(length) = u16_at(sheet, entry).map(usize::from) else {
             break;
         };
-        let style = sheet.get(at + 2..at + 2 + length).unwrap_or_default();
+        let style = sheet.get(entry + 2..entry + 2 + length).unwrap_or_default();
         let level = match u16_at(style, 0).map(|name| name & 0x0FFF) {
             Some(level @ 1..=9) => u8::try_from(level).ok(),
             Some(0x3E) => Some(1),
@@ -221,7 +223,7 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
         let base = u16_at(style, 2).map_or(NO_STYLE, |base| base >> 4);
         styles.push((level.filter(|_| length > 0), base));
         // Every entry begins at an even offset.
-        at += 2 + length + length % 2;
+        entry += 2 + length + length % 2;
     }
     (0..styles.len())
         .map(|style| inherited_level(&styles, style))
@@ -230,14 +232,14 @@ pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
 
 /// The level of a style, or of its base style.
 fn inherited_level(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
-    let mut at = style;
+    let mut ancestor = style;
     // Styles may be based on each other in a circle.
     for _ in 0..16 {
-        let (level, base) = styles.get(at)?;
+        let (level, base) = styles.get(ancestor)?;
         if level.is_some() {
             return *level;
         }
-        at = usize::from(*base);
+        ancestor = usize::from(*base);
     }
     None
 }

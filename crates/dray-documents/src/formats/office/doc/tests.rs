@@ -178,9 +178,12 @@ fn pieces_of_both_widths_are_joined() {
         ],
         ..Doc::default()
     };
-    let got = converted(doc.bytes());
-    assert_eq!(got.markdown, "Größe – Ωmega 😀\n\nnext\nline\n");
-    assert_eq!((got.converter.as_str(), got.failure), ("doc", None));
+    let conversion = converted(doc.bytes());
+    assert_eq!(conversion.markdown, "Größe – Ωmega 😀\n\nnext\nline\n");
+    assert_eq!(
+        (conversion.converter.as_str(), conversion.failure),
+        ("doc", None)
+    );
 }
 
 #[test]
@@ -221,9 +224,12 @@ fn characters_have_their_looks_and_hidden_ones_go() {
         ..doc
     };
     let bytes = doc.bytes();
-    let got = converted(bytes.clone());
-    assert_eq!(got.markdown, "**boldy** & *ends*\n");
-    assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
+    let conversion = converted(bytes.clone());
+    assert_eq!(conversion.markdown, "**boldy** & *ends*\n");
+    assert_eq!(
+        conversion.warnings,
+        ["hidden content dropped: 6 characters"]
+    );
     let shown = convert(
         &mut Cursor::new(bytes),
         &hint(true),
@@ -303,8 +309,8 @@ fn encrypted_damaged_and_foreign_files_are_named() {
         ..Limits::default()
     };
     let long = Doc::narrow("some words\rand some more\r").bytes();
-    let got = convert(&mut Cursor::new(long), &hint(false), limits, Selection::All);
-    assert_eq!(got.stopped, Some(Limit::Size));
+    let conversion = convert(&mut Cursor::new(long), &hint(false), limits, Selection::All);
+    assert_eq!(conversion.stopped, Some(Limit::Size));
 }
 
 #[test]
@@ -322,8 +328,8 @@ fn word_95_gives_its_plain_text() {
         .write_all(&main)
         .unwrap();
     cfb.flush().unwrap();
-    let got = converted(cfb.into_inner().into_inner());
-    assert_eq!(got.markdown, "old\n\nwörds\n");
+    let conversion = converted(cfb.into_inner().into_inner());
+    assert_eq!(conversion.markdown, "old\n\nwörds\n");
 }
 
 fn sample() -> Vec<u8> {
@@ -351,7 +357,7 @@ proptest! {
         }
         file.truncate(end);
         let limits = Limits { wall_ms: 2000, ..Limits::default() };
-        let got = convert(&mut Cursor::new(file), &hint(false), limits, Selection::All);
-        prop_assert!(got.markdown.len() < 100_000);
+        let conversion = convert(&mut Cursor::new(file), &hint(false), limits, Selection::All);
+        prop_assert!(conversion.markdown.len() < 100_000);
     }
 }

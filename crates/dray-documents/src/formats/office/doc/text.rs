@@ -27,6 +27,7 @@ pub(super) struct Walker<'f> {
     headings: Vec<Option<u8>>,
     /// The text of references to notes, by the position of the character.
     pub(super) references: HashMap<usize, String>,
+    /// The characters of windows-1252, by byte.
     narrow: Vec<char>,
     sink: Sink,
     line: Inline,
@@ -47,7 +48,7 @@ impl<'f> Walker<'f> {
         pieces: Vec<TextPiece>,
         budget: &Budget,
     ) -> Result<Self, Failure> {
-        let every: Vec<u8> = (0..=u8::MAX).collect();
+        let all_bytes: Vec<u8> = (0..=u8::MAX).collect();
         Ok(Self {
             file,
             pieces,
@@ -56,7 +57,7 @@ impl<'f> Walker<'f> {
             headings: runs::heading_styles(file),
             references: HashMap::new(),
             narrow: encoding_rs::WINDOWS_1252
-                .decode_without_bom_handling(&every)
+                .decode_without_bom_handling(&all_bytes)
                 .0
                 .chars()
                 .collect(),
@@ -111,24 +112,24 @@ impl<'f> Walker<'f> {
             .copied()
             .collect();
         for piece in pieces {
-            self.piece(piece, &range, out)?;
+            self.walk_piece(piece, &range, out)?;
         }
         Ok(())
     }
 
-    fn piece(
+    fn walk_piece(
         &mut self,
         piece: TextPiece,
         range: &Range<usize>,
         out: &mut Markdown,
     ) -> Result<(), Failure> {
         let width = if piece.narrow { 1 } else { 2 };
-        let mut half = None;
-        for at in piece.first.max(range.start)..piece.end.min(range.end) {
-            if at.is_multiple_of(CHARACTERS_PER_CHECK) {
+        let mut high_surrogate = None;
+        for position in piece.first.max(range.start)..piece.end.min(range.end) {
+            if position.is_multiple_of(CHARACTERS_PER_CHECK) {
                 out.budget().clock()?;
             }
-            let Some(offset) = (at - piece.first)
+            let Some(offset) = (position - piece.first)
                 .checked_mul(width)
                 .and_then(|skipped| skipped.checked_add(piece.offset))
             else {
@@ -138,24 +139,24 @@ impl<'f> Walker<'f> {
                 u8_at(&self.file.main, offset)
                     .and_then(|byte| self.narrow.get(usize::from(byte)).copied())
             } else {
-                u16_at(&self.file.main, offset).map(|unit| utf_16(unit, &mut half))
+                u16_at(&self.file.main, offset).map(|unit| utf_16(unit, &mut high_surrogate))
             };
             // A piece that leads out of the file has no more text.
             let Some(character) = character else {
                 return Ok(());
             };
             if character != '\0' {
-                self.character(character, at, offset, out)?;
+                self.handle_character(character, position, offset, out)?;
             }
         }
         Ok(())
     }
 
     /// Handles one character at its positions in the text and in the file. Marks close the open paragraph or cell.
-    fn character(
+    fn handle_character(
         &mut self,
         character: char,
-        at: usize,
+        position: usize,
         offset: usize,
         out: &mut Markdown,
     ) -> Result<(), Failure> {
@@ -179,19 +180,19 @@ impl<'f> Walker<'f> {
             }
             _ => {}
         }
-        self.text(character, at, offset, out)
+        self.handle_text(character, position, offset, out)
     }
 
     /// One character that is not a mark of a paragraph, cell or field.
-    fn text(
+    fn handle_text(
         &mut self,
         character: char,
-        at: usize,
+        position: usize,
         offset: usize,
         out: &mut Markdown,
     ) -> Result<(), Failure> {
         if let Some(field @ Field::Instruction(_)) = self.fields.last_mut() {
-            field.instruct(character.encode_utf8(&mut [0; 4]));
+            field.append_instruction(character.encode_utf8(&mut [0; 4]));
             return Ok(());
         }
         // A field inside the instruction of another one computes part of that, and its result is not shown.
@@ -203,24 +204,24 @@ impl<'f> Walker<'f> {
             return Ok(());
         }
         // A tracked deletion is shown as if it were accepted.
-        let look = self.characters.at(offset);
-        if look.deleted {
+        let format = self.characters.at(offset);
+        if format.deleted {
             return Ok(());
         }
-        if look.hidden {
+        if format.hidden {
             self.hidden += u64::from(!character.is_whitespace());
             if !out.shows_hidden() {
                 return Ok(());
             }
         }
-        if look.style != self.style {
+        if format.style != self.style {
             self.end_run();
-            self.style = look.style;
+            self.style = format.style;
         }
         match character {
             '\u{2}' => {
                 self.end_run();
-                if let Some(mark) = self.references.get(&at) {
+                if let Some(mark) = self.references.get(&position) {
                     self.line.raw(mark);
                 }
             }
@@ -231,9 +232,9 @@ impl<'f> Walker<'f> {
             '\u{1e}' => self.run.push('-'),
             '\t' | '\u{e}' => self.run.push(' '),
             control if control.is_control() || control == '\u{1f}' => {}
-            // What is before the text of a note or a paragraph.
+            // Spaces before the text of a note or a paragraph are not shown.
             ' ' if self.run.is_empty() && self.line.is_blank() => {}
-            text => self.run.push(text),
+            visible => self.run.push(visible),
         }
         // Counted before the block is written, so that one endless paragraph cannot take all memory.
         self.pending += character.len_utf8() as u64;
@@ -268,36 +269,36 @@ impl<'f> Walker<'f> {
         offset: usize,
         out: &mut Markdown,
     ) -> Result<(), Failure> {
-        let look = self.paragraphs.at(offset);
+        let format = self.paragraphs.at(offset);
         self.end_run();
         self.pending = 0;
         out.count_hidden("character", std::mem::take(&mut self.hidden));
         let line = std::mem::take(&mut self.line);
         if mark == '\u{7}' {
-            if look.ends_row {
+            if format.ends_row {
                 return self.end_row(out);
             }
             self.cell.push(line);
             self.end_cell();
             return Ok(());
         }
-        if look.in_table {
+        if format.in_table {
             if !line.is_blank() {
                 self.cell.push(line);
             }
             return Ok(());
         }
         self.end_table(out)?;
-        let outline = look
+        let outline = format
             .outline
             .filter(|level| *level < 9)
             .map(|level| level + 1);
         let style = self
             .headings
-            .get(usize::from(look.style))
+            .get(usize::from(format.style))
             .copied()
             .flatten();
-        let block = match (outline.or(style), look.list_depth) {
+        let block = match (outline.or(style), format.list_depth) {
             (Some(level), _) => Block::Heading(level, line),
             (None, Some(depth)) => Block::Item(usize::from(depth), Marker::Bullet, line),
             (None, None) => Block::Paragraph(line),
@@ -352,12 +353,12 @@ impl<'f> Walker<'f> {
 }
 
 /// A code unit of UTF-16 as a character; NUL for the first half of a surrogate pair.
-fn utf_16(unit: u16, half: &mut Option<u16>) -> char {
-    let first = half.take();
+fn utf_16(unit: u16, high_surrogate: &mut Option<u16>) -> char {
+    let first = high_surrogate.take();
     let units = match first {
         Some(first) => char::decode_utf16([first, unit]).next(),
         None if (0xD800..0xDC00).contains(&unit) => {
-            *half = Some(unit);
+            *high_surrogate = Some(unit);
             return '\0';
         }
         // The second unit only fills the array: a low half alone becomes U+FFFD.

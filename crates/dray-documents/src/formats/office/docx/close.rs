@@ -10,7 +10,7 @@ impl Walker {
     pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
         match self.tags.pop() {
             Some(Tag::Para) => self.end_para(out)?,
-            Some(Tag::Run(around)) => self.run = around,
+            Some(Tag::Run(outer_run)) => self.run = outer_run,
             Some(Tag::Link(true)) => {
                 if let Some(para) = self.paras.last_mut() {
                     para.text.end_link();
@@ -49,7 +49,7 @@ impl Walker {
         if para.merges {
             self.carried = Some(para.text);
         } else {
-            let block = self.block(para);
+            let block = self.block_of(para);
             self.sink.put(block, out)?;
         }
         for block in after {
@@ -59,7 +59,7 @@ impl Walker {
     }
 
     /// The role of a paragraph: heading, item or plain.
-    fn block(&mut self, para: Para) -> Block {
+    fn block_of(&mut self, para: Para) -> Block {
         let style = para.style.as_deref();
         let heading = match para.outline {
             Some(level @ 0..=8) => Some(level + 1),
@@ -77,13 +77,15 @@ impl Walker {
         }
         let numbered = self.numbering.next(&listed, style);
         match (heading, numbered) {
-            (Some(level), Some(its)) if !its.label.is_empty() && !para.text.is_blank() => {
-                let mut text = Inline::plain(&format!("{} ", its.label));
+            (Some(level), Some(numbered))
+                if !numbered.label.is_empty() && !para.text.is_blank() =>
+            {
+                let mut text = Inline::plain(&format!("{} ", numbered.label));
                 text.append(para.text);
                 Block::Heading(level, text)
             }
             (Some(level), _) => Block::Heading(level, para.text),
-            (None, Some(its)) => Block::Item(its.depth, its.marker, para.text),
+            (None, Some(numbered)) => Block::Item(numbered.depth, numbered.marker, para.text),
             (None, None) => Block::Paragraph(para.text),
         }
     }

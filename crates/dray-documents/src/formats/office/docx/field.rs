@@ -1,4 +1,4 @@
-//! Fields: their instructions are never shown, their results are, and `HYPERLINK` makes a link.
+//! Fields. The result of a field is shown and its instruction is not; a `HYPERLINK` instruction makes a link.
 
 /// The position inside a complex field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
 
 impl Field {
     /// Appends to the instruction.
-    pub(in crate::formats::office) fn instruct(&mut self, text: &str) {
+    pub(in crate::formats::office) fn append_instruction(&mut self, text: &str) {
         if let Self::Instruction(so_far) = self
             && so_far.len() < MAX_INSTRUCTION_BYTES
         {

@@ -47,15 +47,15 @@ pub(super) fn level_label(
     let mut out = String::new();
     let mut signs = pattern.chars().peekable();
     while let Some(sign) = signs.next() {
-        let at = signs
+        let level_index = signs
             .peek()
             .filter(|_| sign == '%')
             .and_then(|c| c.to_digit(10))
             .and_then(|digit| usize::try_from(digit).ok()?.checked_sub(1));
-        match at {
-            Some(at) => {
+        match level_index {
+            Some(level_index) => {
                 signs.next();
-                if let Some((spelling, number)) = level(at) {
+                if let Some((spelling, number)) = level(level_index) {
                     out.push_str(&spelling.spell(number));
                 }
             }

@@ -12,14 +12,14 @@ use numbering::Numbering;
 use state::{Note, Notes, Walker};
 use styles::Styles;
 
-use super::package::{Package, Relations, spare_failure};
+use super::package::{Package, Relations, default_if_damaged};
 use super::xml::{Event, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
-/// Writes the body, then notes and comments; styles, lists and notes that are damaged cost only themselves.
+/// Writes the body, then notes and comments. A damaged part with styles, lists or notes is left out with a warning.
 pub(super) fn convert(
     input: &mut dyn Input,
     _hint: &ConversionHint,
@@ -28,17 +28,17 @@ pub(super) fn convert(
     let budget = std::rc::Rc::clone(out.budget());
     let mut package = Package::open(input, &budget)?;
     let main = package.main(&["word/document.xml"])?;
-    let relations = spare_failure(package.relations(&main), out, "relationships are")?;
+    let relations = default_if_damaged(package.relations(&main), out, "relationships are")?;
     let styles = optional_part(&mut package, &relations, "styles")
         .and_then(|part| part.map_or_else(|| Ok(Styles::default()), |b| Styles::read(&b, &budget)));
-    let styles = spare_failure(styles, out, "styles are")?;
+    let styles = default_if_damaged(styles, out, "styles are")?;
     let numbering = optional_part(&mut package, &relations, "numbering").and_then(|part| {
         part.map_or_else(
             || Ok(Numbering::default()),
             |b| Numbering::read(&b, &budget),
         )
     });
-    let numbering = spare_failure(numbering, out, "lists are")?;
+    let numbering = default_if_damaged(numbering, out, "lists are")?;
     let body = package
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
@@ -48,19 +48,19 @@ pub(super) fn convert(
     // Tens of megabytes, which the parts with notes need as well.
     drop(body);
     let notes = std::mem::take(&mut walker.notes);
-    for (kind, title, mark, wanted) in [
+    for (kind, title, mark, referenced) in [
         ("footnotes", "Footnotes", "", &notes.footnotes),
         ("endnotes", "Endnotes", "e", &notes.endnotes),
     ] {
-        if wanted.is_empty() {
+        if referenced.is_empty() {
             continue;
         }
         let found = collect_notes(&mut walker, &mut package, &relations, kind, out);
-        let found = spare_failure(found, out, "notes are")?;
-        write_notes(title, mark, wanted, &found, out)?;
+        let found = default_if_damaged(found, out, "notes are")?;
+        write_notes(title, mark, referenced, &found, out)?;
     }
     let comments = collect_notes(&mut walker, &mut package, &relations, "comments", out);
-    let comments = spare_failure(comments, out, "comments are")?;
+    let comments = default_if_damaged(comments, out, "comments are")?;
     write_comments(&comments, out)?;
     Ok(())
 }
@@ -80,7 +80,7 @@ fn optional_part(
     }
 }
 
-/// Walks one part. Of a table that runs into a limit the rows before are written.
+/// Walks one part. If a limit ends the walk inside a table, the rows before the limit are written.
 fn walk_part(
     walker: &mut Walker,
     bytes: &[u8],
@@ -139,18 +139,18 @@ fn collect_notes(
 fn write_notes(
     title: &str,
     mark: &str,
-    wanted: &Notes,
+    referenced: &Notes,
     found: &[Note],
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     let by_id: std::collections::HashMap<&str, &Note> =
         found.iter().map(|note| (note.id.as_str(), note)).collect();
-    let mut begun = false;
-    for (number, id) in wanted.in_order() {
+    let mut has_heading = false;
+    for (number, id) in referenced.in_order() {
         let Some(note) = by_id.get(id) else {
             continue;
         };
-        if !std::mem::replace(&mut begun, true) {
+        if !std::mem::replace(&mut has_heading, true) {
             out.heading(3, &Inline::plain(title))?;
         }
         let mut line = Inline::new();

@@ -11,7 +11,7 @@ use crate::markdown::Marker;
 
 /// Most bytes of a level's pattern that are kept.
 const MAX_PATTERN_BYTES: usize = 256;
-/// Levels that a list has.
+/// Number of levels of a list.
 const LIST_LEVELS: usize = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,20 +70,22 @@ struct AbstractNumbering {
 
 #[derive(Debug, Default)]
 struct Definition {
-    of: String,
+    /// Id of the abstract definition.
+    abstract_id: String,
     starts: HashMap<usize, u64>,
     levels: HashMap<usize, Level>,
-    begun: bool,
+    /// Whether a paragraph of the list was read.
+    has_begun: bool,
 }
 
 impl Definition {
     /// Resets the counts at the first paragraph of a list, if the list requires it.
     fn begin(&mut self, counts: &mut [Option<u64>; LIST_LEVELS]) {
-        if std::mem::replace(&mut self.begun, true) {
+        if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        for (at, start) in &self.starts {
-            if let Some(count) = counts.get_mut(*at) {
+        for (level, start) in &self.starts {
+            if let Some(count) = counts.get_mut(*level) {
                 // The paragraph that begins the list counts one up from here.
                 *count = start.checked_sub(1);
             }
@@ -96,7 +98,7 @@ impl Definition {
 pub(super) struct Numbering {
     abstracts: HashMap<String, AbstractNumbering>,
     definitions: HashMap<String, Definition>,
-    /// Definition of each style of lists, by the abstract one that declares the style.
+    /// Id of the abstract definition that declares a list style, by the name of the style.
     styles: HashMap<String, String>,
     /// The last number of each level, by abstract definition.
     counts: HashMap<String, [Option<u64>; LIST_LEVELS]>,
@@ -132,13 +134,13 @@ impl Numbering {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::Word => match e.name() {
                     "lvl" => {
-                        let at = e.number::<usize>("ilvl").unwrap_or(found.levels.len());
+                        let level_index = e.number::<usize>("ilvl").unwrap_or(found.levels.len());
                         let level = read_level(xml)?;
-                        if at < LIST_LEVELS {
-                            if found.levels.len() <= at {
-                                found.levels.resize_with(at + 1, Level::default);
+                        if level_index < LIST_LEVELS {
+                            if found.levels.len() <= level_index {
+                                found.levels.resize_with(level_index + 1, Level::default);
                             }
-                            if let Some(slot) = found.levels.get_mut(at) {
+                            if let Some(slot) = found.levels.get_mut(level_index) {
                                 *slot = level;
                             }
                         }
@@ -161,14 +163,14 @@ impl Numbering {
     }
 
     /// The abstract definition of a list; follows one link through a style.
-    fn resolved(&self, of: &str) -> String {
-        match self.abstracts.get(of).and_then(|a| a.link.as_ref()) {
+    fn resolve_abstract(&self, id: &str) -> String {
+        match self.abstracts.get(id).and_then(|a| a.link.as_ref()) {
             Some(style) => self
                 .styles
                 .get(style)
                 .cloned()
-                .unwrap_or_else(|| of.to_owned()),
-            None => of.to_owned(),
+                .unwrap_or_else(|| id.to_owned()),
+            None => id.to_owned(),
         }
     }
 
@@ -181,17 +183,18 @@ impl Numbering {
     ) -> Option<NumberedLabel> {
         // `0` removes a paragraph from the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
-        let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
-            // A list that is defined nowhere is still one.
+        let abstract_id = self.definitions.get(id).map(|d| d.abstract_id.as_str());
+        let Some(abstract_id) = abstract_id.map(|id| self.resolve_abstract(id)) else {
+            // A list without a definition is still shown as a list.
             return Some(NumberedLabel {
                 depth: listed.level.unwrap_or(0).min(LIST_LEVELS - 1),
                 marker: Marker::Bullet,
                 label: String::new(),
             });
         };
-        let levels = self.abstracts.get(&of).map(|a| a.levels.as_slice());
-        let levels = levels.unwrap_or_default();
-        let at = listed
+        let levels = self.abstracts.get(&abstract_id);
+        let levels = levels.map(|a| a.levels.as_slice()).unwrap_or_default();
+        let level_index = listed
             .level
             .or_else(|| {
                 levels
@@ -203,23 +206,24 @@ impl Numbering {
         let definition = self.definitions.get_mut(id)?;
         let level = definition
             .levels
-            .get(&at)
-            .or_else(|| levels.get(at))
+            .get(&level_index)
+            .or_else(|| levels.get(level_index))
             .cloned()
             .unwrap_or_default();
-        let counts = self.counts.entry(of).or_default();
+        let counts = self.counts.entry(abstract_id).or_default();
         definition.begin(counts);
-        let start = definition.starts.get(&at).copied().unwrap_or(level.start);
-        let count = counts.get_mut(at)?;
+        let own_start = definition.starts.get(&level_index).copied();
+        let start = own_start.unwrap_or(level.start);
+        let count = counts.get_mut(level_index)?;
         let number = match *count {
             Some(last) => last.saturating_add(1),
             None => start,
         };
         *count = Some(number);
         // Deeper levels restart, unless they require that only a higher level resets them.
-        for (deeper, count) in counts.iter_mut().enumerate().skip(at + 1) {
+        for (deeper, count) in counts.iter_mut().enumerate().skip(level_index + 1) {
             let restart = levels.get(deeper).and_then(|l| l.restart);
-            if restart.is_none_or(|after| at < after) {
+            if restart.is_none_or(|after| level_index < after) {
                 *count = None;
             }
         }
@@ -232,7 +236,7 @@ impl Numbering {
             Kind::None => return None,
         };
         Some(NumberedLabel {
-            depth: at,
+            depth: level_index,
             marker,
             label,
         })
@@ -246,15 +250,21 @@ fn full_label(
     levels: &[Level],
     counts: &[Option<u64>; LIST_LEVELS],
 ) -> String {
-    level_label(&level.pattern, |at| {
-        let of = definition.levels.get(&at).or_else(|| levels.get(at))?;
+    level_label(&level.pattern, |level_index| {
+        let shown_level = definition
+            .levels
+            .get(&level_index)
+            .or_else(|| levels.get(level_index))?;
         let spelling = if level.legal {
             NumberSpelling::Digits
         } else {
-            of.spelling
+            shown_level.spelling
         };
-        let number = counts.get(at).copied()?.unwrap_or(of.start);
-        (of.kind == Kind::Number).then_some((spelling, number))
+        let number = counts
+            .get(level_index)
+            .copied()?
+            .unwrap_or(shown_level.start);
+        (shown_level.kind == Kind::Number).then_some((spelling, number))
     })
 }
 
@@ -298,7 +308,7 @@ fn read_definition(xml: &mut Xml<'_>) -> Result<Definition, Failure> {
     loop {
         match xml.next()? {
             Event::Open(e) if e.ns == Ns::Word => match e.name() {
-                "abstractNumId" => definition.of = e.attr("val").unwrap_or_default(),
+                "abstractNumId" => definition.abstract_id = e.attr("val").unwrap_or_default(),
                 "lvlOverride" => level = e.number("ilvl").unwrap_or(0),
                 "startOverride" => {
                     definition

@@ -4,7 +4,7 @@ use super::field::{self, Field};
 use super::state::{OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid, GridCell};
 use crate::formats::office::figure;
-use crate::formats::office::package::{Package, spare_failure};
+use crate::formats::office::package::{Package, default_if_damaged};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
@@ -13,7 +13,7 @@ use crate::markdown::Markdown;
 const MAX_FIELD_DEPTH: usize = 64;
 
 impl Walker {
-    /// An element opens. Returns whether its content is wanted; if not, it is passed over.
+    /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
     pub(super) fn open(
         &mut self,
         e: &Element<'_>,
@@ -101,8 +101,8 @@ impl Walker {
                     author: e.attr("author").unwrap_or_default(),
                 }
             }
-            // Revisions count as accepted: deleted and moved text is passed over, and so are the properties
-            // before a change.
+            // Revisions count as accepted: deleted and moved text is skipped, and so are the properties before
+            // a change.
             "sdtPr" | "sdtEndPr" | "tblPr" | "tblGrid" | "sectPr" | "pPrChange" | "rPrChange"
             | "tblPrChange" | "trPrChange" | "tcPrChange" | "tblPrEx" | "moveFrom" | "delText"
             | "delInstrText" | "rt" | "altChunk" | "smartTagPr" | "customXmlPr" | "docDefaults"
@@ -165,12 +165,14 @@ impl Walker {
     fn run_property(&mut self, e: &Element<'_>) {
         match e.name() {
             "rStyle" => {
-                let looks = self.styles.looks(&e.attr("val").unwrap_or_default());
+                let format = self
+                    .styles
+                    .character_style(&e.attr("val").unwrap_or_default());
                 let style = &mut self.run.style;
-                style.bold = looks.bold.unwrap_or(style.bold);
-                style.italic = looks.italic.unwrap_or(style.italic);
-                style.strike = looks.strike.unwrap_or(style.strike);
-                self.run.hidden = looks.hidden.unwrap_or(self.run.hidden);
+                style.bold = format.bold.unwrap_or(style.bold);
+                style.italic = format.italic.unwrap_or(style.italic);
+                style.strike = format.strike.unwrap_or(style.strike);
+                self.run.hidden = format.hidden.unwrap_or(self.run.hidden);
             }
             "b" => self.run.style.bold = e.on("val"),
             "i" => self.run.style.italic = e.on("val"),
@@ -203,8 +205,8 @@ impl Walker {
         let in_run = matches!(self.tags.last(), Some(Tag::Run(_)));
         match e.name() {
             "r" => {
-                let around = std::mem::take(&mut self.run);
-                Tag::Run(around)
+                let outer_run = std::mem::take(&mut self.run);
+                Tag::Run(outer_run)
             }
             "t" => Tag::Text,
             "instrText" => Tag::Instruction,
@@ -298,9 +300,9 @@ impl Walker {
 
     fn field_mark(&mut self, kind: &str) {
         match kind {
-            "begin" if self.fields.len() >= MAX_FIELD_DEPTH => self.deeper += 1,
-            "end" if self.deeper > 0 => self.deeper -= 1,
-            "separate" if self.deeper > 0 => {}
+            "begin" if self.fields.len() >= MAX_FIELD_DEPTH => self.untracked_fields += 1,
+            "end" if self.untracked_fields > 0 => self.untracked_fields -= 1,
+            "separate" if self.untracked_fields > 0 => {}
             "begin" => self.fields.push(Field::Instruction(String::new())),
             "separate" => {
                 if let Some(Field::Instruction(text)) = self.fields.pop() {
@@ -320,7 +322,7 @@ impl Walker {
         }
     }
 
-    /// A new paragraph within the result of a field that links.
+    /// Begins the link of an open field again in a new paragraph.
     fn resume_links(&mut self) {
         let link = self.fields.iter().find_map(|field| match field {
             Field::Result(Some(link)) => Some(link.clone()),
@@ -372,7 +374,7 @@ impl Walker {
                     .map(|r| r.target.clone());
                 if let Some(part) = part {
                     let lines = figure::figure_lines(&part, e.name() == "chart", package);
-                    let lines = spare_failure(lines, out, "a figure is")?;
+                    let lines = default_if_damaged(lines, out, "a figure is")?;
                     let blocks = lines.iter().map(|l| Block::bullet(l)).collect();
                     self.anchor(blocks, out)?;
                 }

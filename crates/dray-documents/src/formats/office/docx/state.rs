@@ -13,7 +13,7 @@ use crate::markdown::{Inline, Markdown, Style, visible_characters};
 /// The role of an open element.
 #[derive(Debug)]
 pub(super) enum Tag {
-    /// Its children count, itself not.
+    /// An element without a role of its own, whose children are read.
     Plain,
     /// Properties of a paragraph.
     ParaProps,
@@ -133,7 +133,7 @@ pub(super) struct Walker {
     pub(super) tables: Vec<OpenTable>,
     pub(super) fields: Vec<Field>,
     /// Number of open fields beyond the limit, which are not tracked.
-    pub(super) deeper: usize,
+    pub(super) untracked_fields: usize,
     pub(super) run: Run,
     /// Alternative text of the drawing that is open.
     pub(super) alt: String,
@@ -143,7 +143,7 @@ pub(super) struct Walker {
     pub(super) collected: Vec<Note>,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,
-    /// Hidden text is shown.
+    /// Whether hidden text is shown.
     pub(super) show_hidden: bool,
 }
 
@@ -158,7 +158,7 @@ impl Walker {
             paras: Vec::new(),
             tables: Vec::new(),
             fields: Vec::new(),
-            deeper: 0,
+            untracked_fields: 0,
             run: Run::default(),
             alt: String::new(),
             carried: None,
@@ -169,14 +169,14 @@ impl Walker {
         }
     }
 
-    /// Another part begins; styles, numbering and the order of notes stay.
+    /// Resets the state for another part; keeps styles, numbering and the order of notes.
     pub(super) fn begin_story(&mut self, relations: Relations) {
         self.relations = relations;
         self.tags.clear();
         self.paras.clear();
         self.tables.clear();
         self.fields.clear();
-        self.deeper = 0;
+        self.untracked_fields = 0;
         self.run = Run::default();
         self.carried = None;
     }
@@ -202,7 +202,7 @@ impl Walker {
             }
             Some(Tag::Instruction) => {
                 if let Some(field) = self.fields.last_mut() {
-                    field.instruct(text);
+                    field.append_instruction(text);
                 }
             }
             _ => {}

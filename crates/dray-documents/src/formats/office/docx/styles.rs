@@ -1,4 +1,4 @@
-//! Styles of a document: which are headings, which are lists, which make text bold.
+//! Styles of a document: headings, lists, and the formats of characters.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ pub(super) struct Styles {
 }
 
 impl Styles {
-    /// Reads `styles.xml`; of styles with the same id the last counts.
+    /// Reads `styles.xml`; of several styles with one id the last is used.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
@@ -64,9 +64,9 @@ impl Styles {
     fn chain<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a Style> {
         let mut next = self.by_id.get(id);
         std::iter::from_fn(move || {
-            let now = next?;
-            next = now.based_on.as_deref().and_then(|id| self.by_id.get(id));
-            Some(now)
+            let style = next?;
+            next = style.based_on.as_deref().and_then(|id| self.by_id.get(id));
+            Some(style)
         })
         .take(MAX_STYLE_CHAIN)
     }
@@ -110,7 +110,7 @@ impl Styles {
     }
 
     /// The format of a character style.
-    pub(super) fn looks(&self, id: &str) -> CharacterStyle {
+    pub(super) fn character_style(&self, id: &str) -> CharacterStyle {
         let mut looks = CharacterStyle::default();
         for style in self.chain(id) {
             looks.bold = looks.bold.or(style.looks.bold);

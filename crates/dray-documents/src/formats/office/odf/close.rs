@@ -22,10 +22,10 @@ impl Walker {
             Some(Tag::List) => {
                 self.lists.pop();
             }
-            Some(Tag::Note(end)) => {
+            Some(Tag::Note(is_endnote)) => {
                 let blocks = self.end_aside();
                 out.budget().element()?;
-                if end {
+                if is_endnote {
                     self.notes.endnotes.push(blocks);
                 } else {
                     self.notes.footnotes.push(blocks);
@@ -81,7 +81,7 @@ impl Walker {
         out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
-        let block = self.block(para);
+        let block = self.block_of(para);
         self.sink.put(block, out)?;
         for block in after {
             self.sink.put(block, out)?;
@@ -89,7 +89,7 @@ impl Walker {
         Ok(())
     }
 
-    fn block(&mut self, para: Para) -> Block {
+    fn block_of(&mut self, para: Para) -> Block {
         let style = para.style.as_deref().unwrap_or_default();
         let marker = self.marker(style);
         if let Some(level) = para.level.or_else(|| self.styles.title(style)) {
@@ -161,9 +161,9 @@ impl Walker {
             return Ok(());
         }
         let blank = cells.iter().all(|cell| cell.lines.is_empty());
-        // Empty rows are often repeated to the end of a page or sheet; one of them is enough.
-        let again = if blank { 0 } else { times - 1 };
-        for _ in 0..again {
+        // Writers often repeat an empty row to the end of a page or sheet; one copy is enough.
+        let extra_rows = if blank { 0 } else { times - 1 };
+        for _ in 0..extra_rows {
             let copy = cells.iter().map(|cell| GridCell {
                 lines: cell.lines.clone(),
                 columns: cell.columns,

@@ -12,7 +12,7 @@ const MAX_REPEATED_CELLS: usize = 64;
 const MAX_REPEATED_ROWS: u64 = 1024;
 
 impl Walker {
-    /// An element opens. Returns whether its content is wanted; if not, it is passed over.
+    /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
     pub(super) fn open(&mut self, e: &Element<'_>, out: &Markdown) -> bool {
         let tag = match e.ns {
             Ns::OdfText => self.text(e),
@@ -54,7 +54,7 @@ impl Walker {
             }
             "a" => {
                 if let (Some(para), Some(target)) = (self.paras.last_mut(), e.attr("href"))
-                    // Places in the document have no address in Markdown.
+                    // A link to a place in the document has no target in Markdown.
                     && !target.starts_with('#')
                 {
                     para.text.begin_link(&target);
@@ -91,8 +91,8 @@ impl Walker {
                 Tag::Item
             }
             "note" => {
-                let end = e.attr("note-class").is_some_and(|c| c == "endnote");
-                let (mark, count) = if end {
+                let is_endnote = e.attr("note-class").is_some_and(|c| c == "endnote");
+                let (mark, count) = if is_endnote {
                     ("e", self.notes.endnotes.len())
                 } else {
                     ("", self.notes.footnotes.len())
@@ -105,7 +105,7 @@ impl Walker {
                     para.blank = false;
                 }
                 self.begin_aside();
-                Tag::Note(end)
+                Tag::Note(is_endnote)
             }
             "note-citation"
             | "tracked-changes"
@@ -228,7 +228,7 @@ impl Walker {
             && self.frames.is_empty()
             && self.tables.is_empty()
             && !self.in_note();
-        // Balanced by the tag name: both kinds of elements with this name end their separate content.
+        // What begins here ends with `Tag::Frame` for a shape, and with `Tag::TextBox` for the others.
         if shape || e.name() != "frame" {
             self.begin_aside();
         }
@@ -284,14 +284,14 @@ impl Walker {
                 }
                 Tag::Alt
             }
-            // Dates of comments, animations, formulas' markup.
+            // Dates of comments, and animations, are not text of the document.
             "date" | "date-string" | "creator-initials" | "par" | "title" | "desc" => return None,
             _ => Tag::Plain,
         })
     }
 }
 
-/// A length as files spell it, in thousandths of a millimetre; of an unknown unit as it is.
+/// Parses a length such as `1.5cm` into micrometres. A number with an unknown unit is not converted.
 fn parse_length(text: &str) -> i64 {
     let text = text.trim();
     let end = text

@@ -17,7 +17,7 @@ pub(in crate::formats) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Opens it.
+    /// Opens a document. A file whose first characters are markup is read as one flat file.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ fn is_encrypted(manifest: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
     loop {
         match xml.next() {
             Ok(Event::Open(e)) if e.name() == "encryption-data" => return Ok(true),
-            // A manifest that cannot be read hides no text that can.
+            // A damaged manifest does not prevent reading the content.
             Ok(Event::End) | Err(Failure::Corrupt(_)) => return Ok(false),
             Ok(_) => {}
             Err(failure) => return Err(failure),

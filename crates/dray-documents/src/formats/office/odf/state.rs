@@ -39,7 +39,7 @@ pub(super) enum Tag {
 pub(super) struct Para {
     pub(super) text: Inline,
     pub(super) style: Option<String>,
-    /// Of a heading element.
+    /// Level of a heading element.
     pub(super) level: Option<u8>,
     pub(super) after: Vec<Block>,
     /// The last character was white space, so further white space is ignored.
@@ -64,7 +64,7 @@ pub(super) struct List {
 pub(super) struct OpenTable {
     pub(super) grid: Grid,
     pub(super) cells: Vec<GridCell>,
-    /// Lists and paragraphs around the table, which do not reach into its cells.
+    /// The lists around the table, which do not continue in its cells.
     pub(super) lists: Vec<List>,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Walker {
     pub(super) paras: Vec<Para>,
     pub(super) lists: Vec<List>,
     /// The state around a note, comment or text box, which does not apply inside it.
-    pub(super) around: Vec<OuterState>,
+    pub(super) outer_states: Vec<OuterState>,
     /// The last number of each style of lists and level, for lists that continue.
     pub(super) counts: HashMap<(String, usize), u64>,
     pub(super) tables: Vec<OpenTable>,
@@ -113,7 +113,7 @@ pub(super) struct Walker {
     pub(super) hide: bool,
     /// Characters of hidden text that were met in this paragraph.
     pub(super) hidden_characters: u64,
-    /// Hidden text is shown.
+    /// Whether hidden text is shown.
     pub(super) show_hidden: bool,
     pub(super) notes: Notes,
     pub(super) comments: Vec<(String, String)>,
@@ -130,7 +130,7 @@ impl Walker {
             tags: Vec::new(),
             paras: Vec::new(),
             lists: Vec::new(),
-            around: Vec::new(),
+            outer_states: Vec::new(),
             counts: HashMap::new(),
             tables: Vec::new(),
             frames: Vec::new(),
@@ -148,7 +148,7 @@ impl Walker {
 
     /// Begins content that is separate from the text; its blocks are kept.
     pub(super) fn begin_aside(&mut self) {
-        self.around.push(OuterState {
+        self.outer_states.push(OuterState {
             lists: std::mem::take(&mut self.lists),
             look: std::mem::take(&mut self.look),
             hide: std::mem::take(&mut self.hide),
@@ -156,12 +156,12 @@ impl Walker {
         self.sink.begin();
     }
 
-    /// Ends that content and returns its blocks.
+    /// Ends the separate content that [`Self::begin_aside`] began, and returns its blocks.
     pub(super) fn end_aside(&mut self) -> Vec<Block> {
-        if let Some(around) = self.around.pop() {
-            self.lists = around.lists;
-            self.look = around.look;
-            self.hide = around.hide;
+        if let Some(outer) = self.outer_states.pop() {
+            self.lists = outer.lists;
+            self.look = outer.look;
+            self.hide = outer.hide;
         }
         self.sink.end()
     }

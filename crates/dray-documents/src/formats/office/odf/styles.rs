@@ -81,17 +81,17 @@ impl Styles {
         let family = family.to_owned();
         let mut next = self.styles.get(&(family.clone(), name.to_owned()));
         std::iter::from_fn(move || {
-            let now = next?;
-            next = now
+            let style = next?;
+            next = style
                 .parent
                 .as_ref()
                 .and_then(|parent| self.styles.get(&(family.clone(), parent.clone())));
-            Some(now)
+            Some(style)
         })
         .take(MAX_STYLE_CHAIN)
     }
 
-    /// The look of a span, over that around it.
+    /// The format of a span: its own style applied to the format around it.
     pub(super) fn span_style(&self, name: &str, around: Look) -> Look {
         let mut look = around;
         let first = |pick: fn(&Style) -> Option<bool>| self.chain("text", name).find_map(pick);
@@ -122,13 +122,13 @@ impl Styles {
         })
     }
 
-    /// The style of lists that a paragraph's style brings along.
+    /// The list style that a paragraph style names.
     pub(super) fn list_of(&self, name: &str) -> Option<&str> {
         self.chain("paragraph", name)
             .find_map(|s| s.list.as_deref())
     }
 
-    /// A level of a style of lists, from 0; an unknown one has bullets.
+    /// A level of a list style, from 0; an unknown level has bullets.
     pub(super) fn level(&self, list: &str, level: usize) -> Level {
         self.lists
             .get(list)

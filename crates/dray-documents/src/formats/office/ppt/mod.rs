@@ -42,7 +42,7 @@ pub(super) fn convert(
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
     let mut compound = Compound::open(input)?;
-    // Encrypted files alone have this stream (MS-OFFCRYPTO 2.3.5).
+    // Only encrypted files have this stream (MS-OFFCRYPTO 2.3.5).
     if compound.cfb.exists("/EncryptedSummary") {
         return Err(Failure::Encrypted);
     }
@@ -113,7 +113,7 @@ fn texts_until_next(data: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads one slide; whether its record was found.
+/// Reads one slide. Returns also whether the record of the slide was found.
 fn read_slide(
     number: u32,
     entry: &Entry<'_>,
@@ -134,15 +134,15 @@ fn read_slide(
             .of(kind::SLIDE_SHOW)
             .and_then(|show| u16_at(show.data, 10))
             .is_some_and(|flags| flags & 0x0004 != 0);
-        let of_notes = slide
+        let notes_page = slide
             .of(kind::SLIDE_ATOM)
             .and_then(|atom| u32_at(atom.data, 16))
             .and_then(|identifier| notes.get(&identifier))
             .and_then(|object| objects.object(*object, kind::NOTES, stream));
-        if let Some(page) = of_notes {
-            let mut of_page = ShapeReader::new(&[], budget);
-            of_page.add(&page)?;
-            shapes.notes.extend(of_page.notes);
+        if let Some(page) = notes_page {
+            let mut notes_reader = ShapeReader::new(&[], budget);
+            notes_reader.add(&page)?;
+            shapes.notes.extend(notes_reader.notes);
         }
     }
     // Outline texts that no shape refers to are also shown.

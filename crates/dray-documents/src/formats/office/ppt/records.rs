@@ -1,4 +1,4 @@
-//! Records of a presentation, and which of them count (MS-PPT 2.3).
+//! Records of a presentation, and which of them are valid (MS-PPT 2.3).
 
 use std::collections::HashMap;
 
@@ -106,7 +106,7 @@ impl ObjectTable {
             let Some(edit) = edit.filter(|_| edits <= MAX_EDITS) else {
                 break;
             };
-            // The reference to the key of an encrypted file is written in those only.
+            // Only encrypted files have this reference to a key.
             if u32_at(edit.data, 28).is_some_and(|key| key != 0) {
                 return Err(Failure::Encrypted);
             }
@@ -116,7 +116,7 @@ impl ObjectTable {
             if let Some(directory) = offset_at(edit.data, 12).and_then(|at| record_at(stream, at)) {
                 objects.add(directory);
             }
-            // Edits only lead back.
+            // Each edit names an earlier one; a reference forward would be a loop.
             next = offset_at(edit.data, 8).filter(|before| *before > 0 && *before < at);
         }
         if objects.offsets.is_empty() {
@@ -132,7 +132,7 @@ impl ObjectTable {
         }
         let mut at = 0;
         while let Some(head) = u32_at(directory.data, at) {
-            // 20 bits of the first number, 12 bits of how many follow (MS-PPT 2.3.5).
+            // The first number has 20 bits, the count of the offsets after it 12 bits (MS-PPT 2.3.5).
             let (first, count) = (head & 0x000F_FFFF, head >> 20);
             at += 4;
             for number in first..first.saturating_add(count) {

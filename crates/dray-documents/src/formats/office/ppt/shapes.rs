@@ -182,8 +182,8 @@ impl<'a> ShapeReader<'a> {
             .of(kind::CLIENT_DATA)
             .and_then(|data| Records(data.data).of(kind::PLACEHOLDER))
             .and_then(|placeholder| u8_at(placeholder.data, 4));
-        // They repeat on every slide and have no information about it.
-        if placeholder.is_some_and(|its| RUNNING_PLACEHOLDERS.contains(&its)) {
+        // Running placeholders are equal on every slide and say nothing about this one.
+        if placeholder.is_some_and(|number| RUNNING_PLACEHOLDERS.contains(&number)) {
             return Ok(own);
         }
         let Some(client) = records.of(kind::CLIENT_TEXT) else {
@@ -229,9 +229,9 @@ fn text_shape(text: &Text, position: Option<(i64, i64)>) -> Shape {
 fn shape_anchor(record: Record<'_>) -> Option<(i64, i64)> {
     let data = record.data;
     if data.len() >= 16 {
-        let part = |at| Some(i64::from(u32_at(data, at)?.cast_signed()));
+        let part = |offset| Some(i64::from(u32_at(data, offset)?.cast_signed()));
         return Some((part(0)?, part(4)?));
     }
-    let part = |at| Some(i64::from(u16_at(data, at)?.cast_signed()));
+    let part = |offset| Some(i64::from(u16_at(data, offset)?.cast_signed()));
     Some((part(0)?, part(2)?))
 }

@@ -180,14 +180,17 @@ fn converted(bytes: Vec<u8>, selection: Selection) -> Converted {
 
 #[test]
 fn slides_come_in_order_with_titles_places_notes_and_hidden_ones_marked() {
-    let got = converted(file(&deck(), 0xE391_C05F), Selection::All);
+    let conversion = converted(file(&deck(), 0xE391_C05F), Selection::All);
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "## Slide 1\n\n### The title\n\nabove\n\n- first\n- second\n  line\n\nin a group\n\n> Notes: say this\n\n\
          ## Slide 2 (hidden)\n\nlost text\n"
     );
-    assert_eq!((got.failure, got.warnings), (None, Vec::new()));
-    assert_eq!(got.parts_seen, 2);
+    assert_eq!(
+        (conversion.failure, conversion.warnings),
+        (None, Vec::new())
+    );
+    assert_eq!(conversion.parts_seen, 2);
 }
 
 #[test]
@@ -196,8 +199,8 @@ fn a_range_chooses_slides() {
         unit: Unit::Slide,
         span: Span { first: 2, last: 2 },
     };
-    let got = converted(file(&deck(), 0xE391_C05F), selection);
-    assert_eq!(got.markdown, "## Slide 2 (hidden)\n\nlost text\n");
+    let conversion = converted(file(&deck(), 0xE391_C05F), selection);
+    assert_eq!(conversion.markdown, "## Slide 2 (hidden)\n\nlost text\n");
 }
 
 #[test]
@@ -213,9 +216,9 @@ fn encrypted_and_damaged_files_are_named() {
     );
     let mut gone = deck();
     gone[1] = record(0x0FFF, 0, &[]);
-    let got = converted(file(&gone, 0xE391_C05F), Selection::All);
-    assert!(got.markdown.contains("lost text"));
-    assert_eq!(got.warnings, ["slide 2 is damaged"]);
+    let conversion = converted(file(&gone, 0xE391_C05F), Selection::All);
+    assert!(conversion.markdown.contains("lost text"));
+    assert_eq!(conversion.warnings, ["slide 2 is damaged"]);
 }
 
 proptest! {
@@ -234,7 +237,7 @@ proptest! {
         }
         file.truncate(end);
         let limits = Limits { wall_ms: 2000, ..Limits::default() };
-        let got = convert(&mut Cursor::new(file), &hint(), limits, Selection::All);
-        prop_assert!(got.markdown.len() < 100_000);
+        let conversion = convert(&mut Cursor::new(file), &hint(), limits, Selection::All);
+        prop_assert!(conversion.markdown.len() < 100_000);
     }
 }

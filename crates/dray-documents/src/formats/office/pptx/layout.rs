@@ -49,7 +49,7 @@ struct Placeholder {
     bullets: Bullets,
 }
 
-/// A layout. After [`Self::before`] it includes what it inherits from its master.
+/// A layout. After [`Self::inherit_from`] it includes what its master states.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     placeholders: Vec<Placeholder>,
@@ -62,29 +62,29 @@ impl Layout {
     pub(super) fn read(&mut self, bytes: &[u8], budget: &Rc<Budget>) -> Result<(), Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
-        let mut now: Option<Placeholder> = None;
+        let mut placeholder: Option<Placeholder> = None;
         let mut level = None;
         let mut in_body = None;
         loop {
             match xml.next()? {
                 Event::Open(e) => match (e.ns, e.name()) {
                     (Ns::Slides, "sp") => {
-                        self.keep(now.take());
+                        self.keep(placeholder.take());
                         level = None;
                     }
                     (Ns::Slides, "ph") => {
-                        now = Some(Placeholder {
+                        placeholder = Some(Placeholder {
                             role: Role::of(&e),
                             ..Placeholder::default()
                         });
                     }
-                    (Ns::Slides, "txStyles") => self.keep(now.take()),
+                    (Ns::Slides, "txStyles") => self.keep(placeholder.take()),
                     (Ns::Slides, "bodyStyle") => in_body = Some(xml.depth()),
                     (Ns::Drawing, "off") => {
-                        if let Some(now) = &mut now
-                            && now.place.is_none()
+                        if let Some(placeholder) = &mut placeholder
+                            && placeholder.place.is_none()
                         {
-                            now.place = e.number("y").zip(e.number("x"));
+                            placeholder.place = e.number("y").zip(e.number("x"));
                         }
                     }
                     (Ns::Drawing, "p") => level = None,
@@ -92,9 +92,9 @@ impl Layout {
                         if let Some(at) = level_of(name) {
                             level = Some(at);
                         }
-                        let bullets = match (&mut now, in_body) {
+                        let bullets = match (&mut placeholder, in_body) {
                             (_, Some(_)) => Some(&mut self.body),
-                            (Some(now), None) => Some(&mut now.bullets),
+                            (Some(placeholder), None) => Some(&mut placeholder.bullets),
                             (None, None) => None,
                         };
                         if let (Some(bullet), Some(at), Some(bullets)) =
@@ -108,7 +108,7 @@ impl Layout {
                 },
                 Event::Close if in_body.is_some_and(|depth| xml.depth() < depth) => in_body = None,
                 Event::End => {
-                    self.keep(now.take());
+                    self.keep(placeholder.take());
                     return Ok(());
                 }
                 _ => {}
@@ -123,18 +123,18 @@ impl Layout {
     }
 
     /// Fills in from the master what this layout does not state.
-    pub(super) fn before(&mut self, master: &Self) {
-        for (slot, behind) in self.body.iter_mut().zip(master.body) {
-            *slot = slot.or(behind);
+    pub(super) fn inherit_from(&mut self, master: &Self) {
+        for (slot, bullet) in self.body.iter_mut().zip(master.body) {
+            *slot = slot.or(bullet);
         }
         for own in &mut self.placeholders {
-            let behind = master
+            let inherited = master
                 .placeholders
                 .iter()
                 .find(|m| are_alike(&m.role.kind, &own.role.kind));
-            if let Some(behind) = behind {
-                own.place = own.place.or(behind.place);
-                for (slot, bullet) in own.bullets.iter_mut().zip(behind.bullets) {
+            if let Some(inherited) = inherited {
+                own.place = own.place.or(inherited.place);
+                for (slot, bullet) in own.bullets.iter_mut().zip(inherited.bullets) {
                     *slot = slot.or(bullet);
                 }
             }

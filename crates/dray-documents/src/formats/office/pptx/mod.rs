@@ -12,7 +12,7 @@ use slide::Walker;
 
 use super::blocks::Block;
 use super::deck::{Shape, Slide};
-use super::package::{Package, Relations, spare_failure};
+use super::package::{Package, Relations, default_if_damaged};
 use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::ConversionHint;
@@ -33,18 +33,18 @@ pub(super) fn convert(
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let order = slide_order(&bytes, &relations, &budget)?;
-    let authors = spare_failure(
+    let authors = default_if_damaged(
         comment_authors(&relations, &mut package),
         out,
         "comments are",
     )?;
     let mut layouts = Layouts::default();
     let mut damaged = None;
-    let mut whole = false;
+    let mut has_slide = false;
     for (number, part) in (1..).zip(&order) {
         budget.clock()?;
         match read_slide(number, part, &mut package, &mut layouts, &authors, out) {
-            Ok(()) => whole = true,
+            Ok(()) => has_slide = true,
             Err(failure @ Failure::Corrupt(_)) => {
                 out.warn(format!("slide {number} is damaged"));
                 damaged = Some(failure);
@@ -59,7 +59,7 @@ pub(super) fn convert(
         }
     }
     match damaged {
-        Some(failure) if !whole => Err(failure),
+        Some(failure) if !has_slide => Err(failure),
         _ => Ok(()),
     }
 }
@@ -147,10 +147,10 @@ impl Layouts {
             if let Some(master) = relations.part("slideMaster").map(str::to_owned)
                 && let Some(bytes) = package.part(&master)?
             {
-                let mut behind = Layout::default();
-                behind.read(&bytes, package.budget())?;
+                let mut master_layout = Layout::default();
+                master_layout.read(&bytes, package.budget())?;
                 // The layout overrides the master.
-                layout.before(&behind);
+                layout.inherit_from(&master_layout);
             }
         }
         let layout = Rc::new(layout);
@@ -191,9 +191,9 @@ fn read_slide(
         return Err(failure);
     }
     walked?;
-    slide.notes = spare_failure(slide_notes(&relations, package, out), out, "notes are")?;
+    slide.notes = default_if_damaged(slide_notes(&relations, package, out), out, "notes are")?;
     let comments = slide_comments(&relations, package, authors);
-    slide.comments = spare_failure(comments, out, "comments are")?;
+    slide.comments = default_if_damaged(comments, out, "comments are")?;
     slide.write(out)
 }
 

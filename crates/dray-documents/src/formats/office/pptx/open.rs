@@ -4,13 +4,13 @@ use super::layout::{Role, bullet_of, level_of};
 use super::slide::{Group, Mark, OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid};
 use crate::formats::office::figure;
-use crate::formats::office::package::{Package, spare_failure};
+use crate::formats::office::package::{Package, default_if_damaged};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
 impl Walker {
-    /// An element opens. Returns whether its content is wanted; if not, it is passed over.
+    /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
     pub(super) fn open(
         &mut self,
         e: &Element<'_>,
@@ -210,8 +210,8 @@ impl Walker {
     /// Handles the position of a shape or of the children of a group.
     fn transform(&mut self, e: &Element<'_>) {
         // The element is in a transform, whose parent is the element that it positions.
-        let in_group = self.tags.iter().rev().nth(1);
-        if matches!(in_group, Some(Tag::GroupProps)) {
+        let transform_parent = self.tags.iter().rev().nth(1);
+        if matches!(transform_parent, Some(Tag::GroupProps)) {
             let pair = |y, x| Some((e.number::<i64>(y)?, e.number::<i64>(x)?));
             let Some(group) = self.groups.last_mut() else {
                 return;
@@ -249,12 +249,12 @@ impl Walker {
         };
         if kind != "chart" {
             let lines = figure::read_diagram(&bytes, package.budget());
-            for line in spare_failure(lines, out, "a figure is")? {
+            for line in default_if_damaged(lines, out, "a figure is")? {
                 self.keep(Block::bullet(&line));
             }
             return Ok(());
         }
-        let chart = spare_failure(
+        let chart = default_if_damaged(
             figure::read_chart(&bytes, package.budget()),
             out,
             "a figure is",

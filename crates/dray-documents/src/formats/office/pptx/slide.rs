@@ -50,21 +50,21 @@ impl Group {
     }
 
     fn place(&self, (y, x): (i64, i64)) -> (i64, i64) {
-        let along = |at: i64, from: i64, own: i64, of: i64, to: i64| -> i64 {
+        let scale = |position: i64, from: i64, extent: i64, child_extent: i64, to: i64| -> i64 {
             // In 128 bits, because the product of two lengths in EMU exceeds 64 bits.
-            let scaled = i128::from(at.saturating_sub(from)) * i128::from(own)
-                / i128::from(if of == 0 { 1 } else { of });
+            let scaled = i128::from(position.saturating_sub(from)) * i128::from(extent)
+                / i128::from(if child_extent == 0 { 1 } else { child_extent });
             i64::try_from(scaled).unwrap_or(i64::MAX).saturating_add(to)
         };
         (
-            along(
+            scale(
                 y,
                 self.child_offset.0,
                 self.extent.0,
                 self.child_extent.0,
                 self.offset.0,
             ),
-            along(
+            scale(
                 x,
                 self.child_offset.1,
                 self.extent.1,
@@ -275,13 +275,13 @@ impl Walker {
             Mark::None => Block::Paragraph(para.text),
             Mark::Bullet => Block::Item(level, Marker::Bullet, para.text),
             Mark::Number(start) => {
-                let number = self.count(level, start);
+                let number = self.next_number(level, start);
                 Block::Item(level, Marker::Number(number), para.text)
             }
         };
         // As in PowerPoint, the numbering of a level restarts after a paragraph without a number.
         if !matches!(mark, Mark::Number(_)) {
-            self.forget(level);
+            self.restart_numbers(level);
         }
         self.keep(block);
     }
@@ -309,7 +309,7 @@ impl Walker {
         }
     }
 
-    fn count(&mut self, level: usize, start: u64) -> u64 {
+    fn next_number(&mut self, level: usize, start: u64) -> u64 {
         let Some(shape) = &mut self.shape else {
             return start;
         };
@@ -327,7 +327,7 @@ impl Walker {
     }
 
     /// Restarts the numbering of this level and of all deeper levels.
-    fn forget(&mut self, level: usize) {
+    fn restart_numbers(&mut self, level: usize) {
         if let Some(shape) = &mut self.shape {
             for count in shape.numbers.iter_mut().skip(level) {
                 *count = None;

@@ -4,11 +4,11 @@ use super::{DOCX, ODP, ODT, PPTX, markdown};
 
 /// Reads one of these files.
 pub(super) fn file(name: &str) -> Vec<u8> {
-    let folder = concat!(
+    let directory = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/documents/corpus/office/"
     );
-    std::fs::read(format!("{folder}{name}")).unwrap()
+    std::fs::read(format!("{directory}{name}")).unwrap()
 }
 
 #[test]

@@ -127,11 +127,11 @@ const XML_PIECES: &[&str] = &[
 const WORD_NAMESPACES: &str = "xmlns:w=\"http://schemas.openxmlformats.org/wordprocessingml/2006/main\" \
     xmlns:mc=\"http://schemas.openxmlformats.org/markup-compatibility/2006\"";
 
-fn check(got: &Converted) -> Result<(), TestCaseError> {
-    prop_assert!(!got.markdown.contains('\r'));
-    prop_assert!(got.markdown.is_empty() || got.markdown.ends_with('\n'));
-    prop_assert!(got.markdown.len() < 100_000);
-    prop_assert!(got.failure.is_none() || got.stopped.is_none());
+fn check(conversion: &Converted) -> Result<(), TestCaseError> {
+    prop_assert!(!conversion.markdown.contains('\r'));
+    prop_assert!(conversion.markdown.is_empty() || conversion.markdown.ends_with('\n'));
+    prop_assert!(conversion.markdown.len() < 100_000);
+    prop_assert!(conversion.failure.is_none() || conversion.stopped.is_none());
     Ok(())
 }
 

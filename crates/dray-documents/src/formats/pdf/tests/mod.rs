@@ -213,28 +213,32 @@ fn a_range_gives_its_pages_and_counts_all() {
         unit: Unit::Page,
         span: Span { first: 2, last: 2 },
     };
-    let got = convert(
+    let conversion = convert(
         &mut Cursor::new(three_pages()),
         &pdf(),
         Limits::default(),
         selection,
     );
-    assert_eq!(got.markdown, "This is the second page.\n");
-    assert_eq!(got.parts_seen, 3);
+    assert_eq!(conversion.markdown, "This is the second page.\n");
+    assert_eq!(conversion.parts_seen, 3);
     assert_eq!(
-        got.parts.iter().map(|part| part.number).collect::<Vec<_>>(),
+        conversion
+            .parts
+            .iter()
+            .map(|part| part.number)
+            .collect::<Vec<_>>(),
         [2]
     );
 }
 
 #[test]
 fn pages_are_found_without_a_table_of_objects() {
-    let got = made::convert_pdf(three_pages(), false);
+    let conversion = made::convert_pdf(three_pages(), false);
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "This is the first page.\n\nThis is the second page.\n\nThis is the third page.\n"
     );
-    assert_eq!(got.failure, None);
+    assert_eq!(conversion.failure, None);
 }
 
 #[test]
@@ -243,18 +247,18 @@ fn a_limit_keeps_what_came_before_it() {
         max_text_bytes: 60,
         ..Limits::default()
     };
-    let got = convert(
+    let conversion = convert(
         &mut Cursor::new(three_pages()),
         &pdf(),
         limits,
         Selection::All,
     );
     assert!(
-        got.markdown.starts_with("This is the first page.\n"),
+        conversion.markdown.starts_with("This is the first page.\n"),
         "{}",
-        got.markdown
+        conversion.markdown
     );
-    assert_eq!(got.stopped, Some(Limit::Size));
+    assert_eq!(conversion.stopped, Some(Limit::Size));
 }
 
 #[test]
@@ -263,13 +267,13 @@ fn no_time_is_a_limit_and_no_damage() {
         wall_ms: 0,
         ..Limits::default()
     };
-    let got = convert(
+    let conversion = convert(
         &mut Cursor::new(three_pages()),
         &pdf(),
         limits,
         Selection::All,
     );
-    assert_eq!(got.failure, Some(Failure::Stopped(Limit::Time)));
+    assert_eq!(conversion.failure, Some(Failure::Stopped(Limit::Time)));
 }
 
 proptest! {
@@ -287,7 +291,7 @@ proptest! {
             }
         }
         file.truncate(end);
-        let got = convert(&mut Cursor::new(file), &pdf(), Limits::default(), Selection::All);
-        prop_assert_eq!(got.markdown.is_empty(), got.failure.is_some());
+        let conversion = convert(&mut Cursor::new(file), &pdf(), Limits::default(), Selection::All);
+        prop_assert_eq!(conversion.markdown.is_empty(), conversion.failure.is_some());
     }
 }

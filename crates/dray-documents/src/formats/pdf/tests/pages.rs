@@ -161,13 +161,16 @@ fn what_was_filled_into_a_form_stands_beside_its_labels() {
             "/F 2 /FT /Tx /T (x2) /V (ignore all of it)",
         ),
     ];
-    let got = convert_pdf(form(content, &fields), false);
+    let conversion = convert_pdf(form(content, &fields), false);
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "# Application\n\nVessel: Marigold\n\nLength: 11.4 m\n\n\u{2612} insured not insured\n\n\
          Signed on behalf of the owner.\n\nRemarks: none\n"
     );
-    assert_eq!(got.warnings, ["hidden content dropped: 13 characters"]);
+    assert_eq!(
+        conversion.warnings,
+        ["hidden content dropped: 13 characters"]
+    );
     let shown = convert_pdf(form(content, &fields), true);
     assert!(
         shown.markdown.ends_with("x2: ignore all of it\n"),

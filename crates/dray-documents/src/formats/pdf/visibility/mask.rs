@@ -17,16 +17,16 @@ pub(super) enum MaskState {
     None,
     /// A mask that is not computed here. Content that is painted with it counts as visible.
     Unknown,
-    /// By its number among the masks of the page.
+    /// The index among the masks of the page.
     Known(usize),
 }
 
 /// The property that determines the opacity of a mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum MaskKind {
-    /// The opacity of its group.
+    /// The opacity of the group of the mask.
     Alpha,
-    /// The lightness of its group, over a backdrop.
+    /// The lightness of the group, over a backdrop of this colour.
     Luminosity(Ink),
 }
 

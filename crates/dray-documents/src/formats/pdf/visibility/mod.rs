@@ -27,7 +27,7 @@ pub(super) use self::walk::{MarkedStreams, walk};
 use crate::limits::{Budget, Limit};
 use crate::markdown::visible_characters;
 
-/// Smallest letters that a person can see, points.
+/// Size of the smallest letters that a person can see, in points.
 const MIN_POINTS: f32 = 1.0;
 /// Least opacity that a person can see.
 const MIN_ALPHA: f32 = 0.05;
@@ -60,7 +60,7 @@ struct ShownText {
     mask: MaskState,
     /// Size of a glyph of one unit relative to that of an ordinary font.
     glyph_scale: f32,
-    /// Number of earlier paints.
+    /// Number of paints before the text.
     paints_before: usize,
 }
 
@@ -69,7 +69,7 @@ struct ShownText {
 struct Paint {
     region: Region,
     ink: Ink,
-    /// Whether it is opaque.
+    /// Whether the paint hides the content below it.
     opaque: bool,
     /// Width and height in pixels, of a picture.
     picture: Option<(f32, f32)>,
@@ -88,7 +88,7 @@ pub(super) struct PaintedPage {
 /// Whether a span of text can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextVisibility {
-    Seen,
+    Visible,
     Hidden,
     /// Hidden by the picture of this index, unless the picture is a scan and the text its layer of OCR.
     BehindPicture(usize),
@@ -107,16 +107,16 @@ impl PaintedPage {
         budget: &Budget,
     ) -> Result<Vec<bool>, Limit> {
         let bands = Bands::of(&self.paints, page.crop_box);
-        let mut sights = Vec::with_capacity(spans.len());
-        for (at, span) in spans.iter().enumerate() {
-            if at.is_multiple_of(SPANS_PER_CHECK) {
+        let mut visibilities = Vec::with_capacity(spans.len());
+        for (index, span) in spans.iter().enumerate() {
+            if index.is_multiple_of(SPANS_PER_CHECK) {
                 budget.clock()?;
             }
-            sights.push(self.visibility_of(span, page.crop_box, &bands));
+            visibilities.push(self.visibility_of(span, page.crop_box, &bands));
         }
-        let is_scan = self.is_scan(spans, &sights, page.crop_box);
-        let hidden = sights.iter().map(|sight| match sight {
-            TextVisibility::Seen => false,
+        let is_scan = self.is_scan(spans, &visibilities, page.crop_box);
+        let hidden = visibilities.iter().map(|visibility| match visibility {
+            TextVisibility::Visible => false,
             TextVisibility::Hidden => true,
             TextVisibility::BehindPicture(_) => !is_scan,
         });
@@ -133,9 +133,9 @@ impl PaintedPage {
 
     fn visibility_of(&self, span: &TextSpan, page: Rect, bands: &Bands) -> TextVisibility {
         if span.text.trim().is_empty() {
-            return TextVisibility::Seen;
+            return TextVisibility::Visible;
         }
-        let core = core(span);
+        let core = core_area(span);
         let shown = mark::read(span.color)
             // The engine's rendering mode must match; otherwise the colour only resembles a mark.
             .and_then(|at| self.shown.get(at))
@@ -145,9 +145,9 @@ impl PaintedPage {
             return TextVisibility::Hidden;
         }
         let Some(shown) = shown else {
-            let seen = !span.invisible || self.has_picture(core, bands);
-            return if seen {
-                TextVisibility::Seen
+            let is_visible = !span.invisible || self.has_picture(core, bands);
+            return if is_visible {
+                TextVisibility::Visible
             } else {
                 TextVisibility::Hidden
             };
@@ -156,13 +156,13 @@ impl PaintedPage {
             return TextVisibility::Hidden;
         }
         match shown.render_mode {
-            3 if self.has_picture(core, bands) => TextVisibility::Seen,
+            3 if self.has_picture(core, bands) => TextVisibility::Visible,
             // The text is a clipping path: later paints are visible in its shape.
-            7 if self.paints.len() > shown.paints_before => TextVisibility::Seen,
+            7 if self.paints.len() > shown.paints_before => TextVisibility::Visible,
             3 | 7 => TextVisibility::Hidden,
             _ => self.cover(core, shown, bands).unwrap_or_else(|| {
                 if self.has_contrast(core, shown, bands) {
-                    TextVisibility::Seen
+                    TextVisibility::Visible
                 } else {
                     TextVisibility::Hidden
                 }
@@ -179,23 +179,23 @@ impl PaintedPage {
 
     /// The paint that covers the text; `None` if it is not covered.
     fn cover(&self, core: Rect, shown: &ShownText, bands: &Bands) -> Option<TextVisibility> {
-        let mut behind = None;
+        let mut picture_cover = None;
         // Paints are in painting order: the earlier ones are below the text.
-        for at in bands.at(core).iter().rev() {
-            if *at < shown.paints_before {
+        for paint_index in bands.at(core).iter().rev() {
+            if *paint_index < shown.paints_before {
                 break;
             }
-            let Some(paint) = self.paints.get(*at) else {
+            let Some(paint) = self.paints.get(*paint_index) else {
                 continue;
             };
             if paint.opaque && paint.region.filled && covers(paint.region.area, core) {
                 if paint.picture.is_none() {
                     return Some(TextVisibility::Hidden);
                 }
-                behind = Some(TextVisibility::BehindPicture(*at));
+                picture_cover = Some(TextVisibility::BehindPicture(*paint_index));
             }
         }
-        behind
+        picture_cover
     }
 
     /// Whether the text has enough contrast with its background.
@@ -203,16 +203,23 @@ impl PaintedPage {
         let mode = shown.render_mode.rem_euclid(4);
         let fill = matches!(mode, 0 | 2) && shown.fill_alpha >= MIN_ALPHA;
         let stroke = matches!(mode, 1 | 2) && shown.stroke_alpha >= MIN_ALPHA;
-        (fill && self.stands_out(core, shown.fill, shown.paints_before, bands))
-            || (stroke && self.stands_out(core, shown.stroke, shown.paints_before, bands))
+        (fill && self.contrasts_with_background(core, shown.fill, shown.paints_before, bands))
+            || (stroke
+                && self.contrasts_with_background(core, shown.stroke, shown.paints_before, bands))
     }
 
-    fn stands_out(&self, core: Rect, ink: Ink, paints_before: usize, bands: &Bands) -> bool {
-        for at in bands.at(core).iter().rev() {
-            if *at >= paints_before {
+    fn contrasts_with_background(
+        &self,
+        core: Rect,
+        ink: Ink,
+        paints_before: usize,
+        bands: &Bands,
+    ) -> bool {
+        for paint_index in bands.at(core).iter().rev() {
+            if *paint_index >= paints_before {
                 continue;
             }
-            let Some(paint) = self.paints.get(*at) else {
+            let Some(paint) = self.paints.get(*paint_index) else {
                 continue;
             };
             if core.intersect(paint.region.area).is_none() {
@@ -245,27 +252,27 @@ impl PaintedPage {
     }
 
     /// Whether the pictures that cover text are a scan of the page, and the text was recognised on them.
-    fn is_scan(&self, spans: &[TextSpan], sights: &[TextVisibility], page: Rect) -> bool {
+    fn is_scan(&self, spans: &[TextSpan], visibilities: &[TextVisibility], page: Rect) -> bool {
         let mut pictures = Vec::new();
-        let (mut seen, mut behind) = (0, 0);
-        for (span, sight) in spans.iter().zip(sights) {
-            match sight {
-                TextVisibility::Seen => seen += visible_characters(&span.text),
+        let (mut visible, mut behind_pictures) = (0, 0);
+        for (span, visibility) in spans.iter().zip(visibilities) {
+            match visibility {
+                TextVisibility::Visible => visible += visible_characters(&span.text),
                 TextVisibility::Hidden => {}
-                TextVisibility::BehindPicture(at) => {
-                    behind += visible_characters(&span.text);
-                    if !pictures.contains(at) && pictures.len() < BAND_COUNT {
-                        pictures.push(*at);
+                TextVisibility::BehindPicture(picture) => {
+                    behind_pictures += visible_characters(&span.text);
+                    if !pictures.contains(picture) && pictures.len() < BAND_COUNT {
+                        pictures.push(*picture);
                     }
                 }
             }
         }
-        let taken: f32 = pictures
+        let covered_area: f32 = pictures
             .iter()
-            .filter_map(|at| self.paints.get(*at)?.region.area.intersect(page))
+            .filter_map(|picture| self.paints.get(*picture)?.region.area.intersect(page))
             .map(size_of)
             .sum();
-        behind >= seen && taken >= SCAN_SHARE * size_of(page)
+        behind_pictures >= visible && covered_area >= SCAN_SHARE * size_of(page)
     }
 }
 
@@ -315,14 +322,14 @@ impl Bands {
             page: page.normalize(),
             bands: vec![Vec::new(); BAND_COUNT],
         };
-        for (at, paint) in paints.iter().enumerate() {
+        for (paint_index, paint) in paints.iter().enumerate() {
             let (first, last) = (
                 bands.index(paint.region.area.y0),
                 bands.index(paint.region.area.y1),
             );
             if let Some(touched) = bands.bands.get_mut(first..=last) {
                 for band in touched {
-                    band.push(at);
+                    band.push(paint_index);
                 }
             }
         }
@@ -349,7 +356,7 @@ impl Bands {
 }
 
 /// The part of a span of text that certainly contains ink, because font boxes extend far above and below the letters.
-fn core(span: &TextSpan) -> Rect {
+fn core_area(span: &TextSpan) -> Rect {
     let bbox = span.bbox.normalize();
     if span.rotate == 0 && !span.vertical {
         let y = [span.y, span.y + span.size * 0.5];

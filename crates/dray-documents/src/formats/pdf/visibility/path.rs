@@ -62,27 +62,27 @@ pub(super) struct Path {
     corners: Vec<Point>,
     area: Option<Rect>,
     curved: bool,
-    /// `W` or `W*` was seen: the next painting operator also clips.
+    /// Whether the path has `W` or `W*`, so that the next painting operator also clips.
     pub(super) clips: bool,
 }
 
 impl Path {
     /// Begins a shape, and ends the one before.
-    pub(super) fn move_to(&mut self, at: Point) {
+    pub(super) fn move_to(&mut self, point: Point) {
         self.end_shape();
-        self.add(at);
+        self.add(point);
     }
 
     /// Adds a straight line to a point.
-    pub(super) fn line_to(&mut self, at: Point) {
-        self.add(at);
+    pub(super) fn line_to(&mut self, point: Point) {
+        self.add(point);
     }
 
     /// Adds a curve to the last of these points; the others are control points.
     pub(super) fn curve_to(&mut self, through: &[Point]) {
         self.curved = true;
-        for at in through {
-            self.add(*at);
+        for point in through {
+            self.add(*point);
         }
     }
 
@@ -101,16 +101,16 @@ impl Path {
         std::mem::take(&mut self.shapes)
     }
 
-    fn add(&mut self, at: Point) {
+    fn add(&mut self, corner: Point) {
         // A shape with a point at infinity does not cover any area with certainty.
-        if !(at.x.is_finite() && at.y.is_finite()) {
+        if !(corner.x.is_finite() && corner.y.is_finite()) {
             self.curved = true;
             return;
         }
         if self.corners.len() < MAX_CORNERS {
-            self.corners.push(at);
+            self.corners.push(corner);
         }
-        let point = Rect::new(at.x, at.y, at.x, at.y);
+        let point = Rect::new(corner.x, corner.y, corner.x, corner.y);
         self.area = Some(self.area.map_or(point, |area| area.union(point)));
     }
 

@@ -17,10 +17,10 @@ const MAX_PICTURES: usize = 1_000;
 
 impl PaintedPage {
     /// Records a picture that is a separate object.
-    pub(super) fn add_picture(&mut self, area: Rect, at: ObjRef) {
-        let is_known = self.pictures.iter().any(|(_, known)| *known == at);
+    pub(super) fn add_picture(&mut self, area: Rect, reference: ObjRef) {
+        let is_known = self.pictures.iter().any(|(_, known)| *known == reference);
         if !is_known && self.pictures.len() < MAX_PICTURES {
-            self.pictures.push((area, at));
+            self.pictures.push((area, reference));
         }
     }
 
@@ -46,15 +46,15 @@ impl PaintedPage {
             .filter(|(area, _)| share(*area) >= MIN_PART_SHARE)
             .copied()
             .collect();
-        let taken: f32 = parts.iter().map(|(area, _)| share(*area)).sum();
+        let covered_share: f32 = parts.iter().map(|(area, _)| share(*area)).sum();
         // A few words beside a small picture are a page with a logo, not a scan.
-        if characters > 0 && taken < SCAN_SHARE {
+        if characters > 0 && covered_share < SCAN_SHARE {
             return Vec::new();
         }
         parts.sort_by(|(a, _), (b, _)| share(*b).total_cmp(&share(*a)));
         // The largest are kept, then they are put in the order of reading.
         parts.truncate(MAX_PARTS);
         parts.sort_by(|(a, _), (b, _)| b.y1.total_cmp(&a.y1));
-        parts.into_iter().map(|(_, at)| at).collect()
+        parts.into_iter().map(|(_, reference)| reference).collect()
     }
 }

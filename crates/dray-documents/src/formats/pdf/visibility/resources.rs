@@ -65,8 +65,8 @@ pub(in crate::formats::pdf) fn numbers<const N: usize>(
     let array = source.fetch(object?)?;
     let items = array.as_array()?;
     let mut numbers = [0.0; N];
-    for (slot, at) in numbers.iter_mut().zip(0..) {
-        *slot = number(items.get(at), source)?;
+    for (slot, index) in numbers.iter_mut().zip(0..) {
+        *slot = number(items.get(index), source)?;
     }
     Some(numbers)
 }

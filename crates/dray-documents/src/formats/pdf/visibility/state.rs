@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) stroke: Ink,
     fill_alpha: f32,
     stroke_alpha: f32,
-    /// No blend mode is set.
+    /// Whether no blend mode is set.
     plain: bool,
     pub(super) mask: MaskState,
     line_width: f32,
@@ -71,12 +71,12 @@ impl State {
         shown
     }
 
-    /// Applies an operator that sets a value; whether it was one.
+    /// Applies an operator that sets a value. Returns false for any other operator.
     pub(super) fn set(&mut self, op: &Op) -> bool {
         match op {
             Op::Concat(matrix) => {
                 let m = matrix;
-                // A matrix that is not finite would make every later place unknown.
+                // A matrix that is not finite would make every later position unknown.
                 if [m.a, m.b, m.c, m.d, m.e, m.f].iter().all(|v| v.is_finite()) {
                     self.matrix = matrix.concat(self.matrix);
                 }
@@ -92,7 +92,7 @@ impl State {
             Op::SetFillColor(parts) | Op::SetFillColorN(parts, None) => {
                 self.fill = self.fill_space.ink(parts);
             }
-            // With a pattern, which may have any colours.
+            // A pattern may have any colours.
             Op::SetFillColorN(_, Some(_)) => self.fill = Ink::Unknown,
             Op::SetStrokeColor(parts) | Op::SetStrokeColorN(parts, None) => {
                 self.stroke = self.stroke_space.ink(parts);
@@ -133,17 +133,17 @@ impl State {
         self.plain && self.mask == MaskState::None && alpha >= 1.0 - MIN_TRANSPARENCY
     }
 
-    /// Applies an operator that builds a path; whether it was one.
+    /// Applies an operator that builds a path. Returns false for any other operator.
     pub(super) fn build(&self, op: &Op, path: &mut Path) -> bool {
-        let at = |x: f32, y: f32| self.matrix.apply(Point::new(x, y));
+        let point = |x: f32, y: f32| self.matrix.apply(Point::new(x, y));
         match *op {
-            Op::MoveTo(x, y) => path.move_to(at(x, y)),
-            Op::LineTo(x, y) => path.line_to(at(x, y)),
+            Op::MoveTo(x, y) => path.move_to(point(x, y)),
+            Op::LineTo(x, y) => path.line_to(point(x, y)),
             Op::CurveTo(x1, y1, x2, y2, x, y) => {
-                path.curve_to(&[at(x1, y1), at(x2, y2), at(x, y)]);
+                path.curve_to(&[point(x1, y1), point(x2, y2), point(x, y)]);
             }
             Op::CurveToV(x1, y1, x, y) | Op::CurveToY(x1, y1, x, y) => {
-                path.curve_to(&[at(x1, y1), at(x, y)]);
+                path.curve_to(&[point(x1, y1), point(x, y)]);
             }
             Op::Rect(x, y, width, height) => {
                 path.rectangle(Rect::new(x, y, x + width, y + height), self.matrix);
@@ -230,7 +230,7 @@ impl State {
         .filter(|_| alpha >= super::MIN_ALPHA)
     }
 
-    /// A shading fills the clip.
+    /// The paint of a shading, which fills the clip.
     pub(super) fn shading(&self) -> Paint {
         Paint {
             region: Region {
@@ -243,7 +243,7 @@ impl State {
         }
     }
 
-    /// A picture fills the unit square.
+    /// The paint of a picture, which fills the unit square.
     pub(super) fn picture(&self, picture: &Picture) -> Option<Paint> {
         let region = Region::of(Rect::new(0.0, 0.0, 1.0, 1.0), self.matrix)?;
         Some(Paint {
@@ -257,7 +257,7 @@ impl State {
 
 /// Most pixels of masks that are checked.
 const MAX_MASK_PIXELS: f32 = 16_000_000.0;
-/// Opacity of a mask's pixel (of 255) from which it counts as opaque, and the percentage of pixels that must have it.
+/// Least opacity of an opaque pixel of a mask, of 255, and the percentage of pixels that must be opaque.
 const MIN_SOLID: u8 = 243;
 const MIN_SOLID_PERCENT: usize = 95;
 /// Transparency that a person does not notice.
@@ -268,7 +268,7 @@ const MIN_TRANSPARENCY: f32 = 0.05;
 pub(super) struct Picture {
     /// Width and height in pixels, as the picture claims them.
     pub(super) pixels: (f32, f32),
-    /// The picture has no mask and is not a mask itself.
+    /// Whether the picture hides the content below it: it is not a mask, and its masks hide at most its edge.
     pub(super) opaque: bool,
 }
 

@@ -174,10 +174,10 @@ const HIDING_CONTENTS: [(&str, &str); 25] = [
 #[test]
 fn text_that_a_person_cannot_see_is_left_out_and_counted() {
     for (how, content) in HIDING_CONTENTS {
-        let got = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), false);
-        assert_eq!(got.markdown, "This can be read.\n", "{how}");
+        let conversion = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), false);
+        assert_eq!(conversion.markdown, "This can be read.\n", "{how}");
         assert_eq!(
-            got.warnings,
+            conversion.warnings,
             ["hidden content dropped: 6 characters"],
             "{how}"
         );
@@ -187,10 +187,14 @@ fn text_that_a_person_cannot_see_is_left_out_and_counted() {
 #[test]
 fn hidden_text_is_shown_on_request_and_still_counted() {
     for (how, content) in HIDING_CONTENTS {
-        let got = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), true);
-        assert!(got.markdown.contains("secret"), "{how}: {}", got.markdown);
+        let conversion = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), true);
+        assert!(
+            conversion.markdown.contains("secret"),
+            "{how}: {}",
+            conversion.markdown
+        );
         assert_eq!(
-            got.warnings,
+            conversion.warnings,
             ["hidden content shown: 6 characters"],
             "{how}"
         );
@@ -285,14 +289,14 @@ const LOOKING_HIDDEN: [(&str, &str); 20] = [
 #[test]
 fn text_that_only_looks_hidden_to_a_program_stays() {
     for (how, content) in LOOKING_HIDDEN {
-        let got = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), false);
+        let conversion = convert_pdf(page(&format!("{VISIBLE_TEXT}{content}")), false);
         assert!(
-            got.markdown.contains("seen"),
+            conversion.markdown.contains("seen"),
             "{how}: {} {:?}",
-            got.markdown,
-            got.warnings
+            conversion.markdown,
+            conversion.warnings
         );
-        assert_eq!(got.warnings, [""; 0], "{how}");
+        assert_eq!(conversion.warnings, [""; 0], "{how}");
     }
 }
 
@@ -312,31 +316,37 @@ fn the_ocr_layer_of_a_scan_is_visible_text() {
             "BT /F 12 Tf 72 600 Td (Recognised text.) Tj ET q 612 0 0 792 0 0 cm /Pic Do Q",
         ),
     ] {
-        let got = convert_pdf(page(content), false);
-        assert_eq!(got.markdown, "Recognised text.\n", "{how}");
-        assert_eq!(got.warnings, [""; 0], "{how}");
+        let conversion = convert_pdf(page(content), false);
+        assert_eq!(conversion.markdown, "Recognised text.\n", "{how}");
+        assert_eq!(conversion.warnings, [""; 0], "{how}");
     }
 }
 
 #[test]
 fn a_page_with_only_hidden_text_says_so() {
-    let got = convert_pdf(page(HIDING_CONTENTS[0].1), false);
-    assert_eq!(got.markdown, "");
-    assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
+    let conversion = convert_pdf(page(HIDING_CONTENTS[0].1), false);
+    assert_eq!(conversion.markdown, "");
+    assert_eq!(
+        conversion.warnings,
+        ["hidden content dropped: 6 characters"]
+    );
 }
 
 #[test]
 fn a_form_is_judged_each_time_it_is_drawn() {
     let content =
         format!("{VISIBLE_TEXT}/Form Do 0 g 60 490 200 40 re f q 1 0 0 1 0 0 cm /Form Do Q");
-    let got = convert_pdf(page(&content), false);
+    let conversion = convert_pdf(page(&content), false);
     assert_eq!(
-        got.markdown.matches("secret").count(),
+        conversion.markdown.matches("secret").count(),
         1,
         "{}",
-        got.markdown
+        conversion.markdown
     );
-    assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
+    assert_eq!(
+        conversion.warnings,
+        ["hidden content dropped: 6 characters"]
+    );
 }
 
 proptest! {
@@ -353,7 +363,7 @@ proptest! {
             0..40,
         ),
     ) {
-        let got = convert_pdf(page(&operators.join(" ")), false);
-        prop_assert_eq!(got.markdown.is_empty(), got.failure.is_some());
+        let conversion = convert_pdf(page(&operators.join(" ")), false);
+        prop_assert_eq!(conversion.markdown.is_empty(), conversion.failure.is_some());
     }
 }

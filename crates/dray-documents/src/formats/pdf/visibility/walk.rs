@@ -19,7 +19,7 @@ use super::state::{Picture, State};
 use super::{Paint, PaintedPage, mark};
 use crate::formats::pdf::metered::MeteredDocument;
 
-/// How deep forms are nested, and how many are drawn on one page: as many as the engine draws.
+/// Deepest nesting of forms, and most forms that one page draws: the limits of the engine.
 const MAX_FORM_DEPTH: usize = 16;
 const MAX_FORMS: usize = 4096;
 /// Most paints of one page that are recorded.
@@ -36,17 +36,17 @@ pub(in crate::formats::pdf) struct MarkedStreams {
 }
 
 impl MarkedStreams {
-    /// The marked operators of a stream, each time it is drawn the next.
+    /// Removes and returns the marked operators of the next drawing of a stream.
     pub(in crate::formats::pdf) fn take(&mut self, stream: &Stream) -> Option<Vec<u8>> {
         // A form that is drawn twice has two entries, each with the marks of one drawing.
-        let key = key(stream);
-        let at = self.streams.iter().position(|(its, _)| *its == key)?;
-        self.streams.remove(at).map(|(_, data)| data)
+        let key = stream_key(stream);
+        let index = self.streams.iter().position(|(known, _)| *known == key)?;
+        self.streams.remove(index).map(|(_, data)| data)
     }
 }
 
 /// Identity of a content stream.
-fn key(stream: &Stream) -> u64 {
+fn stream_key(stream: &Stream) -> u64 {
     let mut hasher = DefaultHasher::new();
     stream.data.hash(&mut hasher);
     hasher.finish()
@@ -111,7 +111,7 @@ struct Walker<'a> {
     streams: VecDeque<(u64, Vec<u8>)>,
     pictures: HashMap<ObjRef, Picture>,
     masks: Vec<SoftMask>,
-    /// By the group of the mask and the matrix that it was set under, bit by bit.
+    /// Masks by their group and by the bits of the matrix under which they were set.
     known_masks: HashMap<(ObjRef, [u32; 6]), MaskState>,
     forms: usize,
     marked_bytes: usize,
@@ -130,7 +130,7 @@ struct Frame<'f> {
 }
 
 impl Walker<'_> {
-    /// Runs one stream; its operators with the marks.
+    /// Runs one stream. Returns its operators with the marks.
     fn run(
         &mut self,
         content: &[u8],
@@ -311,7 +311,7 @@ impl Walker<'_> {
         if frame.depth >= MAX_FORM_DEPTH || self.forms >= MAX_FORMS {
             return;
         }
-        // Counted before anything is read, so that forms that cannot be read do not draw on without end.
+        // Counted before the form is read, so that the limit includes forms that cannot be read.
         self.forms += 1;
         let Some(found) = find(frame.chain, "XObject", &name.0, self.source) else {
             return;
@@ -333,15 +333,15 @@ impl Walker<'_> {
             Some("Image") => {
                 let known = found
                     .reference
-                    .and_then(|at| self.pictures.get(&at).copied());
+                    .and_then(|reference| self.pictures.get(&reference).copied());
                 let picture = known.unwrap_or_else(|| Picture::of(&stream.dict, self.source));
-                if let Some(at) = found.reference {
-                    self.pictures.insert(at, picture);
+                if let Some(reference) = found.reference {
+                    self.pictures.insert(reference, picture);
                 }
                 let paint = frame.state.picture(&picture);
                 let paint = paint.filter(|paint| !self.is_masked(frame, paint));
-                if let (Some(paint), Some(at)) = (paint, found.reference) {
-                    self.painted.add_picture(paint.region.area, at);
+                if let (Some(paint), Some(reference)) = (paint, found.reference) {
+                    self.painted.add_picture(paint.region.area, reference);
                 }
                 self.paint(paint);
             }

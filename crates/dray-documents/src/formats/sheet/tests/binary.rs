@@ -121,10 +121,10 @@ fn a_record_that_cannot_be_is_damage_of_its_sheet() {
         (0x0006, cell(0, &wide("before"))),
         (0x0003, cell(1, &[0xEE])),
     ];
-    let got = converted(XLSB, &xlsb(0, &rows));
-    assert_eq!(got.failure, None);
-    assert_eq!(got.warnings, ["sheet 1 is damaged"]);
-    assert!(got.markdown.starts_with("## Binary\n\n| before |"));
+    let conversion = converted(XLSB, &xlsb(0, &rows));
+    assert_eq!(conversion.failure, None);
+    assert_eq!(conversion.warnings, ["sheet 1 is damaged"]);
+    assert!(conversion.markdown.starts_with("## Binary\n\n| before |"));
 }
 
 /// A style of cells: number format, font and fill by number.
@@ -185,9 +185,12 @@ fn what_a_person_does_not_see_of_a_binary_workbook_is_left_out() {
         (6, styled(0, 0, &wide("in a hidden row"))),
     ];
     let before = [(390, Vec::new()), (60, columns.concat()), (391, Vec::new())];
-    let got = converted(XLSB, &xlsb_with(0, &before, &rows, &styles));
-    assert_eq!(got.markdown, "## Binary\n\n| seen | 12.35% |\n|---|---|\n");
-    assert_eq!(got.warnings, ["hidden content dropped: 4 cells"]);
+    let conversion = converted(XLSB, &xlsb_with(0, &before, &rows, &styles));
+    assert_eq!(
+        conversion.markdown,
+        "## Binary\n\n| seen | 12.35% |\n|---|---|\n"
+    );
+    assert_eq!(conversion.warnings, ["hidden content dropped: 4 cells"]);
 }
 
 #[test]
@@ -219,9 +222,9 @@ fn a_binary_workbook_may_have_a_palette_of_its_own() {
             [&1_u32.to_le_bytes()[..], &[1, 0, 0, 0], &wide("secret")].concat(),
         ),
     ];
-    let got = converted(XLSB, &xlsb_with(0, &[], &rows, &styles));
-    assert_eq!(got.markdown, "## Binary\n\n| seen |\n|---|\n");
-    assert_eq!(got.warnings, ["hidden content dropped: 1 cell"]);
+    let conversion = converted(XLSB, &xlsb_with(0, &[], &rows, &styles));
+    assert_eq!(conversion.markdown, "## Binary\n\n| seen |\n|---|\n");
+    assert_eq!(conversion.warnings, ["hidden content dropped: 1 cell"]);
 }
 
 /// An OLE2 file with a stream of old records.
@@ -282,10 +285,10 @@ fn far_cells_of_an_old_workbook_are_shown_without_the_places_between() {
         "## Old\n\n| 7.5 | 7.5 |\n|---|---|\n"
     );
     let far = xls(&[(0, 0), (65_535, 255), (65_535, 0), (3, 255)]);
-    let got = converted(XLS, &far);
-    assert_eq!(got.failure, None);
+    let conversion = converted(XLS, &far);
+    assert_eq!(conversion.failure, None);
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "## Old\n\n| 7.5 |  |\n|---|---|\n|  |  |\n|  |  |\n|  | 7.5 |\n|  |  |\n| 7.5 | 7.5 |\n"
     );
 }
@@ -324,10 +327,10 @@ fn cells_of_an_old_workbook_that_show_nothing_are_hidden_cells() {
         (0xE0, format(1, 171, 1, 18)),
     ];
     let cells = [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 3), (0, 4, 4)];
-    let got = converted(XLS, &xls_with(&records, &cells));
+    let conversion = converted(XLS, &xls_with(&records, &cells));
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "## Old\n\n| 7.5 | 7.50 m | 7.50 m |\n|---|---|---|\n"
     );
-    assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
+    assert_eq!(conversion.warnings, ["hidden content dropped: 2 cells"]);
 }

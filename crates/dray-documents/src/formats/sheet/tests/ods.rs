@@ -146,7 +146,7 @@ fn hidden_rows_and_columns_are_left_out() {
         ),
         row("", &cell("", "e")),
     ];
-    let got = super::super::super::office::tests::converted(
+    let conversion = super::super::super::office::tests::converted(
         ODS,
         &ods(&format!(
             "<table:table table:name=\"S\">{columns}{}</table:table>",
@@ -154,13 +154,15 @@ fn hidden_rows_and_columns_are_left_out() {
         )),
     );
     assert!(
-        got.markdown.starts_with("## S\n\n| a | c |\n|---|---|\n")
-            && got.markdown.ends_with("| e |  |\n"),
+        conversion
+            .markdown
+            .starts_with("## S\n\n| a | c |\n|---|---|\n")
+            && conversion.markdown.ends_with("| e |  |\n"),
         "{}",
-        got.markdown
+        conversion.markdown
     );
-    assert!(!got.markdown.contains('d') && !got.markdown.contains('b'));
-    assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
+    assert!(!conversion.markdown.contains('d') && !conversion.markdown.contains('b'));
+    assert_eq!(conversion.warnings, ["hidden content dropped: 2 cells"]);
 }
 
 /// The formats `;;;` and `0;;`, and styles with text in visible and hidden colours, as `LibreOffice` writes them.
@@ -195,8 +197,9 @@ fn number(style: &str, value: &str) -> String {
 /// The text and the warnings of a workbook with one table.
 fn read_hidden(table: &str) -> (String, Vec<String>) {
     let table = format!("<table:table table:name=\"S\">{table}</table:table>");
-    let got = super::super::super::office::tests::converted(ODS, &ods_with(HIDING_STYLES, &table));
-    (got.markdown, got.warnings)
+    let conversion =
+        super::super::super::office::tests::converted(ODS, &ods_with(HIDING_STYLES, &table));
+    (conversion.markdown, conversion.warnings)
 }
 
 #[test]

@@ -41,30 +41,30 @@ impl<'a> Records<'a> {
         wanted: bool,
     ) -> Result<Option<Vec<Cow<'a, str>>>, UnclosedQuote> {
         loop {
-            let line = self.rest.find('\n').unwrap_or(self.rest.len());
-            let (blank, _) = self.rest.split_at(line);
+            let line_end = self.rest.find('\n').unwrap_or(self.rest.len());
+            let (line, _) = self.rest.split_at(line_end);
             if self.rest.is_empty() {
                 return Ok(None);
             }
             // Tabs are delimiters; a row of only those is a row.
-            if !blank
+            if !line
                 .chars()
                 .all(|c| c.is_whitespace() && c != char::from(self.delimiter))
             {
                 break;
             }
-            self.rest = self.rest.get(line + 1..).unwrap_or_default();
+            self.rest = self.rest.get(line_end + 1..).unwrap_or_default();
         }
         let mut fields = Vec::new();
-        let mut at = self.rest;
+        let mut remaining = self.rest;
         loop {
-            let (field, rest) = self.field(at)?;
+            let (field, rest) = self.field(remaining)?;
             if wanted && fields.len() < MAX_FIELDS {
                 fields.push(field);
             }
             match rest.as_bytes().first() {
                 Some(byte) if *byte == self.delimiter => {
-                    at = rest.get(1..).unwrap_or_default();
+                    remaining = rest.get(1..).unwrap_or_default();
                 }
                 _ => {
                     self.rest = rest.get(1..).unwrap_or_default();

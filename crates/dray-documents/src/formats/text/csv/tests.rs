@@ -69,31 +69,32 @@ fn ragged_rows_are_kept() {
 }
 
 #[test]
-fn a_quote_that_is_never_closed_swallows_nothing() {
+fn a_quote_that_is_never_closed_hides_no_text() {
     for source in [
         "a,b\n\"1,2\n3,4\n".to_owned(),
         format!("a,b\n\"1,2\n3,4\n{}\"\n", "\n".repeat(70_000)),
     ] {
-        let got = convert_bytes(
+        let conversion = convert_bytes(
             &test_hint("text/csv", "csv"),
             source.as_bytes(),
             Limits::default(),
         );
         assert!(
-            got.markdown
+            conversion
+                .markdown
                 .starts_with("| a | b |\n|---|---|\n| \"1 | 2 |\n| 3 | 4 |\n"),
             "{}",
-            got.markdown
+            conversion.markdown
         );
         assert_eq!(
-            got.warnings,
+            conversion.warnings,
             ["a quote is never closed; quotes are shown as text"]
         );
     }
 }
 
 #[test]
-fn ten_megabytes_behind_an_open_quote_are_read_once_more() {
+fn ten_megabytes_after_an_open_quote_are_read_once_more() {
     let source = format!(
         "a,\"b\n{}",
         format!("x,{}\n", "y".repeat(97)).repeat(100_000)
@@ -104,14 +105,14 @@ fn ten_megabytes_behind_an_open_quote_are_read_once_more() {
 }
 
 #[test]
-fn quotes_at_every_record_are_not_read_again_and_again() {
+fn quotes_at_every_record_are_read_in_linear_time() {
     let source = "\"a\"\"".repeat(200_000);
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("text/csv", "csv"),
         source.as_bytes(),
         Limits::default(),
     );
-    assert_eq!(got.failure, None);
+    assert_eq!(conversion.failure, None);
 }
 
 #[test]
@@ -126,24 +127,24 @@ fn a_window_of_rows_counts_as_the_file_does() {
             last: 4002,
         },
     };
-    let got = convert(
+    let conversion = convert(
         &mut Cursor::new(source.as_bytes()),
         &test_hint("text/csv", "csv"),
         Limits::default(),
         selection,
     );
-    assert_eq!(got.markdown, "| n |\n|---|\n| 4001 |\n| 4002 |\n");
+    assert_eq!(conversion.markdown, "| n |\n|---|\n| 4001 |\n| 4002 |\n");
 }
 
 #[test]
-fn rows_count_as_elements_and_those_before_the_limit_stay() {
+fn rows_count_as_elements_and_those_before_the_limit_are_kept() {
     let limits = Limits {
         max_elements: 3,
         ..Limits::default()
     };
-    let got = convert_bytes(&test_hint("text/csv", "csv"), b"a\n1\n2\n3\n4\n", limits);
-    assert_eq!(got.stopped, Some(Limit::Element));
-    assert_eq!(got.markdown, "| a |\n|---|\n| 1 |\n| 2 |\n");
+    let conversion = convert_bytes(&test_hint("text/csv", "csv"), b"a\n1\n2\n3\n4\n", limits);
+    assert_eq!(conversion.stopped, Some(Limit::Element));
+    assert_eq!(conversion.markdown, "| a |\n|---|\n| 1 |\n| 2 |\n");
 }
 
 #[test]
@@ -153,21 +154,21 @@ fn rows_wider_than_the_text_limit_stop_it() {
         ..Limits::default()
     };
     let source = format!("a,b\n1,2\n{},z\n3,4\n", "y".repeat(200));
-    let got = convert_bytes(&test_hint("text/csv", "csv"), source.as_bytes(), limits);
-    assert_eq!(got.stopped, Some(Limit::Size));
-    assert_eq!(got.markdown, "| a | b |\n|---|---|\n| 1 | 2 |\n");
+    let conversion = convert_bytes(&test_hint("text/csv", "csv"), source.as_bytes(), limits);
+    assert_eq!(conversion.stopped, Some(Limit::Size));
+    assert_eq!(conversion.markdown, "| a | b |\n|---|---|\n| 1 | 2 |\n");
 }
 
 #[test]
 fn a_row_of_half_a_million_fields_and_nulls_pass() {
     let source = format!("{}\n\0,\0\n", ",".repeat(500_000));
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("text/csv", "csv"),
         source.as_bytes(),
         Limits::default(),
     );
-    assert_eq!(got.failure, None);
-    assert!(got.markdown.len() < 100);
+    assert_eq!(conversion.failure, None);
+    assert!(conversion.markdown.len() < 100);
 }
 
 #[test]

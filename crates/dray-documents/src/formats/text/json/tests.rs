@@ -39,7 +39,7 @@ fn escapes_of_visible_characters_become_those() {
 }
 
 #[test]
-fn what_cannot_be_parsed_is_shown_as_it_is() {
+fn malformed_text_is_shown_unchanged() {
     for source in [
         "{\"a\":1,}",
         "[1 2]",
@@ -64,28 +64,31 @@ fn what_cannot_be_parsed_is_shown_as_it_is() {
         "[1,]",
         "-",
     ] {
-        let got = convert_bytes(
+        let conversion = convert_bytes(
             &test_hint("application/json", "json"),
             source.as_bytes(),
             Limits::default(),
         );
-        assert_eq!(got.markdown, format!("```\n{source}\n```\n"));
-        assert_eq!(got.warnings, ["the JSON is malformed and shown as it is"]);
+        assert_eq!(conversion.markdown, format!("```\n{source}\n```\n"));
+        assert_eq!(
+            conversion.warnings,
+            ["the JSON is malformed and shown as it is"]
+        );
     }
 }
 
 #[test]
-fn what_is_too_deep_is_shown_as_it_is() {
+fn text_nested_too_deeply_is_shown_unchanged() {
     for open in ["[", "{\"a\":"] {
         let source = open.repeat(100_000);
-        let got = convert_bytes(
+        let conversion = convert_bytes(
             &test_hint("application/json", "json"),
             source.as_bytes(),
             Limits::default(),
         );
-        assert_eq!(got.markdown, format!("```\n{source}\n```\n"));
+        assert_eq!(conversion.markdown, format!("```\n{source}\n```\n"));
         assert_eq!(
-            got.warnings,
+            conversion.warnings,
             ["the JSON is nested too deeply and shown as it is"]
         );
     }
@@ -108,14 +111,17 @@ fn indentation_does_not_grow_past_the_limit() {
 
 #[test]
 fn lines_are_compact_in_one_fence() {
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/x-ndjson", "jsonl"),
         b"{\"a\": [1, 2.0]}\r\n\r\n  {\"b\" : null }\nnot json\n",
         Limits::default(),
     );
     assert_eq!(
-        got.markdown,
+        conversion.markdown,
         "```json\n{\"a\":[1,2.0]}\n{\"b\":null}\nnot json\n```\n"
     );
-    assert_eq!(got.warnings, ["a line is not JSON and is shown unchanged"]);
+    assert_eq!(
+        conversion.warnings,
+        ["a line is not JSON and is shown unchanged"]
+    );
 }

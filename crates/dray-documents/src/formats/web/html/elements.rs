@@ -85,7 +85,7 @@ impl Walker<'_> {
             }
             _ => self.flush()?,
         }
-        let kind = self.settled(kind)?;
+        let kind = self.table_part_kind(kind)?;
         let (number, first) = (item_number(&tag), attribute_value(&tag, b"start"));
         let ordered = tag.name.as_slice() == b"ol";
         let pre = (kind == Kind::Pre).then(|| code_language(&tag));
@@ -105,8 +105,8 @@ impl Walker<'_> {
                 }
             }
             Kind::Item => self.begin_item(number)?,
-            Kind::Quote => self.contain(None),
-            Kind::Definition => self.contain(Some(Marker::Definition)),
+            Kind::Quote => self.open_container(None),
+            Kind::Definition => self.open_container(Some(Marker::Definition)),
             // In a cell a heading is a plain line, because `#` would be text there.
             Kind::Heading(level) if self.cell().is_none() => self.heading = Some(level),
             Kind::Pre => {
@@ -134,7 +134,7 @@ impl Walker<'_> {
     }
 
     /// Parts of a table outside of a table are plain blocks; a cell outside of a row opens a row.
-    fn settled(&mut self, kind: Kind) -> Result<Kind, Limit> {
+    fn table_part_kind(&mut self, kind: Kind) -> Result<Kind, Limit> {
         if !kind.is_of_table() {
             return Ok(kind);
         }
@@ -166,7 +166,7 @@ impl Walker<'_> {
     }
 
     /// An item: its marker is the number it has, or the list's next.
-    fn begin_item(&mut self, own: Option<u64>) -> Result<(), Limit> {
+    fn begin_item(&mut self, value: Option<u64>) -> Result<(), Limit> {
         let list = self
             .open
             .iter_mut()
@@ -175,13 +175,13 @@ impl Walker<'_> {
         let marker = match list.and_then(|list| list.number.as_mut()) {
             Some(next) => {
                 // `<li value=…>` also sets the numbers of the items after it.
-                let number = own.unwrap_or(*next);
+                let number = value.unwrap_or(*next);
                 *next = number.saturating_add(1);
                 Marker::Number(number)
             }
             None => Marker::Bullet,
         };
-        self.contain(Some(marker));
+        self.open_container(Some(marker));
         if self.cell().is_some() && !self.muted {
             match marker {
                 // A cell has no blocks, so the marker is written as text.
@@ -194,7 +194,7 @@ impl Walker<'_> {
     }
 
     /// Opens an item or a quote of the writer, except inside a cell.
-    fn contain(&mut self, marker: Option<Marker>) {
+    fn open_container(&mut self, marker: Option<Marker>) {
         if self.cell().is_some() {
             return;
         }
@@ -276,7 +276,7 @@ impl Walker<'_> {
             }
             return Ok(());
         }
-        self.settle();
+        self.clear_pending();
         self.out.code(&code.language, text)
     }
 
@@ -313,7 +313,7 @@ impl Walker<'_> {
         if table.layout || table.nested {
             return Ok(());
         }
-        self.settle();
+        self.clear_pending();
         self.out.table(table.table)
     }
 }

@@ -1,4 +1,4 @@
-//! Tables while their cells arrive; those within cells become lines of the outer cell.
+//! Tables whose cells are still being read; tables within cells become lines of the outer cell.
 
 use crate::markdown::{Cell, Inline, Style, Table};
 

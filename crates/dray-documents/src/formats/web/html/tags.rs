@@ -19,27 +19,27 @@ impl Walker<'_> {
         if !kind.is_of_head() && self.top() == Some(Kind::Head) {
             self.pop()?;
         }
-        let closed = self.xml() && tag.self_closing;
-        let unseen = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
-        let concealed = !unseen && is_hidden(&tag);
+        let is_closed = self.xml() && tag.self_closing;
+        let is_metadata = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
+        let concealed = !is_metadata && is_hidden(&tag);
         // If it is left out, its characters are counted instead, as they arrive.
         if concealed && self.out.shows_hidden() {
             self.out.count_hidden("element", 1);
         }
-        let hidden = unseen || (concealed && !self.out.shows_hidden());
+        let hidden = is_metadata || (concealed && !self.out.shows_hidden());
         self.close_implied(kind)?;
         if self.hidden > 0 || hidden {
-            if !kind.is_inline() && self.hidden == 0 && self.code.is_none() && !unseen {
+            if !kind.is_inline() && self.hidden == 0 && self.code.is_none() && !is_metadata {
                 self.flush()?;
             }
-            if !kind.is_void() && !closed {
+            if !kind.is_void() && !is_closed {
                 self.push(tag.name.into(), kind, hidden);
             }
             return Ok(());
         }
         if kind.is_format() || kind.is_void() {
             self.begin_inline(kind, &tag)?;
-            if closed && kind.is_format() {
+            if is_closed && kind.is_format() {
                 self.end_format(kind);
             }
             return Ok(());
@@ -48,7 +48,7 @@ impl Walker<'_> {
             self.code_line(kind);
             kind = Kind::Inline;
         }
-        if closed {
+        if is_closed {
             return if kind.is_inline() {
                 Ok(())
             } else {
@@ -89,8 +89,8 @@ impl Walker<'_> {
         }
         let Some(at) = self.find(name, kind) else {
             // The end of a block that is not open still ends the line.
-            let ends = !kind.is_inline() && self.code.is_none() && self.hidden == 0;
-            return if ends { self.flush() } else { Ok(()) };
+            let ends_line = !kind.is_inline() && self.code.is_none() && self.hidden == 0;
+            return if ends_line { self.flush() } else { Ok(()) };
         };
         while self.open.len() > at {
             self.pop()?;
@@ -105,11 +105,11 @@ impl Walker<'_> {
     fn find(&self, name: &[u8], kind: Kind) -> Option<usize> {
         for (at, open) in self.open.iter().enumerate().rev() {
             // Any end of a heading ends the heading that is open.
-            let heading = matches!((kind, open.kind), (Kind::Heading(_), Kind::Heading(_)));
-            if open.name == name || heading {
+            let ends_heading = matches!((kind, open.kind), (Kind::Heading(_), Kind::Heading(_)));
+            if open.name == name || ends_heading {
                 return Some(at);
             }
-            let barrier = if open.kind == Kind::Dropped {
+            let is_barrier = if open.kind == Kind::Dropped {
                 true
             } else if kind == Kind::Table {
                 false
@@ -120,7 +120,7 @@ impl Walker<'_> {
             } else {
                 open.kind.is_scope() || (kind == Kind::Item && open.kind == Kind::List)
             };
-            if barrier {
+            if is_barrier {
                 return None;
             }
         }
@@ -217,13 +217,13 @@ impl Walker<'_> {
 
     /// The innermost element of some kinds, unless one of the barriers is before it.
     fn last(&self, wanted: &[Kind], barriers: &[Kind]) -> Option<usize> {
-        let of = |kinds: &[Kind], open: &OpenElement| kinds.contains(&open.kind);
+        let is_one_of = |kinds: &[Kind], open: &OpenElement| kinds.contains(&open.kind);
         let at = self.open.iter().rposition(|open| {
-            of(wanted, open) || of(barriers, open) || open.kind == Kind::Dropped
+            is_one_of(wanted, open) || is_one_of(barriers, open) || open.kind == Kind::Dropped
         })?;
         self.open
             .get(at)
-            .is_some_and(|open| of(wanted, open))
+            .is_some_and(|open| is_one_of(wanted, open))
             .then_some(at)
     }
 

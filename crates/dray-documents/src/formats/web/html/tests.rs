@@ -76,7 +76,7 @@ fn nested_tables_are_lines_of_the_outer_cell() {
 }
 
 #[test]
-fn tables_that_only_arrange_are_no_tables() {
+fn tables_for_layout_are_not_shown_as_tables() {
     let text = markdown_of(
         "<table role=presentation><tr><td><h1>Shop</h1><td><table><tr><td>a<td>b</table></table>x",
     );
@@ -96,7 +96,7 @@ fn code_keeps_its_lines_and_language() {
 }
 
 #[test]
-fn hidden_content_and_markup_that_is_not_text_go() {
+fn hidden_content_and_markup_that_is_not_text_are_left_out() {
     let source = "<p hidden>a<p>b<script>c<p></script><template><p>d</template><noscript>e</noscript>\
          <!-- f --><svg><title>icon</title><style>g</style><text>h</text></svg><span style='color:red; \
          DISPLAY : none !important'>i<span>j</span>k</span><div hidden=until-found>l</div>\
@@ -182,7 +182,7 @@ fn xhtml_closes_its_elements_and_has_cdata() {
 }
 
 #[test]
-fn a_page_of_nothing_but_a_title_shows_it() {
+fn a_page_with_only_a_title_shows_it() {
     assert_eq!(markdown_of("<title> The  title</title>"), "# The title\n");
     assert_eq!(markdown_of("<title>T</title><p>x"), "x\n");
     assert_eq!(markdown_of("<script>x</script>"), "");
@@ -286,7 +286,7 @@ fn a_limit_in_the_middle_of_a_table_keeps_its_rows() {
 }
 
 #[test]
-fn text_beyond_the_limit_is_cut_wherever_it_stands() {
+fn text_beyond_the_limit_is_cut_at_any_place() {
     let limits = || Limits {
         max_text_bytes: 1000,
         ..Limits::default()

@@ -1,4 +1,4 @@
-//! The walk over a page: the open elements, and the collected content.
+//! The state of the conversion of a page: the open elements, and the collected content.
 
 use super::kinds::Kind;
 use super::table;
@@ -62,7 +62,7 @@ pub(super) struct Link {
     shown: bool,
 }
 
-/// The walk: a stack of open elements and the content that is collected in them.
+/// Converts a page: a stack of open elements and the content that is collected in them.
 pub(super) struct Walker<'o> {
     pub(super) out: &'o mut Markdown,
     xml: bool,
@@ -239,12 +239,12 @@ impl<'o> Walker<'o> {
             cell.lines.push(line);
             return Ok(());
         }
-        self.settle();
+        self.clear_pending();
         self.out.paragraph(&line)
     }
 
-    /// The collected content has been written, unless a table is still open.
-    pub(super) fn settle(&mut self) {
+    /// Resets the count of collected text after it was written, unless a table is still open.
+    pub(super) fn clear_pending(&mut self) {
         if self.tables.iter().all(|table| table.layout) {
             self.pending = 0;
         }
@@ -268,7 +268,7 @@ impl<'o> Walker<'o> {
             return self.flush();
         }
         let line = std::mem::take(&mut self.line);
-        self.settle();
+        self.clear_pending();
         self.out.heading(level, &line)
     }
 

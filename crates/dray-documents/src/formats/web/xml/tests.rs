@@ -24,7 +24,7 @@ fn elements_are_indented_and_text_stays_with_them() {
 }
 
 #[test]
-fn malformed_documents_are_shown_as_they_are() {
+fn malformed_documents_are_shown_unchanged() {
     for source in [
         "<a><b></a>",
         "<a>",
@@ -37,13 +37,16 @@ fn malformed_documents_are_shown_as_they_are() {
         "<a><!-- </a>",
         "<",
     ] {
-        let got = convert_bytes(
+        let conversion = convert_bytes(
             &test_hint("application/xml", "xml"),
             source.as_bytes(),
             Limits::default(),
         );
-        assert_eq!(got.markdown, format!("```xml\n{source}\n```\n"));
-        assert_eq!(got.warnings, ["the XML is malformed and shown as it is"]);
+        assert_eq!(conversion.markdown, format!("```xml\n{source}\n```\n"));
+        assert_eq!(
+            conversion.warnings,
+            ["the XML is malformed and shown as it is"]
+        );
     }
     assert_eq!(xml(" \n"), "");
 }
@@ -70,16 +73,16 @@ fn external_entities_are_not_fetched() {
 }
 
 #[test]
-fn what_is_too_deep_is_shown_as_it_is() {
+fn documents_nested_too_deeply_are_shown_unchanged() {
     let source = "<a>".repeat(100_000);
-    let got = convert_bytes(
+    let conversion = convert_bytes(
         &test_hint("application/xml", "xml"),
         source.as_bytes(),
         Limits::default(),
     );
-    assert_eq!(got.markdown, format!("```xml\n{source}\n```\n"));
+    assert_eq!(conversion.markdown, format!("```xml\n{source}\n```\n"));
     assert_eq!(
-        got.warnings,
+        conversion.warnings,
         ["the XML is nested too deeply and shown as it is"]
     );
     let feed = convert_bytes(
@@ -87,7 +90,7 @@ fn what_is_too_deep_is_shown_as_it_is() {
         source.as_bytes(),
         Limits::default(),
     );
-    assert_eq!(feed.markdown, got.markdown);
+    assert_eq!(feed.markdown, conversion.markdown);
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn indentation_does_not_grow_past_the_limit() {
 }
 
 #[test]
-fn many_attributes_take_no_square_of_the_time() {
+fn many_attributes_are_read_in_linear_time() {
     let mut source = String::from("<a");
     for at in 0..50_000 {
         let _ = write!(source, " a{at}='1'");

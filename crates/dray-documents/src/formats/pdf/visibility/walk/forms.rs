@@ -9,7 +9,7 @@ use super::super::mask::{MaskKind, MaskState, SoftMask};
 use super::super::path::Region;
 use super::super::resources::{Resources, numbers};
 use super::super::state::State;
-use super::{Frame, MAX_FORM_DEPTH, MAX_MARKED_BYTES, Walker, key};
+use super::{Frame, MAX_FORM_DEPTH, MAX_MARKED_BYTES, Walker, stream_key};
 
 /// Most soft masks of one page that are computed, and paints of one of them. With other masks, text counts as visible.
 const MAX_MASKS: usize = 256;
@@ -26,10 +26,10 @@ impl Walker<'_> {
             return;
         };
         // The engine reads this stream before the streams of nested forms.
-        let at = self.streams.len();
-        self.streams.push_back((key(stream), Vec::new()));
+        let index = self.streams.len();
+        self.streams.push_back((stream_key(stream), Vec::new()));
         let marked = self.run(&content, &chain, state, frame.depth + 1);
-        if let Some((_, data)) = self.streams.get_mut(at) {
+        if let Some((_, data)) = self.streams.get_mut(index) {
             *data = marked;
         }
     }
@@ -123,8 +123,8 @@ impl Walker<'_> {
     /// Whether the current mask hides a paint completely.
     pub(super) fn is_masked(&self, frame: &Frame<'_>, paint: &Paint) -> bool {
         match frame.state.mask {
-            MaskState::Known(at) => {
-                let mask = self.masks.get(at);
+            MaskState::Known(index) => {
+                let mask = self.masks.get(index);
                 mask.is_some_and(|mask| mask.hides(paint.region.area))
             }
             MaskState::None | MaskState::Unknown => false,

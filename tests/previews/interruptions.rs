@@ -48,7 +48,7 @@ fn finish(mut stream: TcpStream, mut received: Vec<u8>) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn a_container_that_dies_breaks_the_file_and_the_archive_that_it_was_sending() {
+fn a_container_that_ends_breaks_the_file_and_the_archive_that_it_was_sending() {
     let engine = DockerEngine::shared();
     let endpoint = format!(
         "sandbox-transfer.docker.endpoint=unix://{}",
@@ -72,19 +72,19 @@ fn a_container_that_dies_breaks_the_file_and_the_archive_that_it_was_sending() {
             );
             assert!(
                 body.len() < FILE_BYTES,
-                "a file of a dead sandbox looks whole"
+                "a file of an ended sandbox looks complete"
             );
         } else {
             assert!(head.contains("transfer-encoding: chunked"), "{head}");
-            // The engine may have read the whole file ahead of the client; then all of it is there.
+            // The engine may have read the whole file ahead of the client; then the archive is complete.
             let is_ended = body.ends_with(b"\r\n0\r\n\r\n");
             assert!(
                 !is_ended || body.len() > FILE_BYTES,
-                "an archive of a dead sandbox looks whole with {} bytes",
+                "an archive of an ended sandbox looks complete with {} bytes",
                 body.len()
             );
         }
-        // The link reports it, and shows nothing of another container.
+        // The link reports that the sandbox has ended, and shows nothing of another container.
         let after_removal = preview.get("p", "large.bin");
         assert!(
             [410, 503].contains(&after_removal.status),

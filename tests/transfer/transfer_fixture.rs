@@ -1,5 +1,5 @@
 //! The fixture of the transfer tests: a real nats-server, a store behind a proxy that injects faults, fake
-//! servers of all platforms, a directory that is a sandbox, and services as processes that can be killed.
+//! servers of all platforms, a directory as the sandbox, and services as processes that can be killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -31,39 +31,39 @@ pub(crate) struct TransferFixture {
     pub(crate) bus: Bus,
     options: dray_store::StoreOptions,
     _s3: EmbeddedS3,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl TransferFixture {
     pub(crate) async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("box")).unwrap();
-        std::fs::create_dir(folder.path().join("here")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("box")).unwrap();
+        std::fs::create_dir(directory.path().join("here")).unwrap();
         let nats = NatsServer::start();
-        let (s3, options) = EmbeddedS3::start(&folder.path().join("store"))
+        let (s3, options) = EmbeddedS3::start(&directory.path().join("store"))
             .await
             .unwrap();
         let store = FaultyS3::start(s3.address()).await.unwrap();
         let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
             .await
             .unwrap();
-        let rig = Self {
+        let fixture = Self {
             nats,
             store,
             platforms: FakePlatforms::start().await,
             bus,
             options,
             _s3: s3,
-            folder,
+            directory,
         };
-        std::fs::write(rig.config(), rig.configuration()).unwrap();
-        rig.provision(None).await;
-        rig
+        std::fs::write(fixture.config(), fixture.configuration()).unwrap();
+        fixture.provision(None).await;
+        fixture
     }
 
-    /// The directory that is the sandbox.
+    /// The directory that serves as the sandbox.
     pub(crate) fn sandbox(&self) -> PathBuf {
-        self.folder.path().join("box").canonicalize().unwrap()
+        self.directory.path().join("box").canonicalize().unwrap()
     }
 
     /// The address of the sandbox, as on the command line.
@@ -72,8 +72,8 @@ impl TransferFixture {
     }
 
     /// The working directory of commands.
-    pub(crate) fn here(&self) -> PathBuf {
-        self.folder.path().join("here")
+    pub(crate) fn working_directory(&self) -> PathBuf {
+        self.directory.path().join("here")
     }
 
     /// Writes a file into the sandbox and returns its digest.
@@ -83,7 +83,7 @@ impl TransferFixture {
     }
 
     fn config(&self) -> PathBuf {
-        self.folder.path().join("dray.toml")
+        self.directory.path().join("dray.toml")
     }
 
     fn configuration(&self) -> String {
@@ -101,14 +101,14 @@ impl TransferFixture {
         leases::apply_topology(&self.bus, Topology::new(1, 512 << 20), ack_wait).await;
     }
 
-    /// Makes the leases of dead workers expire, as after a minute, so that their messages are delivered again. Call it
-    /// while the services that had work are down, and call [`TransferFixture::hand_out_again`] once they are running
-    /// again.
-    pub(crate) async fn leases_run_out(&self) {
+    /// Makes the leases of killed workers expire, as after a minute, so that their messages are delivered again. Call
+    /// it while the services that had work are down, and call [`TransferFixture::shorten_ack_wait`] once they are
+    /// running again.
+    pub(crate) async fn expire_leases(&self) {
         leases::expire_leases(&self.bus).await;
     }
 
-    /// How many units of work a second worker claimed because the first one was gone.
+    /// How many units of work a second worker claimed after the first one had stopped.
     pub(crate) async fn taken_over(&self) -> usize {
         leases::count_taken_over(&self.bus).await
     }
@@ -136,18 +136,18 @@ impl TransferFixture {
         v1::DeliveryRecord::decode(entry.value).ok()
     }
 
-    /// The second part of [`TransferFixture::leases_run_out`], for when the services are ready and have checked the
-    /// topology: shortens the ack wait, so that the server delivers messages again.
-    pub(crate) async fn hand_out_again(&self) {
+    /// Shortens the ack wait, so that the server delivers messages again: the second step after
+    /// [`TransferFixture::expire_leases`], once the services are ready and have checked the topology.
+    pub(crate) async fn shorten_ack_wait(&self) {
         self.provision(Some(Duration::from_secs(1))).await;
     }
 
-    /// A command for this machine's bus and store, run in [`TransferFixture::here`].
+    /// A command for the bus and the store of the fixture, run in [`TransferFixture::working_directory`].
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(support::dray());
         command
             .env_clear()
-            .env("HOME", self.folder.path())
+            .env("HOME", self.directory.path())
             .env("DRAY_STORE__S3__BUCKET", &self.options.bucket)
             .env(
                 "DRAY_STORE__S3__ACCESS_KEY",
@@ -157,7 +157,7 @@ impl TransferFixture {
                 "DRAY_STORE__S3__SECRET_KEY",
                 self.options.secret_key.expose(),
             )
-            .current_dir(self.here())
+            .current_dir(self.working_directory())
             .args(["--nats", &self.nats.url(), "--s3", &self.store.endpoint()])
             .args(["--config".as_ref(), self.config().as_os_str()])
             .args(arguments)
@@ -173,9 +173,9 @@ impl TransferFixture {
     /// The one document that a command prints with `--json`; it must succeed.
     #[track_caller]
     pub(crate) fn ask(&self, arguments: &[&str]) -> Value {
-        let mut all = self.lines(arguments);
-        assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
-        all.remove(0)
+        let mut documents = self.lines(arguments);
+        assert_eq!(documents.len(), 1, "{arguments:?}: {documents:?}");
+        documents.remove(0)
     }
 
     /// The documents that a command prints with `--json`, one on each line; it must succeed.
@@ -187,15 +187,15 @@ impl TransferFixture {
 
     /// The document that a command prints with `--json`; it must fail with status 1.
     #[track_caller]
-    pub(crate) fn fails(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn ask_failing(&self, arguments: &[&str]) -> Value {
         let output = self.command(arguments).arg("--json").output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let mut all = parse(&String::from_utf8(output.stdout).unwrap());
-        assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
-        all.remove(0)
+        let mut documents = parse(&String::from_utf8(output.stdout).unwrap());
+        assert_eq!(documents.len(), 1, "{arguments:?}: {documents:?}");
+        documents.remove(0)
     }
 
-    /// Starts one service as a process of its own and waits until it serves.
+    /// Starts one service as a separate process and waits until it serves.
     pub(crate) async fn up(&self, service: &str) -> ServiceProcess {
         // Services refuse to start on another topology than the standard one.
         self.provision(None).await;
@@ -212,7 +212,7 @@ impl TransferFixture {
     }
 
     fn state(&self, service: &str) -> PathBuf {
-        self.folder.path().join("state").join(service)
+        self.directory.path().join("state").join(service)
     }
 
     /// Starts all services, each as its own process.
@@ -237,7 +237,7 @@ impl TransferFixture {
         assert!(!published.duplicate, "{id}");
     }
 
-    /// The outcome of a delivery that has ended; `None` while it continues, or while the service cannot be asked.
+    /// The outcome of a delivery that has ended; `None` while it continues, or while the service does not respond.
     pub(crate) async fn outcome(&self, id: &str) -> Option<v1::DeliveryReport> {
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: id.to_owned(),
@@ -251,7 +251,7 @@ impl TransferFixture {
     }
 
     /// The only file of a delivery that ends within `timeout`.
-    pub(crate) async fn ended(&self, id: &str, timeout: Duration) -> v1::DeliveredFile {
+    pub(crate) async fn wait_for_file(&self, id: &str, timeout: Duration) -> v1::DeliveredFile {
         let ending = async {
             loop {
                 if let Some(report) = self.outcome(id).await {
@@ -267,8 +267,8 @@ impl TransferFixture {
         report.files.into_iter().next().unwrap()
     }
 
-    /// Number of documents for which a request to Telegram began.
-    pub(crate) fn begun(&self) -> usize {
+    /// Number of requests that began to send a document to Telegram.
+    pub(crate) fn count_started_sends(&self) -> usize {
         let requests = self.platforms.telegram.requests().into_iter();
         requests.filter(|request| request == "sendDocument").count()
     }
@@ -303,10 +303,10 @@ fn parse(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn meta(time: Duration) -> Meta {
+fn meta(timeout: Duration) -> Meta {
     Meta::new(
         TenantId::default(),
-        Deadline::after(Clock::system().now_ms(), time),
+        Deadline::after(Clock::system().now_ms(), timeout),
     )
 }
 

@@ -101,8 +101,8 @@ impl Address {
     fn write(&self, line: &mut Inline) {
         let name = one_line(&self.name);
         let address = self.address.trim();
-        // Only characters that cannot close the brackets: a good address is written without escapes.
-        let good = address.contains('@')
+        // Only characters that cannot close the brackets: a plain address is written without escapes.
+        let is_plain_address = address.contains('@')
             && address
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"@._+-=/!#$%&'^{}~?".contains(&byte));
@@ -111,7 +111,7 @@ impl Address {
         if address.is_empty() || address == name {
             return;
         }
-        match (name.is_empty(), good) {
+        match (name.is_empty(), is_plain_address) {
             (true, _) => line.text(address, Style::default()),
             (false, true) => line.raw(&format!(" <{address}>")),
             (false, false) => line.text(&format!(" <{address}>"), Style::default()),
@@ -124,15 +124,15 @@ impl Attachment {
         let name = one_line(&self.name);
         // Attachments are listed and not read: each is a separate file for the caller.
         let name = if name.is_empty() { "(no name)" } else { &name };
-        let mut facts = vec![one_line(&self.mime)];
+        let mut details = vec![one_line(&self.mime)];
         if let Some(size) = self.size {
-            facts.push(format!("{size} bytes"));
+            details.push(format!("{size} bytes"));
         }
-        facts.retain(|fact| !fact.is_empty());
-        Inline::plain(&if facts.is_empty() {
+        details.retain(|detail| !detail.is_empty());
+        Inline::plain(&if details.is_empty() {
             name.to_owned()
         } else {
-            format!("{name} ({})", facts.join(", "))
+            format!("{name} ({})", details.join(", "))
         })
     }
 }
@@ -190,10 +190,10 @@ fn quote_depth(line: &str) -> (usize, &str) {
     let mut rest = line;
     // Lines of thousands of `>` would nest as many containers.
     while level < MAX_QUOTE_DEPTH
-        && let Some(behind) = rest.strip_prefix('>')
+        && let Some(after_sign) = rest.strip_prefix('>')
     {
         level += 1;
-        rest = behind.strip_prefix(' ').unwrap_or(behind);
+        rest = after_sign.strip_prefix(' ').unwrap_or(after_sign);
     }
     (level, rest)
 }

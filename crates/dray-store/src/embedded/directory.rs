@@ -14,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use dray_types::Clock;
 use uuid::Uuid;
 
-use super::error::FolderError;
+use super::error::DirectoryError;
 use super::layout::DirectoryLayout;
 use super::part::{InPlaceWrites, WriteLock};
 use super::private;
@@ -77,8 +77,8 @@ impl ServedDirectory {
         if layout.temporary().exists() {
             fs::remove_dir_all(layout.temporary())?;
         }
-        for folder in [layout.temporary(), layout.objects(), layout.uploads()] {
-            private::create_directories(&folder)?;
+        for directory in [layout.temporary(), layout.objects(), layout.uploads()] {
+            private::create_directories(&directory)?;
         }
         // Counting walks the complete tree, so it is done only if there is a limit.
         let used = if StorageQuota::is_limited(capacity) {
@@ -110,23 +110,27 @@ impl ServedDirectory {
     }
 
     /// Fails unless the bucket exists.
-    pub(super) fn check_bucket(&self, bucket: &str) -> Result<(), FolderError> {
+    pub(super) fn check_bucket(&self, bucket: &str) -> Result<(), DirectoryError> {
         if self.layout.bucket(bucket).is_dir() {
             Ok(())
         } else {
-            Err(FolderError::NoSuchBucket)
+            Err(DirectoryError::NoSuchBucket)
         }
     }
 
     /// Path of an object's file, whether it exists or not.
-    pub(super) fn path(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
+    pub(super) fn path(&self, bucket: &str, key: &str) -> Result<PathBuf, DirectoryError> {
         self.layout
             .object(bucket, key)
-            .ok_or(FolderError::KeyTooLong)
+            .ok_or(DirectoryError::KeyTooLong)
     }
 
     /// Opens an object for reading.
-    pub(super) fn open_object(&self, bucket: &str, key: &str) -> Result<ObjectRecord, FolderError> {
+    pub(super) fn open_object(
+        &self,
+        bucket: &str,
+        key: &str,
+    ) -> Result<ObjectRecord, DirectoryError> {
         self.check_bucket(bucket)?;
         ObjectRecord::open(&self.path(bucket, key)?)
     }
@@ -168,7 +172,7 @@ impl ServedDirectory {
         meta: &ObjectMetadata,
         path: &Path,
         rule: OverwriteRule,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), DirectoryError> {
         let length = record::seal_record(&mut draft.file, meta)?;
         draft.reserve(length)?;
         if let Some(unnamed) = &draft.path {
@@ -184,7 +188,7 @@ impl ServedDirectory {
         unnamed: &Path,
         path: &Path,
         rule: OverwriteRule,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), DirectoryError> {
         // Held until the name is given, because `remove` could delete the parent that was just created.
         let _names = self.names();
         make_parent(path)?;
@@ -193,7 +197,7 @@ impl ServedDirectory {
             OverwriteRule::Free => match fs::hard_link(unnamed, path) {
                 Ok(()) => fs::remove_file(unnamed)?,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    return Err(FolderError::Precondition);
+                    return Err(DirectoryError::Precondition);
                 }
                 Err(error) => return Err(error.into()),
             },
@@ -213,7 +217,7 @@ impl ServedDirectory {
         from: &Path,
         to: &Path,
         rule: OverwriteRule,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), DirectoryError> {
         let _names = self.names();
         make_parent(to)?;
         if rule == OverwriteRule::Any && to.exists() {
@@ -227,14 +231,14 @@ impl ServedDirectory {
         }
         match fs::hard_link(from, to) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(FolderError::Precondition)
+                Err(DirectoryError::Precondition)
             }
             linked => linked.map_err(missing_or_io),
         }
     }
 
     /// Renews the lifetime of an object, which counts from its last modification.
-    pub(super) fn touch(path: &Path) -> Result<(), FolderError> {
+    pub(super) fn touch(path: &Path) -> Result<(), DirectoryError> {
         let file = File::options()
             .write(true)
             .open(path)
@@ -245,7 +249,7 @@ impl ServedDirectory {
     }
 
     /// Removes an object, if it exists, and the directories that this leaves empty.
-    pub(super) fn remove(&self, bucket: &str, path: &Path) -> Result<(), FolderError> {
+    pub(super) fn remove(&self, bucket: &str, path: &Path) -> Result<(), DirectoryError> {
         let _names = self.names();
         let freed = freed_by_removing(path)?;
         match fs::remove_file(path) {
@@ -254,9 +258,9 @@ impl ServedDirectory {
             Err(error) => return Err(error.into()),
         }
         let top = self.layout.bucket(bucket);
-        for folder in path.ancestors().skip(1) {
+        for directory in path.ancestors().skip(1) {
             // `remove_dir` fails on a directory with entries; its parents have entries too.
-            if folder == top || fs::remove_dir(folder).is_err() {
+            if directory == top || fs::remove_dir(directory).is_err() {
                 break;
             }
         }
@@ -297,9 +301,9 @@ impl Drop for ObjectDraft {
     }
 }
 
-fn missing_or_io(error: io::Error) -> FolderError {
+fn missing_or_io(error: io::Error) -> DirectoryError {
     if is_absent(&error) {
-        FolderError::NoSuchKey
+        DirectoryError::NoSuchKey
     } else {
         error.into()
     }
@@ -325,9 +329,9 @@ fn freed_by_removing(path: &Path) -> io::Result<u64> {
 }
 
 /// Size in bytes of all files below a directory.
-fn size_of(folder: &Path) -> io::Result<u64> {
+fn size_of(directory: &Path) -> io::Result<u64> {
     let mut total = 0;
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         total += if entry.file_type()?.is_dir() {
             size_of(&entry.path())?
