@@ -1,6 +1,6 @@
 //! The command line of `ssh`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::config::Settings;
+use crate::mux::RemoteProgram;
 use crate::target::Target;
 
 /// Ciphers that are fast with the AES instructions of servers and that Terrapin (CVE-2023-48795) does not affect.
@@ -133,6 +134,21 @@ impl Client {
     pub(crate) fn host(&self, command: &mut Command) {
         // What follows `--` is never read as an option.
         command.arg("--").arg(&self.target.host);
+    }
+
+    /// Adds the host and a program that it runs.
+    pub(crate) fn program(&self, command: &mut Command, program: RemoteProgram<'_>) {
+        match program {
+            RemoteProgram::Command(line) => {
+                self.host(command);
+                command.arg(OsStr::from_bytes(line));
+            }
+            RemoteProgram::Subsystem(name) => {
+                command.arg("-s");
+                self.host(command);
+                command.arg(name);
+            }
+        }
     }
 
     /// The name of the shared connection: 16 hexadecimal digits for the effective `user@host:port`, and others for

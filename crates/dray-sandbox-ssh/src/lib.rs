@@ -28,6 +28,7 @@ mod fault;
 mod identity;
 mod link;
 mod master;
+mod mux;
 mod sandbox;
 mod session;
 mod sftp;

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
-use tokio::process::Command;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::sleep;
 
@@ -12,6 +11,7 @@ use crate::background_work::BackgroundWork;
 use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
+use crate::session::SessionStarter;
 
 /// First pause before another attempt to open a channel; it doubles.
 const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
@@ -23,12 +23,14 @@ pub(crate) trait ChannelKind: Sync {
     /// The channel when it is open.
     type Channel: Send;
 
-    /// Adds the arguments of this kind to the command of a client.
-    fn fill(&self, client: &Client, command: &mut Command);
+    /// Whether a channel that was lost while it opened may be opened again: its program has done nothing yet.
+    fn is_repeatable(&self) -> bool;
 
-    /// Starts the client and waits until the far end responds.
-    fn open(&self, command: Command)
-    -> impl Future<Output = Result<Self::Channel, Refusal>> + Send;
+    /// Starts the session and waits until the far end responds.
+    fn open(
+        &self,
+        starter: &SessionStarter<'_>,
+    ) -> impl Future<Output = Result<Self::Channel, Refusal>> + Send;
 }
 
 /// All connections to one host.
@@ -142,25 +144,28 @@ impl HostLink {
             let mut lost = false;
             loop {
                 let socket = self.ensure_connected(connection).await?;
-                let mut command = self.client.command();
-                Client::socket(&mut command, connection.master.socket(), false);
-                kind.fill(&self.client, &mut command);
-                match kind.open(command).await {
+                let starter = SessionStarter::new(&self.client, &connection.master, socket);
+                let repeatable = kind.is_repeatable();
+                match kind.open(&starter).await {
+                    Ok(channel) if !starter.is_misled() => return Ok(Ok(channel)),
                     // The socket was replaced while the channel opened: another process may have
                     // connected to another host.
-                    Ok(channel) if connection.master.identity() == Some(socket) => {
-                        return Ok(Ok(channel));
-                    }
-                    Ok(_) if lost => return Err(last),
+                    Ok(_) if lost || !repeatable => return Err(last),
                     Err(Refusal::Full(error)) => {
                         last = error;
                         break;
                     }
                     Err(Refusal::Gone(error) | Refusal::Final(error)) if lost => return Err(error),
-                    Ok(_) | Err(Refusal::Gone(_)) => {}
-                    // A master that dies ends its clients without a message, which looks like any
+                    // A program that may have begun is never started a second time.
+                    Err(Refusal::Lost(error)) if lost || !repeatable => return Err(error),
+                    Ok(_) | Err(Refusal::Gone(_) | Refusal::Lost(_)) => {}
+                    // A master that dies ends its sessions without a message, which looks like any
                     // other failure of theirs.
-                    Err(Refusal::Final(_)) if !connection.master.is_alive().await => {}
+                    Err(Refusal::Final(error)) if !connection.master.is_alive().await => {
+                        if !repeatable {
+                            return Err(error);
+                        }
+                    }
                     Err(Refusal::Final(error)) => return Err(error),
                 }
                 // Once for each connection: a host that drops every channel would otherwise keep this loop running.

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
-use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::fault;
+use crate::mux::{ControlConnection, MuxError};
 
 /// Time limit for logging in over an established connection, and for another process that holds the lock.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,9 +55,20 @@ impl Master {
         &self.socket
     }
 
-    /// Whether a process listens.
+    /// Whether a master serves the socket. One that does not respond counts as gone.
     pub(crate) async fn is_alive(&self) -> bool {
-        UnixStream::connect(&self.socket).await.is_ok()
+        let checked = match ControlConnection::connect(&self.socket).await {
+            Ok(connection) => connection.check_alive().await,
+            Err(error) => Err(error),
+        };
+        match checked {
+            // Client programs may still understand a master of another version.
+            Ok(_) | Err(MuxError::Unsupported(_)) => true,
+            Err(error) => {
+                tracing::debug!(?error, "no master serves the socket");
+                false
+            }
+        }
     }
 
     /// The identity of the socket, when there is one; another master has another.

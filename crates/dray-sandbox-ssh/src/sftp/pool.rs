@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
-use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::channel::Channel;
 use super::wire::kind;
 use crate::background_work::BackgroundWork;
-use crate::client::Client;
 use crate::fault::{self, Refusal};
 use crate::link::{ChannelKind, HostLink};
-use crate::session::Session;
+use crate::mux::RemoteProgram;
+use crate::session::{Session, SessionStarter};
 
 /// Most idle channels that stay open; each is a server process on the host.
 const MAX_IDLE_CHANNELS: usize = 3;
@@ -100,16 +99,16 @@ struct Subsystem {
 impl ChannelKind for Subsystem {
     type Channel = Channel;
 
-    fn fill(&self, client: &Client, command: &mut Command) {
-        command.arg("-s");
-        client.host(command);
-        command.arg("sftp");
+    /// No request was sent before the channel is open.
+    fn is_repeatable(&self) -> bool {
+        true
     }
 
-    async fn open(&self, command: Command) -> Result<Channel, Refusal> {
-        let (session, stdin, stdout) = Session::start(command, true).map_err(Refusal::Final)?;
+    async fn open(&self, starter: &SessionStarter<'_>) -> Result<Channel, Refusal> {
+        let server = RemoteProgram::Subsystem("sftp");
+        let (session, stdin, stdout) = starter.start(server, true).await?;
         let Some(stdin) = stdin else {
-            let error = Error::new(ErrorKind::Unavailable, "ssh has no input");
+            let error = Error::new(ErrorKind::Unavailable, "the session has no input");
             return Err(Refusal::Final(error));
         };
         match Channel::open(stdout, stdin, self.idle).await {

@@ -204,33 +204,37 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
     }
 }
 
-/// Notes the kind of each client, lets the first one for SFTP and the first one for commands wait for each other, and runs
-/// `ssh`.
+/// Notes the kind of each client, and runs `ssh`.
 const COUNTING_SSH: &str = r#"#!/bin/sh
-d=${0%/*} kind=shell
+d=${0%/*} kind=session
 for word; do
-  case $word in -G) kind=configuration ;; -s) kind=sftp ;; -M | -O) kind=master ;; esac
+  case $word in -G) kind=configuration ;; -M | -O) kind=master ;; esac
 done
 echo "$kind" >>"$d/started"
-case $kind in
-  sftp) if mkdir "$d/first-sftp" 2>/dev/null; then : >"$d/meeting"; fi ;;
-  shell) if mkdir "$d/first-shell" 2>/dev/null; then : <"$d/meeting"; fi ;;
-esac
 exec ssh "$@"
 "#;
 
+/// Lets the first shell and the first SFTP server wait for each other, where both start through the login shell.
+const MEETING: &str = r#"case $BASH_EXECUTION_STRING in
+  *sftp-server*) if mkdir ~/first-sftp 2>/dev/null; then : >~/meeting; fi ;;
+  *) if mkdir ~/first-shell 2>/dev/null; then : <~/meeting; fi ;;
+esac"#;
+
 #[tokio::test]
-async fn a_small_transfer_over_a_shared_connection_starts_three_clients_two_of_them_concurrently() {
-    let host = SshFixture::start(&Options::default());
+async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrently_without_clients()
+{
+    let host = SshFixture::start(&Options::default().sftp(Sftp::Program));
     let path = host.make("file", [7; 1024]);
     host.backend().resolve(&host.address()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("ssh");
     std::fs::write(&program, COUNTING_SSH).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let meeting = folder.path().join("meeting");
+    let home = host.server.home();
+    let meeting = home.join("meeting");
     let made = std::process::Command::new("mkfifo").arg(meeting).status();
     assert!(made.unwrap().success());
+    std::fs::write(home.join(".bashrc"), MEETING).unwrap();
     let backend = SshBackend::new(Config {
         program,
         ..host.config()
@@ -261,9 +265,10 @@ async fn a_small_transfer_over_a_shared_connection_starts_three_clients_two_of_t
     })
     .await;
     let started = std::fs::read_to_string(folder.path().join("started")).unwrap();
-    let mut started: Vec<_> = started.lines().collect();
-    started.sort_unstable();
-    assert_eq!(started, ["configuration", "sftp", "shell"]);
+    assert_eq!(started, "configuration\n");
+    for first in ["first-sftp", "first-shell"] {
+        assert!(home.join(first).exists(), "{first}");
+    }
 }
 
 #[tokio::test]
