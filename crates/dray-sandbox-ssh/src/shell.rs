@@ -30,6 +30,8 @@ const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "
 /// Begins the input of a shell. A host that runs an SFTP server instead of every command (`ForceCommand internal-sftp`)
 /// waits for a request, as a shell does: these bytes are the length of an impossible one, so the server ends immediately.
 const BLANK_LINES: &[u8] = b"\n\n\n\n\n\n\n\n";
+/// The first command of a shell that reads commands: prints the line with its first argument and its own number.
+const START_LINE: &[u8] = b"printf '\\n@@%s %s\\n' \"$1\" \"$$\" || exit 1\n";
 /// Most bytes that start files may print.
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
 /// Time for start files to run.
@@ -66,7 +68,11 @@ impl Shell {
     async fn start(&self, argv: &[Vec<u8>], input: CommandInput) -> Result<StartedCommand, Error> {
         // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
-        let line = command_line(&nonce, argv)?;
+        let line = match input {
+            // One process less than with the script; the nonce is among its words, where it is searched.
+            CommandInput::Commands => format!("exec sh -s {nonce}").into_bytes(),
+            _ => command_line(&nonce, argv)?,
+        };
         let shell = self.clone();
         self.link
             .channel(&ChannelRequest {
@@ -165,7 +171,7 @@ impl StartedCommand {
             && begin.input == CommandInput::Commands
         {
             // Into the pipe, which is empty. A failure means that the client ended; its output shows why.
-            let _ = stdin.write_all(BLANK_LINES).await;
+            let _ = stdin.write_all(&[BLANK_LINES, START_LINE].concat()).await;
         }
         match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
             Ok(Ok(Some((leader, first)))) => {
@@ -272,8 +278,7 @@ impl Exec for Shell {
     }
 
     async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
-        let argv = [b"sh".to_vec()];
-        let started = self.start(&argv, CommandInput::Commands).await?;
+        let started = self.start(&[], CommandInput::Commands).await?;
         Ok(Self::running(started, Some(input)))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 use dray_sandbox::{Error, ErrorKind};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::reply::Reply;
 use super::wire::{FieldReader, Packet, kind, nonsense};
@@ -41,6 +41,8 @@ pub(crate) struct Channel {
     broken: bool,
     /// Whether it is used for changing files.
     writing: bool,
+    /// Time of one request without work; `None` where the server has no such request.
+    round_trip: Option<Duration>,
 }
 
 impl std::fmt::Debug for Channel {
@@ -72,6 +74,7 @@ impl Channel {
             has_partial_packet: false,
             broken: false,
             writing: false,
+            round_trip: None,
         };
         channel
             .send_all(&Packet::new(kind::INIT).u32(3).finish())
@@ -134,6 +137,11 @@ impl Channel {
     /// Whether no request is under way and exactly this many handles are open.
     pub(super) const fn has_only_handles(&self, handles: usize) -> bool {
         !self.broken && !self.has_partial_packet && self.pending == 0 && self.handles == handles
+    }
+
+    /// The time that one request and its response took.
+    pub(super) const fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
     }
 
     /// Most bytes of one read.
@@ -228,11 +236,13 @@ impl Channel {
         if !self.has_extension("limits@openssh.com") {
             return Ok(());
         }
+        let sent = Instant::now();
         let reply = self
             .call(kind::EXTENDED, |packet| {
                 packet.string(b"limits@openssh.com")
             })
             .await?;
+        self.round_trip = Some(sent.elapsed());
         if let Reply::Extended(mut fields) = reply {
             let _packet = fields.u64()?;
             let limit = |value: u64| {

@@ -296,9 +296,8 @@ fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
     } else {
         "sshd: "
     };
-    // The shell that waits for requests, below the script that printed its process number.
-    let is_idle =
-        |line: &str| line == "sh\0" || (line.contains("@@%s %s") && line.ends_with("\0sh\0"));
+    // The shell that waits for requests.
+    let is_idle = |line: &str| line.starts_with("sh\0-s\0");
     let mut lines = command_lines(host);
     lines.retain(|line| !line.contains(rest) && !is_idle(line));
     lines
