@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::config::Settings;
+use crate::master::NAME_CHARACTERS;
 use crate::mux::RemoteProgram;
 use crate::target::Target;
 
@@ -66,6 +67,10 @@ impl Client {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// `ssh` with everything but the host, which [`Client::host`] adds.
@@ -211,7 +216,7 @@ fn name_from_configuration(configuration: &str) -> String {
     }
     let mut digits = Sha256Digest::of(text.as_bytes()).to_hex();
     // Short names leave room in `sun_path` for the directory (sandbox-transfer 5.3).
-    digits.truncate(16);
+    digits.truncate(NAME_CHARACTERS);
     digits
 }
 

@@ -29,6 +29,7 @@ mod identity;
 mod link;
 mod master;
 mod mux;
+mod name_memory;
 mod sandbox;
 mod session;
 mod sftp;

@@ -13,6 +13,8 @@ use crate::client::Client;
 use crate::fault;
 use crate::mux::{ControlConnection, MuxError};
 
+/// Hexadecimal digits in the name of a connection.
+pub(crate) const NAME_CHARACTERS: usize = 16;
 /// Time limit for logging in over an established connection, and for another process that holds the lock.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to take the lock.
@@ -75,6 +77,21 @@ impl Master {
     pub(crate) fn identity(&self) -> Option<SocketId> {
         let found = fs::symlink_metadata(&self.socket).ok()?;
         Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
+    }
+
+    /// The open connection, if there is one whose host is known.
+    pub(crate) async fn find(&self) -> Result<ConnectedHost, Error> {
+        let _lock = self.lock().await?;
+        let fingerprint = if self.is_alive().await {
+            self.fingerprint().await
+        } else {
+            None
+        };
+        let missing = || Error::new(ErrorKind::Unavailable, "no shared connection is open");
+        Ok(ConnectedHost {
+            fingerprint: fingerprint.ok_or_else(missing)?,
+            fresh: false,
+        })
     }
 
     /// Uses the open connection, or makes one; a socket without a listener is removed.

@@ -24,7 +24,8 @@ async fn nothing_is_made_before_abandoned_work_is_done() {
     .unwrap();
     let address = format!("{}@127.0.0.1:{}", server.user(), server.port());
     let client = Client::new(Arc::new(settings), Target::parse(&address).unwrap());
-    let link = Arc::new(HostLink::new(client).await.unwrap());
+    let name = client.connection_name().await.unwrap();
+    let link = Arc::new(HostLink::new(client, &name));
     let address = dray_sandbox::Address {
         backend: "ssh".to_owned(),
         name: address,

@@ -30,7 +30,8 @@ async fn host(options: &Options) -> ShellFixture {
     .unwrap();
     let target = Target::parse(&format!("{}@127.0.0.1:{}", server.user(), server.port())).unwrap();
     let client = Client::new(Arc::new(settings), target);
-    let link = Arc::new(HostLink::new(client).await.unwrap());
+    let name = client.connection_name().await.unwrap();
+    let link = Arc::new(HostLink::new(client, &name));
     ShellFixture {
         server,
         shell: Shell::new(link),

@@ -271,6 +271,73 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
     }
 }
 
+/// Waits in `ssh -G` until the start files of the host have begun to run.
+const WAITING_SSH: &str = r#"#!/bin/sh
+for word; do
+  case $word in -G) : <"${0%/*}/meeting" ;; esac
+done
+exec ssh "$@"
+"#;
+
+#[tokio::test]
+async fn a_host_is_examined_while_its_configuration_is_read() {
+    let host = SshFixture::start(&Options::default());
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ssh");
+    let backend = || {
+        let program = program.clone();
+        SshBackend::new(Config {
+            program,
+            ..host.config()
+        })
+        .unwrap()
+    };
+    std::fs::write(&program, "#!/bin/sh\nexec ssh \"$@\"\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let first = backend().resolve(&host.address()).await.unwrap();
+    let meeting = folder.path().join("meeting");
+    let made = std::process::Command::new("mkfifo").arg(&meeting).status();
+    assert!(made.unwrap().success());
+    std::fs::write(&program, WAITING_SSH).unwrap();
+    let start = format!(": >{}", meeting.display());
+    std::fs::write(host.server.home().join(".bashrc"), start).unwrap();
+    let (backend, address) = (backend(), host.address());
+    // One after the other, `ssh -G` would wait until its time limit.
+    let second = tokio::time::timeout(Duration::from_secs(60), backend.resolve(&address)).await;
+    assert_eq!(second.unwrap().unwrap(), first);
+    assert_eq!(host.logins(), 1);
+}
+
+#[tokio::test]
+async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
+    let host = SshFixture::start(&Options::default());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    let backend = || {
+        SshBackend::new(Config {
+            config_file: Some(file.clone()),
+            ..host.config()
+        })
+        .unwrap()
+    };
+    std::fs::write(&file, "").unwrap();
+    backend().resolve(&host.address()).await.unwrap();
+    let first = sockets(&host).pop().unwrap();
+    // The same address by another route, while the remembered connection is open.
+    std::fs::write(&file, "BindAddress 127.0.0.1\n").unwrap();
+    backend().resolve(&host.address()).await.unwrap();
+    assert_eq!((host.logins(), sockets(&host).len()), (2, 2));
+    // The remembered connection is the second one now. No connection is made under its name for the first route.
+    std::fs::remove_file(&first).unwrap();
+    kill_masters(&host);
+    let second = sockets(&host).pop().unwrap();
+    std::fs::write(&file, "").unwrap();
+    backend().resolve(&host.address()).await.unwrap();
+    assert_eq!(host.logins(), 3);
+    assert!(first.exists());
+    assert!(std::os::unix::net::UnixStream::connect(&second).is_err());
+}
+
 #[tokio::test]
 async fn a_shell_that_waits_makes_room_for_sftp_where_a_host_allows_one_channel() {
     let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
