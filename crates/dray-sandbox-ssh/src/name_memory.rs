@@ -21,8 +21,10 @@ impl NameMemory {
     pub(crate) fn new(client: &Client) -> Self {
         let (config, target) = (&client.settings().config, client.target());
         let key = format!(
-            "{:?} {:?} {:?} {target:?}",
-            config.program, config.config_file, config.identity_file
+            "{} {:?} {:?} {target:?}",
+            config.program.display(),
+            config.config_file,
+            config.identity_file
         );
         let mut digits = Sha256Digest::of(key.as_bytes()).to_hex();
         digits.truncate(NAME_CHARACTERS);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixListener;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -51,7 +51,7 @@ pub(crate) fn accepting() -> Vec<MasterStep> {
 pub(crate) struct FakeMaster {
     pub(crate) socket: PathBuf,
     /// Kinds of the messages that arrived, when the connection has ended.
-    served: JoinHandle<Vec<u32>>,
+    served: JoinSet<Vec<u32>>,
     _directory: tempfile::TempDir,
 }
 
@@ -60,7 +60,8 @@ impl FakeMaster {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let socket = directory.path().join("m.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let served = tokio::spawn(async move {
+        let mut served = JoinSet::new();
+        served.spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             serve(stream, steps).await
         });
@@ -72,8 +73,8 @@ impl FakeMaster {
     }
 
     /// Kinds of the messages that the master got.
-    pub(crate) async fn received(self) -> Vec<u32> {
-        self.served.await.unwrap()
+    pub(crate) async fn received(mut self) -> Vec<u32> {
+        self.served.join_next().await.unwrap().unwrap()
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Channel {
     broken: bool,
     /// Whether it is used for changing files.
     writing: bool,
-    /// Time of one request without work; `None` where the server has no such request.
+    /// Shortest time of a request and its response so far.
     round_trip: Option<Duration>,
 }
 
@@ -139,7 +139,7 @@ impl Channel {
         !self.broken && !self.has_partial_packet && self.pending == 0 && self.handles == handles
     }
 
-    /// The time that one request and its response took.
+    /// The shortest time that a request and its response took.
     pub(super) const fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
@@ -201,8 +201,12 @@ impl Channel {
         fill: impl FnOnce(Packet) -> Packet,
     ) -> Result<Reply, Error> {
         let (id, packet) = self.request(kind);
+        let sent = Instant::now();
         self.send(&fill(packet).finish(), 1).await?;
         let (answered, reply) = self.reply().await?;
+        let elapsed = sent.elapsed();
+        // The shortest counts: a busy host delays single responses, but a distant one delays all.
+        self.round_trip = Some(self.round_trip.map_or(elapsed, |time| time.min(elapsed)));
         if answered != id {
             self.broken = true;
             return Err(nonsense("the response belongs to no request"));
@@ -236,13 +240,11 @@ impl Channel {
         if !self.has_extension("limits@openssh.com") {
             return Ok(());
         }
-        let sent = Instant::now();
         let reply = self
             .call(kind::EXTENDED, |packet| {
                 packet.string(b"limits@openssh.com")
             })
             .await?;
-        self.round_trip = Some(sent.elapsed());
         if let Reply::Extended(mut fields) = reply {
             let _packet = fields.u64()?;
             let limit = |value: u64| {

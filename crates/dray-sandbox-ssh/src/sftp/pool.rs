@@ -34,8 +34,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Pool {
     link: Arc<HostLink>,
     idle_channels: Arc<Mutex<Vec<(Instant, Channel)>>>,
-    /// Whether the last opened channel responded faster than [`NEAR_ROUND_TRIP`].
-    is_near: AtomicBool,
+    /// Whether a channel has responded faster than [`NEAR_ROUND_TRIP`].
+    is_near: Arc<AtomicBool>,
     _sweeper: JoinSet<()>,
 }
 
@@ -47,7 +47,7 @@ impl Pool {
         Self {
             link,
             idle_channels,
-            is_near: AtomicBool::new(false),
+            is_near: Arc::default(),
             _sweeper: sweeper,
         }
     }
@@ -71,6 +71,7 @@ impl Pool {
         Ok(ChannelLease {
             channel: Some(channel),
             idle_channels: Arc::downgrade(&self.idle_channels),
+            is_near: Arc::clone(&self.is_near),
             background_work: Some(self.link.background_work().clone()),
         })
     }
@@ -88,11 +89,7 @@ impl Pool {
             .config
             .idle_timeout
             .as_duration();
-        let channel = self.link.channel(&Subsystem { idle }).await?;
-        let round_trip = channel.round_trip();
-        let is_near = round_trip.is_some_and(|time| time < NEAR_ROUND_TRIP);
-        self.is_near.store(is_near, Ordering::Relaxed);
-        Ok(channel)
+        self.link.channel(&Subsystem { idle }).await
     }
 
     /// Whether several requests over SFTP take less time than starting one process on the host.
@@ -181,6 +178,7 @@ impl From<Channel> for ChannelLease {
         Self {
             channel: Some(channel),
             idle_channels: Weak::new(),
+            is_near: Arc::default(),
             background_work: None,
         }
     }
@@ -193,6 +191,8 @@ pub(crate) struct ChannelLease {
     /// `Some` until the lease is dropped.
     channel: Option<Channel>,
     idle_channels: Weak<Mutex<Vec<(Instant, Channel)>>>,
+    /// Set when the channel was fast.
+    is_near: Arc<AtomicBool>,
     background_work: Option<BackgroundWork>,
 }
 
@@ -217,6 +217,10 @@ impl Drop for ChannelLease {
         let Some(mut channel) = self.channel.take() else {
             return;
         };
+        let round_trip = channel.round_trip();
+        if round_trip.is_some_and(|time| time < NEAR_ROUND_TRIP) {
+            self.is_near.store(true, Ordering::Relaxed);
+        }
         if channel.is_free() {
             channel.clear_writing();
             if let Some(idle_channels) = self.idle_channels.upgrade() {

@@ -215,10 +215,10 @@ exec ssh "$@"
 "#;
 
 /// Lets the first shell and the first SFTP server wait for each other, where both start through the login shell.
-const MEETING: &str = r#"case $BASH_EXECUTION_STRING in
+const MEETING: &str = r"case $BASH_EXECUTION_STRING in
   *sftp-server*) if mkdir ~/first-sftp 2>/dev/null; then : >~/meeting; fi ;;
   *) if mkdir ~/first-shell 2>/dev/null; then : <~/meeting; fi ;;
-esac"#;
+esac";
 
 #[tokio::test]
 async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrently_without_clients()
@@ -303,7 +303,7 @@ async fn a_host_is_examined_while_its_configuration_is_read() {
     std::fs::write(host.server.home().join(".bashrc"), start).unwrap();
     let (backend, address) = (backend(), host.address());
     // One after the other, `ssh -G` would wait until its time limit.
-    let second = tokio::time::timeout(Duration::from_secs(60), backend.resolve(&address)).await;
+    let second = tokio::time::timeout(Duration::from_mins(1), backend.resolve(&address)).await;
     assert_eq!(second.unwrap().unwrap(), first);
     assert_eq!(host.logins(), 1);
 }
