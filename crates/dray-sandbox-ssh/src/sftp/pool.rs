@@ -173,6 +173,14 @@ fn lock(
 }
 
 #[cfg(test)]
+impl Pool {
+    /// Makes the host near, however fast it responds.
+    pub(crate) fn set_near(&self) {
+        self.is_near.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
 impl From<Channel> for ChannelLease {
     fn from(channel: Channel) -> Self {
         Self {
