@@ -1,13 +1,17 @@
 //! The identity of a directory, beyond its path.
 
 use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Probe;
 use dray_sandbox::path::SandboxPath;
 
 use super::channel::Exec;
-use super::files::ExecFiles;
+use super::files::{ExecFiles, yes_or_no};
 use super::reply::Reply;
 
-const IDENTITY_SCRIPT: &str = include_str!("script/identity.sh");
+const IDENTITY_SCRIPT: &str = concat!(
+    include_str!("script/probe.sh"),
+    include_str!("script/identity.sh")
+);
 
 /// A directory, and what distinguishes it from an earlier or later one at the same path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +33,35 @@ impl<E: Exec + 'static> ExecFiles<E> {
         &self,
         directory: Option<&SandboxPath>,
     ) -> Result<DirectoryIdentity, Error> {
+        Ok(self.examine(directory, false).await?.0)
+    }
+
+    /// The identity of a directory as [`Self::directory_identity`], and in the same request the probe of the sandbox
+    /// from that directory; `None` where [`Self::probe`] would fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::directory_identity`].
+    pub async fn examine_directory(
+        &self,
+        directory: Option<&SandboxPath>,
+    ) -> Result<(DirectoryIdentity, Option<Probe>), Error> {
+        let (identity, reply) = self.examine(directory, true).await?;
+        Ok((identity, self.parse_probe(&reply).ok()))
+    }
+
+    async fn examine(
+        &self,
+        directory: Option<&SandboxPath>,
+        probe: bool,
+    ) -> Result<(DirectoryIdentity, Reply), Error> {
         let path = directory.map_or(&b""[..], SandboxPath::as_bytes);
-        let reply = self.run_script(IDENTITY_SCRIPT, &[path], None).await?;
+        let arguments = [path, yes_or_no(probe)];
+        let reply = self.run_script(IDENTITY_SCRIPT, &arguments, None).await?;
         reply.check("text")?;
-        parse(&reply).ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity"))
+        let identity = parse(&reply);
+        let identity = identity.ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity"));
+        Ok((identity?, reply))
     }
 }
 

@@ -8,7 +8,7 @@ use super::channel::Exec;
 use super::files::ExecFiles;
 use super::reply::Reply;
 
-const PROBE_SCRIPT: &str = include_str!("script/probe.sh");
+const PROBE_SCRIPT: &str = concat!(include_str!("script/probe.sh"), "answer ask \"$@\"\n");
 
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::probe`]. `transports` are those of [`Self::transports`].
@@ -17,7 +17,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ///
     /// [`ErrorKind::ToolMissing`] when there is no `sh`.
     pub async fn probe(&self) -> Result<Probe, Error> {
-        let reply = self.run_script(PROBE_SCRIPT, &[], None).await?;
+        self.parse_probe(&self.run_script(PROBE_SCRIPT, &[], None).await?)
+    }
+
+    /// Reads the records of a probe from the response of a script.
+    pub(super) fn parse_probe(&self, reply: &Reply) -> Result<Probe, Error> {
         reply.check("tools")?;
         let working_directory = reply
             .line("cwd")
@@ -35,7 +39,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .iter()
             .find_map(|tag| SandboxPath::new(reply.get(tag)?).ok())
             .unwrap_or_else(|| working_directory.clone());
-        let tools = tools(&reply);
+        let tools = tools(reply);
         // An earlier probe may have set them already; all probes find the same.
         let _ = self.tools.set(tools.clone());
         Ok(Probe {

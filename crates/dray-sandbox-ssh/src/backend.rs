@@ -39,11 +39,13 @@ impl SshBackend {
     ///
     /// [`ErrorKind::InvalidName`] for a malformed address.
     pub async fn disconnect(&self, address: &Address) -> Result<(), Error> {
-        self.link(address).await?.0.close().await;
+        let (client, _) = self.client(address)?;
+        let name = client.connection_name().await?;
+        HostLink::new(client, &name).close().await;
         Ok(())
     }
 
-    async fn link(&self, address: &Address) -> Result<(Arc<HostLink>, Target), Error> {
+    fn client(&self, address: &Address) -> Result<(Client, Target), Error> {
         // A name that belongs to another backend could happen to be the name of a host.
         if address.backend != self.name() {
             return Err(Error::new(
@@ -53,7 +55,7 @@ impl SshBackend {
         }
         let target = Target::parse(&address.name)?;
         let client = Client::new(Arc::clone(&self.settings), target.clone());
-        Ok((Arc::new(HostLink::new(client).await?), target))
+        Ok((client, target))
     }
 
     async fn connect(
@@ -61,9 +63,28 @@ impl SshBackend {
         address: &Address,
         expected: Option<&str>,
     ) -> Result<SshSandbox, Error> {
-        let (link, target) = self.link(address).await?;
+        let (client, target) = self.client(address)?;
         let directory = target.directory.or_else(|| self.settings.directory.clone());
-        SshSandbox::open(link, directory, address.clone(), expected).await
+        let open = |link| SshSandbox::open(link, directory.clone(), address.clone(), expected);
+        let name = match HostLink::remembered(client.clone()).map(Arc::new) {
+            None => client.connection_name().await?,
+            Some(link) => {
+                // The examination of the host changes nothing, so it may begin before the name is confirmed.
+                let opening = Box::pin(open(Arc::clone(&link)));
+                let (opened, name) = tokio::join!(opening, client.connection_name());
+                let name = name?;
+                let is_same = link.confirm(&name);
+                match opened {
+                    // A lost or full connection; with a confirmed name others can be made.
+                    Err(error) if is_same && error.kind() != ErrorKind::Unavailable => {
+                        return Err(error);
+                    }
+                    Ok(sandbox) if is_same => return Ok(sandbox),
+                    _ => name,
+                }
+            }
+        };
+        Box::pin(open(Arc::new(HostLink::new(client, &name)))).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line of `ssh`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
@@ -13,6 +13,8 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::config::Settings;
+use crate::master::NAME_CHARACTERS;
+use crate::mux::RemoteProgram;
 use crate::target::Target;
 
 /// Ciphers that are fast with the AES instructions of servers and that Terrapin (CVE-2023-48795) does not affect.
@@ -65,6 +67,10 @@ impl Client {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// `ssh` with everything but the host, which [`Client::host`] adds.
@@ -135,6 +141,21 @@ impl Client {
         command.arg("--").arg(&self.target.host);
     }
 
+    /// Adds the host and a program that it runs.
+    pub(crate) fn program(&self, command: &mut Command, program: RemoteProgram<'_>) {
+        match program {
+            RemoteProgram::Command(line) => {
+                self.host(command);
+                command.arg(OsStr::from_bytes(line));
+            }
+            RemoteProgram::Subsystem(name) => {
+                command.arg("-s");
+                self.host(command);
+                command.arg(name);
+            }
+        }
+    }
+
     /// The name of the shared connection: 16 hexadecimal digits for the effective `user@host:port`, and others for
     /// another route to it (jump host, proxy, key).
     pub(crate) async fn connection_name(&self) -> Result<String, Error> {
@@ -195,7 +216,7 @@ fn name_from_configuration(configuration: &str) -> String {
     }
     let mut digits = Sha256Digest::of(text.as_bytes()).to_hex();
     // Short names leave room in `sun_path` for the directory (sandbox-transfer 5.3).
-    digits.truncate(16);
+    digits.truncate(NAME_CHARACTERS);
     digits
 }
 

@@ -7,8 +7,10 @@ use dray_sandbox::{Error, ErrorKind};
 pub(crate) enum Refusal {
     /// This connection carries as many channels as the host allows; another connection can.
     Full(Error),
-    /// The connection behind the socket is gone.
+    /// The connection behind the socket is gone, and nothing has begun.
     Gone(Error),
+    /// The connection was lost while the channel opened; its program may have begun.
+    Lost(Error),
     /// Another attempt over any connection would fail in the same way.
     Final(Error),
 }

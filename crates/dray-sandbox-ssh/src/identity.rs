@@ -1,7 +1,7 @@
 //! The identity of one incarnation (sandbox-transfer R-1): the key that the host proved to have, and the session
 //! directory.
 
-use dray_sandbox::{Error, ErrorKind, SandboxPath};
+use dray_sandbox::{Error, ErrorKind, Probe, SandboxPath};
 use dray_sandbox_exec::ExecFiles;
 use tracing::debug;
 
@@ -10,7 +10,7 @@ use crate::sftp::{self, Pool};
 use crate::shell::Shell;
 
 /// The result of examining a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct HostLookup {
     /// Fingerprint and session directory as one word.
     pub(crate) incarnation: String,
@@ -20,9 +20,11 @@ pub(crate) struct HostLookup {
     pub(crate) shell: bool,
     /// Whether there is SFTP.
     pub(crate) sftp: bool,
+    /// What the shell reported about the host in the same request.
+    pub(crate) probe: Option<Probe>,
 }
 
-/// Examines the host over a shell and over SFTP, concurrently: each starts a client and a server process. `directory` is
+/// Examines the host over a shell and over SFTP, concurrently: each is a session with a server process of its own. `directory` is
 /// the configured session directory; absent means home. A persistent shell of `files` and a channel of `pool` wait for
 /// their next use afterwards.
 pub(crate) async fn find(
@@ -37,6 +39,7 @@ pub(crate) async fn find(
         tokio::join!(over_shell(files, directory), over_sftp(pool, directory));
     let (by_shell, by_sftp) = (absent(by_shell)?, absent(by_sftp)?);
     let (shell, sftp) = (by_shell.is_some(), by_sftp.is_some());
+    let (by_shell, probe) = by_shell.map_or((None, None), |(found, probe)| (Some(found), probe));
     // The shell first: it knows the inode, SFTP version 3 does not.
     let Some((identity, directory)) = by_shell.or(by_sftp) else {
         return Err(Error::new(
@@ -53,6 +56,7 @@ pub(crate) async fn find(
         directory,
         shell,
         sftp,
+        probe,
     })
 }
 
@@ -71,9 +75,9 @@ fn absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
 async fn over_shell(
     files: &ExecFiles<Shell>,
     directory: Option<&SandboxPath>,
-) -> Result<(String, SandboxPath), Error> {
-    match files.directory_identity(directory).await {
-        Ok(found) => Ok((found.word, found.path)),
+) -> Result<((String, SandboxPath), Option<Probe>), Error> {
+    match files.examine_directory(directory).await {
+        Ok((found, probe)) => Ok(((found.word, found.path), probe)),
         Err(error) if error.kind() == ErrorKind::SandboxGone => Err(gone()),
         Err(error) => Err(error),
     }

@@ -28,6 +28,8 @@ mod fault;
 mod identity;
 mod link;
 mod master;
+mod mux;
+mod name_memory;
 mod sandbox;
 mod session;
 mod sftp;

@@ -1,17 +1,18 @@
 //! The connections to one host, and the choice of one for each channel (sandbox-transfer 5.3).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
-use tokio::process::Command;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::sleep;
 
 use crate::background_work::BackgroundWork;
 use crate::client::Client;
 use crate::fault::Refusal;
-use crate::master::{Master, SocketId};
+use crate::master::{Master, NAME_CHARACTERS, SocketId};
+use crate::name_memory::NameMemory;
+use crate::session::SessionStarter;
 
 /// First pause before another attempt to open a channel; it doubles.
 const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
@@ -23,18 +24,23 @@ pub(crate) trait ChannelKind: Sync {
     /// The channel when it is open.
     type Channel: Send;
 
-    /// Adds the arguments of this kind to the command of a client.
-    fn fill(&self, client: &Client, command: &mut Command);
+    /// Whether a channel that was lost while it opened may be opened again: its program has done nothing yet.
+    fn is_repeatable(&self) -> bool;
 
-    /// Starts the client and waits until the far end responds.
-    fn open(&self, command: Command)
-    -> impl Future<Output = Result<Self::Channel, Refusal>> + Send;
+    /// Starts the session and waits until the far end responds.
+    fn open(
+        &self,
+        starter: &SessionStarter<'_>,
+    ) -> impl Future<Output = Result<Self::Channel, Refusal>> + Send;
 }
 
 /// All connections to one host.
 #[derive(Debug)]
 pub(crate) struct HostLink {
     client: Client,
+    name: String,
+    /// Whether the name is that of the effective configuration, so that connections may be made.
+    is_confirmed: AtomicBool,
     connections: Vec<LinkConnection>,
     /// Key that the host must have; without a requested one, the first key that was seen.
     expected: Mutex<Option<String>>,
@@ -52,24 +58,46 @@ struct LinkConnection {
 }
 
 impl HostLink {
-    /// Prepares the connections; the first channel makes one.
-    pub(crate) async fn new(client: Client) -> Result<Self, Error> {
-        let socket_directory = client.connection_name().await?;
+    /// Prepares the connections with this name; the first channel makes one.
+    pub(crate) fn new(client: Client, name: &str) -> Self {
+        NameMemory::new(&client).write(name);
+        Self::named(client, name, true)
+    }
+
+    /// The open connection that an earlier process used for this target. Before [`Self::confirm`] it is not replaced by
+    /// another, because its name may be that of another host now.
+    pub(crate) fn remembered(client: Client) -> Option<Self> {
+        let name = NameMemory::new(&client).read()?;
+        let link = Self::named(client, &name, false);
+        let socket = link.connections.first()?.master.identity();
+        socket.is_some().then_some(link)
+    }
+
+    /// Confirms or rejects the remembered name. Returns whether it is the same.
+    pub(crate) fn confirm(&self, name: &str) -> bool {
+        let is_same = self.name == name;
+        self.is_confirmed.store(is_same, Ordering::Release);
+        is_same
+    }
+
+    fn named(client: Client, name: &str, is_confirmed: bool) -> Self {
         let directory = &client.settings().control;
         let connections = (0..client.settings().config.connections)
             .map(|index| LinkConnection {
-                master: Master::new(directory, &name(&socket_directory, index)),
+                master: Master::new(directory, &connection_name(name, index)),
                 known: Mutex::new(None),
             })
             .collect();
-        Ok(Self {
+        Self {
             client,
+            name: name.to_owned(),
+            is_confirmed: AtomicBool::new(is_confirmed),
             connections,
             expected: Mutex::new(None),
             generation: AtomicU64::new(0),
             out_of_channels: Notify::new(),
             background_work: BackgroundWork::new(),
-        })
+        }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -142,25 +170,28 @@ impl HostLink {
             let mut lost = false;
             loop {
                 let socket = self.ensure_connected(connection).await?;
-                let mut command = self.client.command();
-                Client::socket(&mut command, connection.master.socket(), false);
-                kind.fill(&self.client, &mut command);
-                match kind.open(command).await {
+                let starter = SessionStarter::new(&self.client, &connection.master, socket);
+                let repeatable = kind.is_repeatable();
+                match kind.open(&starter).await {
+                    Ok(channel) if !starter.is_misled() => return Ok(Ok(channel)),
                     // The socket was replaced while the channel opened: another process may have
                     // connected to another host.
-                    Ok(channel) if connection.master.identity() == Some(socket) => {
-                        return Ok(Ok(channel));
-                    }
-                    Ok(_) if lost => return Err(last),
+                    Ok(_) if lost || !repeatable => return Err(last),
                     Err(Refusal::Full(error)) => {
                         last = error;
                         break;
                     }
                     Err(Refusal::Gone(error) | Refusal::Final(error)) if lost => return Err(error),
-                    Ok(_) | Err(Refusal::Gone(_)) => {}
-                    // A master that dies ends its clients without a message, which looks like any
+                    // A program that may have begun is never started a second time.
+                    Err(Refusal::Lost(error)) if lost || !repeatable => return Err(error),
+                    Ok(_) | Err(Refusal::Gone(_) | Refusal::Lost(_)) => {}
+                    // A master that dies ends its sessions without a message, which looks like any
                     // other failure of theirs.
-                    Err(Refusal::Final(_)) if !connection.master.is_alive().await => {}
+                    Err(Refusal::Final(error)) if !connection.master.is_alive().await => {
+                        if !repeatable {
+                            return Err(error);
+                        }
+                    }
                     Err(Refusal::Final(error)) => return Err(error),
                 }
                 // Once for each connection: a host that drops every channel would otherwise keep this loop running.
@@ -192,7 +223,11 @@ impl HostLink {
             return Ok(socket);
         }
         *known = None;
-        let connected = connection.master.connect(&self.client).await?;
+        let connected = if self.is_confirmed.load(Ordering::Acquire) {
+            connection.master.connect(&self.client).await?
+        } else {
+            connection.master.find().await?
+        };
         let mut expected = self.expected.lock().await;
         match expected.as_ref() {
             Some(expected) if *expected != connected.fingerprint => {
@@ -215,12 +250,11 @@ impl HostLink {
 }
 
 /// The first connection has the name of the place; the others have names derived from it.
-fn name(socket_directory: &str, index: usize) -> String {
+fn connection_name(name: &str, index: usize) -> String {
     if index == 0 {
-        return socket_directory.to_owned();
+        return name.to_owned();
     }
-    let mut digits =
-        dray_types::Sha256Digest::of(format!("{socket_directory}#{index}").as_bytes()).to_hex();
-    digits.truncate(16);
+    let mut digits = dray_types::Sha256Digest::of(format!("{name}#{index}").as_bytes()).to_hex();
+    digits.truncate(NAME_CHARACTERS);
     digits
 }

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
-use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::fault;
+use crate::mux::{ControlConnection, MuxError};
 
+/// Hexadecimal digits in the name of a connection.
+pub(crate) const NAME_CHARACTERS: usize = 16;
 /// Time limit for logging in over an established connection, and for another process that holds the lock.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two attempts to take the lock.
@@ -55,15 +57,41 @@ impl Master {
         &self.socket
     }
 
-    /// Whether a process listens.
+    /// Whether a master serves the socket. One that does not respond counts as gone.
     pub(crate) async fn is_alive(&self) -> bool {
-        UnixStream::connect(&self.socket).await.is_ok()
+        let checked = match ControlConnection::connect(&self.socket).await {
+            Ok(connection) => connection.check_alive().await,
+            Err(error) => Err(error),
+        };
+        match checked {
+            // Client programs may still understand a master of another version.
+            Ok(_) | Err(MuxError::Unsupported(_)) => true,
+            Err(error) => {
+                tracing::debug!(?error, "no master serves the socket");
+                false
+            }
+        }
     }
 
     /// The identity of the socket, when there is one; another master has another.
     pub(crate) fn identity(&self) -> Option<SocketId> {
         let found = fs::symlink_metadata(&self.socket).ok()?;
         Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
+    }
+
+    /// The open connection, if there is one whose host is known.
+    pub(crate) async fn find(&self) -> Result<ConnectedHost, Error> {
+        let _lock = self.lock().await?;
+        let fingerprint = if self.is_alive().await {
+            self.fingerprint().await
+        } else {
+            None
+        };
+        let missing = || Error::new(ErrorKind::Unavailable, "no shared connection is open");
+        Ok(ConnectedHost {
+            fingerprint: fingerprint.ok_or_else(missing)?,
+            fresh: false,
+        })
     }
 
     /// Uses the open connection, or makes one; a socket without a listener is removed.

@@ -3,22 +3,29 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_sandbox::{
     Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
-    Read, Sandbox, SandboxCommand, SandboxPath, State, Transport, Write,
+    Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport, Write,
 };
 use dray_sandbox_exec::ExecFiles;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::identity::{self, HostLookup};
 use crate::link::HostLink;
 use crate::sftp::{self, ChannelLease, Pool};
 use crate::shell::Shell;
+
+/// Largest file whose digests come from reading it again.
+const MAX_READ_BACK_BYTES: u64 = 64 * 1024;
+/// Age at which the probe of the examination is not used any more.
+const FRESH_PROBE_AGE: Duration = Duration::from_secs(1);
 
 /// Files of one host, over SFTP where the host offers it, otherwise over commands.
 #[derive(Debug)]
@@ -28,6 +35,8 @@ pub(crate) struct SshSandbox {
     pool: Pool,
     exec: ExecFiles<Shell>,
     found: HostLookup,
+    /// The probe that came with the examination, for the first request of a caller who opens and probes in one step.
+    fresh_probe: StdMutex<Option<(Instant, Probe)>>,
     /// Session directory as configured.
     directory: Option<SandboxPath>,
     /// Generation of the link in which the incarnation was seen.
@@ -54,7 +63,8 @@ impl SshSandbox {
         let pool = Pool::new(Arc::clone(&link));
         let mut background = JoinSet::new();
         background.spawn(make_room(Arc::clone(&link), exec.clone()));
-        let found = identity::find(&link, &exec, &pool, directory.as_ref()).await?;
+        let mut found = identity::find(&link, &exec, &pool, directory.as_ref()).await?;
+        let fresh_probe = found.probe.take().map(|probe| (Instant::now(), probe));
         if expected.is_some_and(|expected| expected != found.incarnation) {
             return Err(replaced());
         }
@@ -68,6 +78,8 @@ impl SshSandbox {
             pool,
             exec,
             found,
+            // A handle may be old: its caller probes to learn whether the host is still the same.
+            fresh_probe: StdMutex::new(fresh_probe.filter(|_| expected.is_none())),
             directory,
             checking: Mutex::new(()),
             _background: background,
@@ -143,7 +155,9 @@ impl Sandbox for SshSandbox {
     }
 
     async fn probe(&self) -> Result<Probe, Error> {
-        let probe = if self.found.shell {
+        let probe = if let Some(probe) = self.take_fresh_probe() {
+            probe
+        } else if self.found.shell {
             self.exec().await?.probe().await?
         } else {
             self.probe_files().await?
@@ -218,19 +232,36 @@ impl Sandbox for SshSandbox {
         self.exec().await?.write(write, body).await
     }
 
+    fn reads_with_digest(&self, read: &Read<'_>) -> bool {
+        read.transport == Transport::Sftp && read.offset == 0 && self.reads_back(read.file.size)
+    }
+
+    /// Reads a small file completely, and then again for the digest, over one channel.
+    async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        let (sender, receiver) = oneshot::channel();
+        if !self.reads_with_digest(&read) {
+            return Ok((self.read(read).await?, receiver));
+        }
+        let body = self.read(read).await?;
+        let limit = usize::try_from(MAX_READ_BACK_BYTES).unwrap_or(usize::MAX);
+        let bytes = body.read_all(limit).await?;
+        // Without a digest the one after the copy decides.
+        if let Ok(digest) = self.read_back(read.file).await {
+            let _ = sender.send(digest);
+        }
+        Ok((Body::from_bytes(bytes), receiver))
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
-        if self.found.shell {
-            match self.exec().await?.fingerprint(path).await {
-                // No digest program on the host; the file is read back instead.
-                Err(error) if error.kind() == ErrorKind::ToolMissing && self.found.sftp => {}
-                found => return found,
-            }
+        if self.found.shell && !self.reads_back(0) {
+            return self.fingerprint_by_shell(path).await;
         }
         // Reading it back proves as much as a digest computed on the host.
         let file = self.stat(path, Follow::Yes).await?;
-        let body = sftp::download(self.sftp().await?, &file, 0).await?;
-        let (digest, size) = sftp::digest(body).await?;
-        Ok(Fingerprint::Sha256(digest, size))
+        if self.found.shell && !self.reads_back(file.size) {
+            return self.fingerprint_by_shell(path).await;
+        }
+        self.read_back(&file).await
     }
 
     async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
@@ -296,6 +327,36 @@ impl Sandbox for SshSandbox {
 }
 
 impl SshSandbox {
+    /// The digest that a program of the host computes, or of the file read back where it has none.
+    async fn fingerprint_by_shell(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        match self.exec().await?.fingerprint(path).await {
+            Err(error) if error.kind() == ErrorKind::ToolMissing && self.found.sftp => {
+                self.read_back(&self.stat(path, Follow::Yes).await?).await
+            }
+            found => found,
+        }
+    }
+
+    fn take_fresh_probe(&self) -> Option<Probe> {
+        let taken = self.fresh_probe.lock();
+        let (since, probe) = taken.unwrap_or_else(PoisonError::into_inner).take()?;
+        let is_same = self.seen_generation.load(Ordering::Acquire) == self.link.generation();
+        (is_same && since.elapsed() < FRESH_PROBE_AGE).then_some(probe)
+    }
+
+    /// Whether reading a file again over SFTP costs less than a digest program: on a host whose responses take less
+    /// time than starting a process there.
+    fn reads_back(&self, size: u64) -> bool {
+        self.found.sftp && size <= MAX_READ_BACK_BYTES && self.pool.is_near()
+    }
+
+    /// The digest of a file that is read over SFTP.
+    async fn read_back(&self, file: &Metadata) -> Result<Fingerprint, Error> {
+        let body = sftp::download(self.sftp().await?, file, 0).await?;
+        let (digest, size) = sftp::digest(body).await?;
+        Ok(Fingerprint::Sha256(digest, size))
+    }
+
     /// The probe of a host that runs no commands.
     async fn probe_files(&self) -> Result<Probe, Error> {
         let mut channel = self.sftp().await?;

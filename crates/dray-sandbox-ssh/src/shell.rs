@@ -6,8 +6,6 @@
 mod group;
 mod job;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,15 +14,15 @@ use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
 use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, quote};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use self::group::ProcessGroup;
 use self::job::RemoteJob;
-use crate::client::Client;
 use crate::fault::{self, Refusal};
 use crate::link::{ChannelKind, HostLink};
-use crate::session::Session;
+use crate::mux::RemoteProgram;
+use crate::session::{Session, SessionStarter};
 
 /// Prints a line with the nonce and the number of the process that leads the group, and then runs the command. The
 /// shell stays to return its status; when the line cannot be printed, it ends.
@@ -32,6 +30,8 @@ const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "
 /// Begins the input of a shell. A host that runs an SFTP server instead of every command (`ForceCommand internal-sftp`)
 /// waits for a request, as a shell does: these bytes are the length of an impossible one, so the server ends immediately.
 const BLANK_LINES: &[u8] = b"\n\n\n\n\n\n\n\n";
+/// The first command of a shell that reads commands: prints the line with its first argument and its own number.
+const START_LINE: &[u8] = b"printf '\\n@@%s %s\\n' \"$1\" \"$$\" || exit 1\n";
 /// Most bytes that start files may print.
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
 /// Time for start files to run.
@@ -68,7 +68,11 @@ impl Shell {
     async fn start(&self, argv: &[Vec<u8>], input: CommandInput) -> Result<StartedCommand, Error> {
         // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
-        let line = command_line(&nonce, argv)?;
+        let line = match input {
+            // One process less than with the script; the nonce is among its words, where it is searched.
+            CommandInput::Commands => format!("exec sh -s {nonce}").into_bytes(),
+            _ => command_line(&nonce, argv)?,
+        };
         let shell = self.clone();
         self.link
             .channel(&ChannelRequest {
@@ -126,13 +130,13 @@ enum CommandInput {
 impl ChannelKind for ChannelRequest {
     type Channel = StartedCommand;
 
-    fn fill(&self, client: &Client, command: &mut Command) {
-        client.host(command);
-        command.arg(OsStr::from_bytes(&self.line));
+    /// A shell that reads commands has got none before it responds; any other command may have done its work.
+    fn is_repeatable(&self) -> bool {
+        self.input == CommandInput::Commands
     }
 
-    async fn open(&self, command: Command) -> Result<StartedCommand, Refusal> {
-        StartedCommand::new(command, self).await
+    async fn open(&self, starter: &SessionStarter<'_>) -> Result<StartedCommand, Refusal> {
+        StartedCommand::new(starter, self).await
     }
 }
 
@@ -147,18 +151,28 @@ struct StartedCommand {
 }
 
 impl StartedCommand {
-    async fn new(command: Command, begin: &ChannelRequest) -> Result<Self, Refusal> {
+    async fn new(starter: &SessionStarter<'_>, begin: &ChannelRequest) -> Result<Self, Refusal> {
         let input = begin.input != CommandInput::None;
-        let (session, mut stdin, mut stdout) =
-            Session::start(command, input).map_err(Refusal::Final)?;
+        // From here on it may run, and a dropped caller does not know that.
+        let mut group = ProcessGroup::new(begin.shell.clone(), begin.nonce.clone());
+        let started = starter
+            .start(RemoteProgram::Command(&begin.line), input)
+            .await;
+        let (session, mut stdin, mut stdout) = match started {
+            Ok(started) => started,
+            Err(refusal) => {
+                if !matches!(refusal, Refusal::Lost(_)) {
+                    group.set_over();
+                }
+                return Err(refusal);
+            }
+        };
         if let Some(stdin) = &mut stdin
             && begin.input == CommandInput::Commands
         {
             // Into the pipe, which is empty. A failure means that the client ended; its output shows why.
-            let _ = stdin.write_all(BLANK_LINES).await;
+            let _ = stdin.write_all(&[BLANK_LINES, START_LINE].concat()).await;
         }
-        // From here on it may run, and a dropped caller does not know that.
-        let mut group = ProcessGroup::new(begin.shell.clone(), begin.nonce.clone());
         match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
             Ok(Ok(Some((leader, first)))) => {
                 group.leader = leader;
@@ -170,10 +184,13 @@ impl StartedCommand {
                     group,
                 })
             }
-            // The output ended before the line, so the script never ran and nothing is left to kill.
             Ok(Ok(None)) => {
-                group.set_over();
-                Err(no_shell(session).await)
+                let refusal = no_shell(session).await;
+                // With an exit status or a message the script never ran; a shell without input has done nothing.
+                if !matches!(refusal, Refusal::Lost(_)) || begin.is_repeatable() {
+                    group.set_over();
+                }
+                Err(refusal)
             }
             Ok(Err(error)) => Err(Refusal::Final(error)),
             Err(_) => Err(Refusal::Final(Error::new(
@@ -225,7 +242,12 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 /// The reason why a command did not begin.
 async fn no_shell(session: Session) -> Refusal {
     match session.end().await {
-        // The client itself fails with 255; anything else came from the host.
+        // The connection broke: the line may have been printed and lost.
+        Ok((Some(255) | None, text)) if text.trim().is_empty() => Refusal::Lost(Error::new(
+            ErrorKind::Unavailable,
+            "the connection was lost before the command responded",
+        )),
+        // A client program fails with 255, and a session that the host closes has none; anything else came from the host.
         Ok((Some(255) | None, text)) => fault::refusal("running a command", &text),
         Ok((Some(status), text)) => Refusal::Final(Error::new(
             ErrorKind::ToolMissing,
@@ -256,8 +278,7 @@ impl Exec for Shell {
     }
 
     async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
-        let argv = [b"sh".to_vec()];
-        let started = self.start(&argv, CommandInput::Commands).await?;
+        let started = self.start(&[], CommandInput::Commands).await?;
         Ok(Self::running(started, Some(input)))
     }
 }

@@ -10,5 +10,12 @@ identity() {
   }
   rec path; pwd -P
   finish "$?"
+  found=yes
 }
-answer identity "$@"
+# With yes as the second argument, what is here follows where the directory is.
+examine() {
+  found=no
+  identity "$1"
+  if [ "$found$2" = yesyes ]; then ask; fi
+}
+answer examine "$@"

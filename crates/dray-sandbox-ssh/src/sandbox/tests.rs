@@ -11,8 +11,8 @@ use crate::client::Client;
 use crate::config::{Config, Settings};
 use crate::target::Target;
 
-#[tokio::test]
-async fn nothing_is_made_before_abandoned_work_is_done() {
+/// A server and its opened home directory.
+async fn opened() -> (Sshd, tempfile::TempDir, SshSandbox) {
     let server = Sshd::start(&Options::default());
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let settings = Settings::new(Config {
@@ -24,14 +24,54 @@ async fn nothing_is_made_before_abandoned_work_is_done() {
     .unwrap();
     let address = format!("{}@127.0.0.1:{}", server.user(), server.port());
     let client = Client::new(Arc::new(settings), Target::parse(&address).unwrap());
-    let link = Arc::new(HostLink::new(client).await.unwrap());
+    let name = client.connection_name().await.unwrap();
+    let link = Arc::new(HostLink::new(client, &name));
     let address = dray_sandbox::Address {
         backend: "ssh".to_owned(),
         name: address,
     };
-    let sandbox = SshSandbox::open(Arc::clone(&link), None, address, None)
-        .await
-        .unwrap();
+    let sandbox = SshSandbox::open(link, None, address, None).await.unwrap();
+    (server, control, sandbox)
+}
+
+#[tokio::test]
+async fn the_probe_that_came_with_the_identity_is_that_of_a_request() {
+    let (_server, _control, sandbox) = opened().await;
+    let first = sandbox.fresh_probe.lock().unwrap().take().unwrap().1;
+    let second = sandbox.probe().await.unwrap();
+    let words = |probe: Probe| (probe.home, probe.uid, probe.gid, probe.tools);
+    assert!(first.free.is_some());
+    assert_eq!(words(first), words(second));
+}
+
+#[tokio::test]
+async fn a_small_file_of_a_near_host_is_digested_by_reading_it_again() {
+    let (server, _control, sandbox) = opened().await;
+    sandbox.pool.set_near();
+    for (size, is_read_back) in [(64 * 1024, true), (64 * 1024 + 1, false)] {
+        let bytes = vec![7; size];
+        let file = server.home().join("file");
+        std::fs::write(&file, &bytes).unwrap();
+        let path = SandboxPath::new(file.to_str().unwrap()).unwrap();
+        let digest = Fingerprint::Sha256(dray_types::Sha256Digest::of(&bytes), size as u64);
+        assert_eq!(sandbox.fingerprint(&path).await.unwrap(), digest);
+        let metadata = sandbox.stat(&path, Follow::Yes).await.unwrap();
+        let read = Read {
+            transport: Transport::Sftp,
+            file: &metadata,
+            offset: 0,
+        };
+        assert_eq!(sandbox.reads_with_digest(&read), is_read_back);
+        let (body, computed) = sandbox.read_with_digest(read).await.unwrap();
+        assert!(body.read_all(1 << 20).await.unwrap() == bytes);
+        assert_eq!(computed.await.ok(), is_read_back.then_some(digest));
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_made_before_abandoned_work_is_done() {
+    let (server, _control, sandbox) = opened().await;
+    let link = Arc::clone(&sandbox.link);
     let made = server.home().join("made");
     let path = SandboxPath::new(made.to_str().unwrap()).unwrap();
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 use dray_sandbox::{Error, ErrorKind};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::reply::Reply;
 use super::wire::{FieldReader, Packet, kind, nonsense};
@@ -41,6 +41,8 @@ pub(crate) struct Channel {
     broken: bool,
     /// Whether it is used for changing files.
     writing: bool,
+    /// Shortest time of a request and its response so far.
+    round_trip: Option<Duration>,
 }
 
 impl std::fmt::Debug for Channel {
@@ -72,6 +74,7 @@ impl Channel {
             has_partial_packet: false,
             broken: false,
             writing: false,
+            round_trip: None,
         };
         channel
             .send_all(&Packet::new(kind::INIT).u32(3).finish())
@@ -136,6 +139,11 @@ impl Channel {
         !self.broken && !self.has_partial_packet && self.pending == 0 && self.handles == handles
     }
 
+    /// The shortest time that a request and its response took.
+    pub(super) const fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
     /// Most bytes of one read.
     pub(super) const fn read_limit(&self) -> u32 {
         self.limits.0
@@ -193,8 +201,12 @@ impl Channel {
         fill: impl FnOnce(Packet) -> Packet,
     ) -> Result<Reply, Error> {
         let (id, packet) = self.request(kind);
+        let sent = Instant::now();
         self.send(&fill(packet).finish(), 1).await?;
         let (answered, reply) = self.reply().await?;
+        let elapsed = sent.elapsed();
+        // The shortest counts: a busy host delays single responses, but a distant one delays all.
+        self.round_trip = Some(self.round_trip.map_or(elapsed, |time| time.min(elapsed)));
         if answered != id {
             self.broken = true;
             return Err(nonsense("the response belongs to no request"));

@@ -1,21 +1,21 @@
 //! A pool of SFTP channels.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
-use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::channel::Channel;
 use super::wire::kind;
 use crate::background_work::BackgroundWork;
-use crate::client::Client;
 use crate::fault::{self, Refusal};
 use crate::link::{ChannelKind, HostLink};
-use crate::session::Session;
+use crate::mux::RemoteProgram;
+use crate::session::{Session, SessionStarter};
 
 /// Most idle channels that stay open; each is a server process on the host.
 const MAX_IDLE_CHANNELS: usize = 3;
@@ -23,6 +23,9 @@ const MAX_IDLE_CHANNELS: usize = 3;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age above which a waiting channel is checked before its use: its host may be gone.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
+/// Round trip below which a host counts as near: eight of them take about as long as a shell that starts a digest
+/// program.
+const NEAR_ROUND_TRIP: Duration = Duration::from_millis(1);
 /// Time limit for the response to that check.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,6 +34,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Pool {
     link: Arc<HostLink>,
     idle_channels: Arc<Mutex<Vec<(Instant, Channel)>>>,
+    /// Whether a channel has responded faster than [`NEAR_ROUND_TRIP`].
+    is_near: Arc<AtomicBool>,
     _sweeper: JoinSet<()>,
 }
 
@@ -42,6 +47,7 @@ impl Pool {
         Self {
             link,
             idle_channels,
+            is_near: Arc::default(),
             _sweeper: sweeper,
         }
     }
@@ -65,6 +71,7 @@ impl Pool {
         Ok(ChannelLease {
             channel: Some(channel),
             idle_channels: Arc::downgrade(&self.idle_channels),
+            is_near: Arc::clone(&self.is_near),
             background_work: Some(self.link.background_work().clone()),
         })
     }
@@ -84,6 +91,11 @@ impl Pool {
             .as_duration();
         self.link.channel(&Subsystem { idle }).await
     }
+
+    /// Whether several requests over SFTP take less time than starting one process on the host.
+    pub(crate) fn is_near(&self) -> bool {
+        self.is_near.load(Ordering::Relaxed)
+    }
 }
 
 /// Whether the server still responds. Checked before the use, because afterwards it is unknown what was done.
@@ -100,16 +112,16 @@ struct Subsystem {
 impl ChannelKind for Subsystem {
     type Channel = Channel;
 
-    fn fill(&self, client: &Client, command: &mut Command) {
-        command.arg("-s");
-        client.host(command);
-        command.arg("sftp");
+    /// No request was sent before the channel is open.
+    fn is_repeatable(&self) -> bool {
+        true
     }
 
-    async fn open(&self, command: Command) -> Result<Channel, Refusal> {
-        let (session, stdin, stdout) = Session::start(command, true).map_err(Refusal::Final)?;
+    async fn open(&self, starter: &SessionStarter<'_>) -> Result<Channel, Refusal> {
+        let server = RemoteProgram::Subsystem("sftp");
+        let (session, stdin, stdout) = starter.start(server, true).await?;
         let Some(stdin) = stdin else {
-            let error = Error::new(ErrorKind::Unavailable, "ssh has no input");
+            let error = Error::new(ErrorKind::Unavailable, "the session has no input");
             return Err(Refusal::Final(error));
         };
         match Channel::open(stdout, stdin, self.idle).await {
@@ -161,11 +173,20 @@ fn lock(
 }
 
 #[cfg(test)]
+impl Pool {
+    /// Makes the host near, however fast it responds.
+    pub(crate) fn set_near(&self) {
+        self.is_near.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
 impl From<Channel> for ChannelLease {
     fn from(channel: Channel) -> Self {
         Self {
             channel: Some(channel),
             idle_channels: Weak::new(),
+            is_near: Arc::default(),
             background_work: None,
         }
     }
@@ -178,6 +199,8 @@ pub(crate) struct ChannelLease {
     /// `Some` until the lease is dropped.
     channel: Option<Channel>,
     idle_channels: Weak<Mutex<Vec<(Instant, Channel)>>>,
+    /// Set when the channel was fast.
+    is_near: Arc<AtomicBool>,
     background_work: Option<BackgroundWork>,
 }
 
@@ -202,6 +225,10 @@ impl Drop for ChannelLease {
         let Some(mut channel) = self.channel.take() else {
             return;
         };
+        let round_trip = channel.round_trip();
+        if round_trip.is_some_and(|time| time < NEAR_ROUND_TRIP) {
+            self.is_near.store(true, Ordering::Relaxed);
+        }
         if channel.is_free() {
             channel.clear_writing();
             if let Some(idle_channels) = self.idle_channels.upgrade() {

@@ -8,13 +8,14 @@ use futures_util::stream;
 use super::*;
 use crate::client::Client;
 use crate::config::{Config, Settings};
+use crate::mux::ControlConnection;
 use crate::sftp::{self, Pool};
 use crate::target::Target;
 
 struct ShellFixture {
     server: Sshd,
     shell: Shell,
-    _control: tempfile::TempDir,
+    control: tempfile::TempDir,
 }
 
 async fn host(options: &Options) -> ShellFixture {
@@ -29,11 +30,12 @@ async fn host(options: &Options) -> ShellFixture {
     .unwrap();
     let target = Target::parse(&format!("{}@127.0.0.1:{}", server.user(), server.port())).unwrap();
     let client = Client::new(Arc::new(settings), target);
-    let link = Arc::new(HostLink::new(client).await.unwrap());
+    let name = client.connection_name().await.unwrap();
+    let link = Arc::new(HostLink::new(client, &name));
     ShellFixture {
         server,
         shell: Shell::new(link),
-        _control: control,
+        control,
     }
 }
 
@@ -276,4 +278,34 @@ async fn r_2_a_server_that_hangs_in_a_fifo_is_let_go() {
         (host.server.processes().len() < before).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_command_whose_start_is_uncertain_is_not_run_a_second_time() {
+    let kill = "if [ -e ~/master ]; then kill -9 $(cat ~/master); rm ~/master; fi";
+    let host = host(&Options::default().start_file(kill)).await;
+    host.shell.link.fingerprint().await.unwrap();
+    let sockets = std::fs::read_dir(host.control.path().join("c")).unwrap();
+    let mut sockets = sockets.map(|entry| entry.unwrap().path());
+    let socket = sockets.find(|path| path.extension().is_some_and(|end| end == "sock"));
+    let connection = ControlConnection::connect(&socket.unwrap()).await.unwrap();
+    let master = connection.check_alive().await.unwrap();
+    let home = host.server.home();
+    // The start files of the command end the master, after it has passed the command on.
+    std::fs::write(home.join("master"), master.to_string()).unwrap();
+    let runs = home.join("runs");
+    let script = format!("echo run >>{}", runs.display());
+    let lost = sh(&host.shell, &script, None).await;
+    assert_eq!(
+        lost.err().map(|error| error.kind()),
+        Some(ErrorKind::Unavailable)
+    );
+    let count = std::fs::read_to_string(&runs)
+        .unwrap_or_default()
+        .lines()
+        .count();
+    assert!(count <= 1, "{count} runs");
+    // The next command connects again.
+    let (exit, _) = host.shell.output(argv(&[b"true"]), 10).await.unwrap();
+    assert_eq!(exit.status, 0);
 }

@@ -204,33 +204,37 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
     }
 }
 
-/// Notes the kind of each client, lets the first one for SFTP and the first one for commands wait for each other, and runs
-/// `ssh`.
+/// Notes the kind of each client, and runs `ssh`.
 const COUNTING_SSH: &str = r#"#!/bin/sh
-d=${0%/*} kind=shell
+d=${0%/*} kind=session
 for word; do
-  case $word in -G) kind=configuration ;; -s) kind=sftp ;; -M | -O) kind=master ;; esac
+  case $word in -G) kind=configuration ;; -M | -O) kind=master ;; esac
 done
 echo "$kind" >>"$d/started"
-case $kind in
-  sftp) if mkdir "$d/first-sftp" 2>/dev/null; then : >"$d/meeting"; fi ;;
-  shell) if mkdir "$d/first-shell" 2>/dev/null; then : <"$d/meeting"; fi ;;
-esac
 exec ssh "$@"
 "#;
 
+/// Lets the first shell and the first SFTP server wait for each other, where both start through the login shell.
+const MEETING: &str = r"case $BASH_EXECUTION_STRING in
+  *sftp-server*) if mkdir ~/first-sftp 2>/dev/null; then : >~/meeting; fi ;;
+  *) if mkdir ~/first-shell 2>/dev/null; then : <~/meeting; fi ;;
+esac";
+
 #[tokio::test]
-async fn a_small_transfer_over_a_shared_connection_starts_three_clients_two_of_them_concurrently() {
-    let host = SshFixture::start(&Options::default());
+async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrently_without_clients()
+{
+    let host = SshFixture::start(&Options::default().sftp(Sftp::Program));
     let path = host.make("file", [7; 1024]);
     host.backend().resolve(&host.address()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("ssh");
     std::fs::write(&program, COUNTING_SSH).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let meeting = folder.path().join("meeting");
+    let home = host.server.home();
+    let meeting = home.join("meeting");
     let made = std::process::Command::new("mkfifo").arg(meeting).status();
     assert!(made.unwrap().success());
+    std::fs::write(home.join(".bashrc"), MEETING).unwrap();
     let backend = SshBackend::new(Config {
         program,
         ..host.config()
@@ -261,9 +265,77 @@ async fn a_small_transfer_over_a_shared_connection_starts_three_clients_two_of_t
     })
     .await;
     let started = std::fs::read_to_string(folder.path().join("started")).unwrap();
-    let mut started: Vec<_> = started.lines().collect();
-    started.sort_unstable();
-    assert_eq!(started, ["configuration", "sftp", "shell"]);
+    assert_eq!(started, "configuration\n");
+    for first in ["first-sftp", "first-shell"] {
+        assert!(home.join(first).exists(), "{first}");
+    }
+}
+
+/// Waits in `ssh -G` until the start files of the host have begun to run.
+const WAITING_SSH: &str = r#"#!/bin/sh
+for word; do
+  case $word in -G) : <"${0%/*}/meeting" ;; esac
+done
+exec ssh "$@"
+"#;
+
+#[tokio::test]
+async fn a_host_is_examined_while_its_configuration_is_read() {
+    let host = SshFixture::start(&Options::default());
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("ssh");
+    let backend = || {
+        let program = program.clone();
+        SshBackend::new(Config {
+            program,
+            ..host.config()
+        })
+        .unwrap()
+    };
+    std::fs::write(&program, "#!/bin/sh\nexec ssh \"$@\"\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let first = backend().resolve(&host.address()).await.unwrap();
+    let meeting = folder.path().join("meeting");
+    let made = std::process::Command::new("mkfifo").arg(&meeting).status();
+    assert!(made.unwrap().success());
+    std::fs::write(&program, WAITING_SSH).unwrap();
+    let start = format!(": >{}", meeting.display());
+    std::fs::write(host.server.home().join(".bashrc"), start).unwrap();
+    let (backend, address) = (backend(), host.address());
+    // One after the other, `ssh -G` would wait until its time limit.
+    let second = tokio::time::timeout(Duration::from_mins(1), backend.resolve(&address)).await;
+    assert_eq!(second.unwrap().unwrap(), first);
+    assert_eq!(host.logins(), 1);
+}
+
+#[tokio::test]
+async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
+    let host = SshFixture::start(&Options::default());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    let backend = || {
+        SshBackend::new(Config {
+            config_file: Some(file.clone()),
+            ..host.config()
+        })
+        .unwrap()
+    };
+    std::fs::write(&file, "").unwrap();
+    backend().resolve(&host.address()).await.unwrap();
+    let first = sockets(&host).pop().unwrap();
+    // The same address by another route, while the remembered connection is open.
+    std::fs::write(&file, "BindAddress 127.0.0.1\n").unwrap();
+    backend().resolve(&host.address()).await.unwrap();
+    assert_eq!((host.logins(), sockets(&host).len()), (2, 2));
+    // The remembered connection is the second one now. No connection is made under its name for the first route.
+    std::fs::remove_file(&first).unwrap();
+    kill_masters(&host);
+    let second = sockets(&host).pop().unwrap();
+    std::fs::write(&file, "").unwrap();
+    backend().resolve(&host.address()).await.unwrap();
+    assert_eq!(host.logins(), 3);
+    assert!(first.exists());
+    assert!(std::os::unix::net::UnixStream::connect(&second).is_err());
 }
 
 #[tokio::test]
@@ -291,9 +363,8 @@ fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
     } else {
         "sshd: "
     };
-    // The shell that waits for requests, below the script that printed its process number.
-    let is_idle =
-        |line: &str| line == "sh\0" || (line.contains("@@%s %s") && line.ends_with("\0sh\0"));
+    // The shell that waits for requests.
+    let is_idle = |line: &str| line.starts_with("sh\0-s\0");
     let mut lines = command_lines(host);
     lines.retain(|line| !line.contains(rest) && !is_idle(line));
     lines

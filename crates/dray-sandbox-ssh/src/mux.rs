@@ -1,0 +1,296 @@
+//! The multiplexing protocol of OpenSSH (`PROTOCOL.mux`), as a client: sessions on a shared connection without an `ssh`
+//! process for each.
+//!
+//! The master gets three descriptors for each session and moves all bytes itself; the control socket carries only the
+//! request and the exit status. Closing the socket ends the session, as ending an `ssh` client does.
+//!
+//! What it does not do: terminals, forwarding, and variables of the environment.
+
+mod wire;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use tokio::io::{AsyncWriteExt as _, Interest};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+pub(crate) use self::wire::RemoteProgram;
+use self::wire::{Message, PROTOCOL_VERSION, Request, kind};
+
+/// Time for a master to respond to requests that it answers by itself. It is a process of this machine.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the host to open a session. A master gives a lost host up after 45 s (`ServerAliveInterval`).
+const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
+/// Request id of the only request on a control connection.
+const REQUEST_ID: u32 = 1;
+/// Most characters of a master's reason that an error repeats.
+const MAX_REASON_CHARACTERS: usize = 200;
+/// The reason of a master when the host refuses another session: `MaxSessions`, or no memory.
+const REFUSED_BY_HOST: &[u8] = b"Session open refused";
+
+/// Why a session did not open.
+#[derive(Debug)]
+pub(crate) enum MuxError {
+    /// No master serves the socket, or it does not respond. No session was requested.
+    Gone(Error),
+    /// The master speaks another version or refuses the request as such. No session was opened, so a client program may
+    /// try.
+    Unsupported(Error),
+    /// The host refuses another session on this connection.
+    Full(Error),
+    /// Another attempt would fail in the same way. No session was opened.
+    Refused(Error),
+    /// The connection to the master was lost after the request; the session may have begun.
+    Uncertain(Error),
+}
+
+/// A connection to a master that has exchanged versions.
+#[derive(Debug)]
+pub(crate) struct ControlConnection {
+    stream: UnixStream,
+}
+
+impl ControlConnection {
+    /// Connects to the master that listens at `socket`.
+    pub(crate) async fn connect(socket: &Path) -> Result<Self, MuxError> {
+        let connecting = async {
+            let stream = UnixStream::connect(socket)
+                .await
+                .map_err(|error| MuxError::Gone(unavailable("no master listens", error)))?;
+            check_owner(&stream, rustix::process::geteuid().as_raw())?;
+            let mut connection = Self { stream };
+            connection.exchange_versions().await?;
+            Ok(connection)
+        };
+        timeout(RESPONSE_TIMEOUT, connecting)
+            .await
+            .unwrap_or_else(|_| Err(MuxError::Gone(stalled())))
+    }
+
+    async fn exchange_versions(&mut self) -> Result<(), MuxError> {
+        let sent = self.stream.write_all(&Request::hello()).await;
+        sent.map_err(|error| MuxError::Gone(unavailable("the master hung up", error)))?;
+        let mut message = match Message::read(&mut self.stream).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Err(MuxError::Gone(ended())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(MuxError::Unsupported(nonsense(error)));
+            }
+            Err(error) => return Err(MuxError::Gone(unavailable("the master hung up", error))),
+        };
+        let version = message.number().ok();
+        // Extensions may follow the version; none is used here.
+        if message.kind != kind::HELLO || version != Some(PROTOCOL_VERSION) {
+            return Err(MuxError::Unsupported(Error::new(
+                ErrorKind::Protocol,
+                "the master speaks another version of the multiplexing protocol",
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that the master serves requests; its process id as it reports it.
+    pub(crate) async fn check_alive(mut self) -> Result<u32, MuxError> {
+        let checking = async {
+            let request = Request::alive_check(REQUEST_ID);
+            self.stream.write_all(&request).await?;
+            Message::read(&mut self.stream).await
+        };
+        match timeout(RESPONSE_TIMEOUT, checking).await {
+            Ok(Ok(Some(message))) => process_id(message).ok_or_else(|| {
+                MuxError::Unsupported(Error::new(
+                    ErrorKind::Protocol,
+                    "the master does not report whether it is alive",
+                ))
+            }),
+            Ok(Ok(None)) => Err(MuxError::Gone(ended())),
+            Ok(Err(error)) => Err(MuxError::Gone(unavailable("the master hung up", error))),
+            Err(_) => Err(MuxError::Gone(stalled())),
+        }
+    }
+
+    /// Opens a session whose standard input, output and error are `descriptors`. The master duplicates them.
+    pub(crate) async fn open_session(
+        mut self,
+        program: RemoteProgram<'_>,
+        descriptors: [BorrowedFd<'_>; 3],
+    ) -> Result<MuxSession, MuxError> {
+        let opening = async {
+            let request = Request::new_session(REQUEST_ID, program);
+            // A master acts only on a whole request with all descriptors, so an error up to here is no session.
+            let sent = self.send_request(&request, descriptors).await;
+            sent.map_err(|error| MuxError::Gone(unavailable("the master hung up", error)))?;
+            let lost = |error| MuxError::Uncertain(unavailable("the master hung up", error));
+            match Message::read(&mut self.stream).await.map_err(lost)? {
+                Some(message) => opened_session(message),
+                None => Err(MuxError::Uncertain(ended())),
+            }
+        };
+        let id = timeout(OPEN_TIMEOUT, opening)
+            .await
+            .unwrap_or_else(|_| Err(MuxError::Uncertain(stalled())))?;
+        Ok(MuxSession {
+            stream: self.stream,
+            id,
+        })
+    }
+
+    async fn send_request(
+        &mut self,
+        request: &[u8],
+        descriptors: [BorrowedFd<'_>; 3],
+    ) -> io::Result<()> {
+        self.stream.write_all(request).await?;
+        // One message for each: a master takes one byte with one descriptor, three times.
+        for descriptor in descriptors {
+            let send = || send_descriptor(&self.stream, descriptor);
+            self.stream.async_io(Interest::WRITABLE, send).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The process id in a response to the check.
+fn process_id(mut message: Message) -> Option<u32> {
+    let answers = message.kind == kind::ALIVE && message.number().ok()? == REQUEST_ID;
+    message.number().ok().filter(|_| answers)
+}
+
+/// The number of the opened session, from the response to the request.
+fn opened_session(mut message: Message) -> Result<u32, MuxError> {
+    let uncertain = |error| MuxError::Uncertain(nonsense(error));
+    let id = message.number().map_err(uncertain)?;
+    if id != REQUEST_ID {
+        return Err(MuxError::Uncertain(Error::new(
+            ErrorKind::Protocol,
+            "the master responds to another request",
+        )));
+    }
+    let reason = match message.kind {
+        kind::SESSION_OPENED => return message.number().map_err(uncertain),
+        kind::FAILURE | kind::PERMISSION_DENIED => message.string().map_err(uncertain)?,
+        _ => {
+            return Err(MuxError::Uncertain(Error::new(
+                ErrorKind::Protocol,
+                "the master responds with another message",
+            )));
+        }
+    };
+    let text = String::from_utf8_lossy(&reason);
+    let text: String = text.chars().take(MAX_REASON_CHARACTERS).collect();
+    let refused = |kind| {
+        Error::new(
+            kind,
+            format!("the master refuses a session: {}", text.escape_debug()),
+        )
+    };
+    Err(match message.kind {
+        kind::PERMISSION_DENIED => MuxError::Refused(refused(ErrorKind::Auth)),
+        _ if reason.starts_with(REFUSED_BY_HOST) => MuxError::Full(refused(ErrorKind::Unavailable)),
+        _ => MuxError::Unsupported(refused(ErrorKind::Unavailable)),
+    })
+}
+
+/// Refuses a master of another user: it would get the descriptors, and with them the content of files.
+fn check_owner(stream: &UnixStream, user: u32) -> Result<(), MuxError> {
+    let owner = stream
+        .peer_cred()
+        .map_err(|error| MuxError::Gone(unavailable("the master has no owner", error)))?;
+    if owner.uid() == user {
+        return Ok(());
+    }
+    Err(MuxError::Refused(Error::new(
+        ErrorKind::Auth,
+        "the master of the shared connection belongs to another user",
+    )))
+}
+
+fn send_descriptor(stream: &UnixStream, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("no room for a descriptor"));
+    }
+    // Stream sockets carry descriptors only with a byte.
+    let byte = [IoSlice::new(b"\0")];
+    rustix::net::sendmsg(stream, &byte, &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// An open session. Dropping it ends the session.
+#[derive(Debug)]
+pub(crate) struct MuxSession {
+    stream: UnixStream,
+    id: u32,
+}
+
+impl MuxSession {
+    /// Whether the session still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0; 1];
+        // Anything to read is the exit status or the end: a master sends nothing else.
+        rustix::net::recv(&self.stream, &mut byte, flags)
+            .is_err_and(|error| error == rustix::io::Errno::AGAIN)
+    }
+
+    /// Waits for the end of the session; the exit status, unless the session ended without one.
+    pub(crate) async fn end(mut self) -> Result<Option<i32>, Error> {
+        let mut status = None;
+        loop {
+            let mut message = match Message::read(&mut self.stream).await {
+                Ok(Some(message)) => message,
+                // The socket is read to its end: closing it earlier could lose output that the master still holds.
+                Ok(None) => return Ok(status),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(nonsense(error));
+                }
+                // A master that is killed may reset the connection.
+                Err(_) => return Ok(None),
+            };
+            let session = message.number().map_err(nonsense)?;
+            match message.kind {
+                kind::EXIT_MESSAGE if session == self.id && status.is_none() => {
+                    let number = message.number().map_err(nonsense)?;
+                    status = Some(i32::try_from(number).unwrap_or(i32::MAX));
+                }
+                kind::TTY_ALLOC_FAIL if session == self.id => {}
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::Protocol,
+                        "the master sent a message that belongs to no request",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn unavailable(what: &str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, what).caused_by(error)
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Unavailable, "the master hung up")
+}
+
+fn stalled() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the master of the shared connection does not respond",
+    )
+}
+
+fn nonsense(error: io::Error) -> Error {
+    Error::new(ErrorKind::Protocol, "the master sent a malformed message").caused_by(error)
+}
