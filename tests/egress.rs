@@ -14,6 +14,9 @@ use tempfile::TempDir;
 
 use crate::support;
 
+mod kills;
+mod target;
+
 /// The internal network, and the interface of the engine's machine in it.
 const NETWORK_NAME: &str = "sandboxes";
 const INTERNAL_SUBNET: &str = "172.31.7.0/24";
@@ -224,6 +227,15 @@ fn packets(listed: &str, comment: &str) -> u64 {
         .collect();
     assert!(!rules.is_empty(), "{listed}");
     rules.iter().sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_tunnel_is_open_without_an_audit_line_while_the_proxy_is_killed() {
+    Box::pin(kills::kill_proxy(kills::ProxyKillRun {
+        kills: 10,
+        seed: 1,
+    }))
+    .await;
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with `cargo xtask soak --
 //! deliveries`. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed;
-//! each run prints its seed. `-- clients` publishes 2,050 tool calls with the Python and the TypeScript client. `--
-//! lighthouse` judges the pages of the console, their performance included. `-- skeletons` builds what `cargo xtask
-//! new` writes. `-- tickets` uploads the largest file of a ticket through a proxy that cuts connections, or as many
-//! bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file twice, in segments and as the artifact.
+//! each run prints its seed. `-- proxy` kills the forward proxy while tunnels are open. `-- clients` publishes 2,050 tool
+//! calls with the Python and the TypeScript client. `-- lighthouse` judges the pages of the console, their performance
+//! included. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket through
+//! a proxy that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file
+//! twice, in segments and as the artifact.
 
 #[cfg(test)]
 #[path = "tickets/cuts.rs"]
 mod cuts;
+#[cfg(test)]
+#[path = "egress/kills.rs"]
+mod egress_kills;
 #[cfg(test)]
 #[expect(dead_code, reason = "the walk through the pages uses more of it")]
 #[path = "console/fixture.rs"]
@@ -75,6 +79,16 @@ async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times
         hurry: false,
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_tunnel_is_open_without_an_audit_line_while_the_proxy_is_killed_hundreds_of_times() {
+    let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
+    let run = egress_kills::ProxyKillRun {
+        kills: usize::try_from(rounds).unwrap(),
+        seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
+    };
+    Box::pin(egress_kills::kill_proxy(run)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@
 //! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims; `mcp-server-fetch`, `markitdown-mcp` and `server-filesystem` |
 //! | `console` | the live page in Chromium under 10,000 events a minute: first paint, time to a row, lost rows, memory of the tab | absolute aims |
+//! | `proxy` | tunnels, new connections and requests through the forward proxy of `dray up`; memory of idle and busy tunnels | `socat`, Squid and Smokescreen; an absolute aim for memory |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 //!
 //! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it
@@ -37,6 +38,7 @@ mod harness;
 mod mcp;
 mod memory;
 mod orchestrator;
+mod proxy;
 mod resolve;
 mod transfer;
 
@@ -44,23 +46,32 @@ mod transfer;
 #[derive(Parser)]
 struct BenchArgs {
     /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
-    /// memory. All of them without a name.
+    /// proxy, memory. All of them without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. All of them without one.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
-    /// The `dray` that `sandbox`, `start`, `mcp` and `console` measure; one is built in release without it.
+    /// The `dray` that `sandbox`, `start`, `mcp`, `console` and `proxy` measure; one is built in release without it.
     #[arg(long)]
     binary: Option<std::path::PathBuf>,
+    /// Smokescreen, with which `proxy` compares new connections; left out without it.
+    #[arg(long)]
+    smokescreen: Option<std::path::PathBuf>,
+    /// Measures small sizes in `proxy`, to see whether everything works. Its numbers mean little.
+    #[arg(long)]
+    small: bool,
     /// Fetches into the store in a process of its own; used by `memory`.
     #[arg(long, hide = true)]
     fetch_once: Option<u64>,
     /// Moves one file in a process of its own; used by `transfer`.
     #[arg(long, hide = true)]
     transfer_once: Option<String>,
+    /// Serves the target of `proxy` on this address, in a network namespace of its own.
+    #[arg(long, hide = true)]
+    proxy_target: Option<std::net::Ipv4Addr>,
 }
 
-const BENCH_NAMES: [&str; 11] = [
+const BENCH_NAMES: [&str; 12] = [
     "bus",
     "fetch",
     "resolve",
@@ -71,6 +82,7 @@ const BENCH_NAMES: [&str; 11] = [
     "orchestrator",
     "mcp",
     "console",
+    "proxy",
     "memory",
 ];
 
@@ -93,6 +105,9 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     }
     if let Some(order) = &arguments.transfer_once {
         return transfer::memory::transfer_once(order).await;
+    }
+    if let Some(address) = arguments.proxy_target {
+        return proxy::target::serve(address).await;
     }
     if let Some(unknown) = arguments
         .names
@@ -137,6 +152,10 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     }
     if is_selected("console") {
         console::run(&commands::built_binary(binary)?).await?;
+    }
+    if is_selected("proxy") {
+        let dray = commands::built_binary(binary)?;
+        proxy::run(&dray, arguments.smokescreen.as_deref(), arguments.small).await?;
     }
     if is_selected("memory") {
         memory::run().await?;

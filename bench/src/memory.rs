@@ -56,7 +56,12 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
 
 /// One line of this process's status, in bytes.
 pub(crate) fn process_status(field: &str) -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/status")?;
+    status_of("/proc/self/status", field)
+}
+
+/// One line of the status of a process, in bytes; `path` as in `proc(5)`.
+pub(crate) fn status_of(path: &str, field: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(path)?;
     let line = text
         .lines()
         .find(|line| line.starts_with(field))

@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use dray_guard::ruleset::{Caller, PolicyText, RequestView, RuleSet};
 use dray_guard::CanonicalUrl;
+use dray_guard::ruleset::{Caller, PolicyText, RequestView, RuleSet};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,7 +13,9 @@ fuzz_target!(|bytes: &[u8]| {
         Err(problems) => {
             assert!(!problems.is_empty());
             for problem in problems {
-                assert!(problem.line >= 1 && !problem.problem.is_empty() && !problem.remedy.is_empty());
+                assert!(
+                    problem.line >= 1 && !problem.problem.is_empty() && !problem.remedy.is_empty()
+                );
             }
             return;
         }
@@ -26,9 +28,17 @@ fuzz_target!(|bytes: &[u8]| {
         session: "chat-1".to_owned(),
         app: "reporter".to_owned(),
     };
-    for text in ["https://files.example.org/a/b.csv", "http://files.example.org./%2e/x", "https://93.184.215.14/"] {
+    for text in [
+        "https://files.example.org/a/b.csv",
+        "http://files.example.org./%2e/x",
+        "https://93.184.215.14/",
+    ] {
         let url = CanonicalUrl::parse(text).expect("a fixed URL");
-        for view in [RequestView::fetch(&url), RequestView::request(&url, "POST"), RequestView::tunnel(&url)] {
+        for view in [
+            RequestView::fetch(&url),
+            RequestView::request(&url, "POST"),
+            RequestView::tunnel(&url),
+        ] {
             let decision = rules.decide(&caller, &view);
             assert_eq!(decision, rules.decide(&caller, &view));
             assert_eq!(decision.verdict().is_ok(), decision.is_allowed());

@@ -32,6 +32,12 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "the bus is tested against the real server",
     },
     NeededProgram {
+        program: "openssl",
+        probes: &[&["openssl", "version"]],
+        package: "openssl",
+        reason: "makes the certificates of simulated networks",
+    },
+    NeededProgram {
         program: "curl",
         probes: &[&["curl", "--version"]],
         package: "curl",
@@ -225,20 +231,12 @@ pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
 ];
 
 /// For `cargo xtask blackbox`, in addition to the programs for the tests.
-pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
-    NeededProgram {
-        program: "nft",
-        probes: &[&["nft", "--version"]],
-        package: "nftables",
-        reason: "counts packets to blocked ranges",
-    },
-    NeededProgram {
-        program: "openssl",
-        probes: &[&["openssl", "version"]],
-        package: "openssl",
-        reason: "makes the certificates of the simulated internet",
-    },
-];
+pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[NeededProgram {
+    program: "nft",
+    probes: &[&["nft", "--version"]],
+    package: "nftables",
+    reason: "counts packets to blocked ranges",
+}];
 
 /// Installs missing programs when allowed, or fails with a list of them.
 pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {

@@ -20,7 +20,7 @@ use crate::limits::{AddressSlot, FetchAdmission};
 
 mod upstream_proxy;
 
-pub use upstream_proxy::{UpstreamProxyDialer, UpstreamProxySettings};
+pub use upstream_proxy::{UpstreamProxyDialer, UpstreamProxySettings, is_upstream_proxy_failure};
 
 /// The Connection Attempt Delay of Happy Eyeballs (RFC 8305, section 5): time after which the next address is tried
 /// although the one before has not failed yet (T-1).

@@ -306,8 +306,12 @@ impl Fetcher {
     }
 
     /// Reports failures that are the target's to the circuit breaker (section 15). The end of a fetch's
-    /// own deadline is not such a failure: a caller with little time must not block others.
+    /// own deadline is not such a failure: a caller with little time must not block others. The upstream proxy has a
+    /// breaker of its own.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
+        if std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure) {
+            return;
+        }
         if matches!(
             (failure.code, failure.phase),
             (Code::ConnectFailed, FetchPhase::Connect)

@@ -61,6 +61,7 @@ impl Dialer for FakeNetwork {
                 io: Box::new(near),
                 peer,
                 local: std::net::SocketAddr::from(([192, 0, 2, 1], 1)),
+                upstream_proxy: None,
             })
         })
     }

@@ -196,6 +196,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray", ALL_CRATES),
     ("dray-tests", ALL_CRATES),
     ("dray-bench", ALL_CRATES),
+    ("dray-fuzz-check", ALL_CRATES),
     ("xtask", &[]),
 ];
 
@@ -320,7 +321,7 @@ const ALL_CRATES: &[&str] = &[
 ];
 
 /// Crates that may depend on every extension.
-const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench"];
+const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench", "dray-fuzz-check"];
 
 /// Every crate may use this one in its tests.
 const TESTKIT_CRATE: &str = "dray-testkit";

@@ -6,6 +6,9 @@ use crate::metadata::{CargoMetadata, CargoPackage, DeclaredDependency};
 /// Crates that are needed only for a feature or a side effect, with the reason.
 const SILENT_DEPENDENCIES: &[(&str, &str)] = &[];
 
+/// A package that also compiles files outside of its directory, and the directory of these.
+const SHARED_SOURCES: (&str, &str) = ("fuzz/check", "fuzz/fuzz_targets/");
+
 /// Dependencies whose name is in no file of the crate that declares them.
 pub(crate) fn violations(metadata: &CargoMetadata, sources: &[SourceFile]) -> Vec<String> {
     let mut violations = Vec::new();
@@ -36,7 +39,12 @@ fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec
     let directory = format!("{}/", package.directory);
     sources
         .iter()
-        .filter(|source| source.path.starts_with(&directory))
+        .filter(|source| {
+            // The targets belong to another workspace, which this package stands in for.
+            let is_shared = package.directory == SHARED_SOURCES.0;
+            source.path.starts_with(&directory)
+                || is_shared && source.path.starts_with(SHARED_SOURCES.1)
+        })
         .collect()
 }
 

@@ -93,13 +93,16 @@ impl Auditor {
 }
 
 impl AuditedConnection {
-    /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for the stream for at
+    /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for stream and file for at
     /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published.
     pub async fn opened(&mut self) -> bool {
         self.is_open = true;
         self.metrics.opened(self.protocol, self.started.elapsed());
         let publishing = self.write(ConnectionStage::Opened);
-        wait_for(publishing, PUBLISH_TIMEOUT).await
+        let published = wait_for(publishing, PUBLISH_TIMEOUT);
+        // Together: two slow places cost no more time than one.
+        let (is_published, ()) = tokio::join!(published, self.auditor.flush_file());
+        is_published
     }
 
     /// Records a refusal, also of a connection that was recorded as open and could not be audited.

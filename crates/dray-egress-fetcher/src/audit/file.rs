@@ -1,7 +1,7 @@
 //! Audit events as lines of a file that is rotated. Files have mode 0600.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,8 @@ use super::queue::{AuditQueue, EventWriter, QueueTerms};
 use crate::config::AuditFileSettings;
 use crate::metrics::{AuditDestination, EgressMetrics};
 
+/// Most bytes of a line that a killed process left unfinished. A line is far shorter.
+const MAX_TORN_BYTES: u64 = 1 << 20;
 /// Mode of the files: their events are about people.
 const FILE_MODE: u32 = 0o600;
 
@@ -56,7 +58,8 @@ struct RotatedFile {
 
 impl RotatedFile {
     fn open(path: &Path, max_bytes: u64, max_files: u32) -> io::Result<Self> {
-        let (file, size) = open_private(path)?;
+        let (mut file, size) = open_private(path)?;
+        let size = end_last_line(&mut file, path, size)?;
         Ok(Self {
             path: path.to_owned(),
             max_bytes,
@@ -110,6 +113,36 @@ impl RotatedFile {
         name.push(format!(".{number}"));
         name.into()
     }
+}
+
+/// Removes the last line if its process was killed while it wrote it, so that every line can be read; the size afterwards.
+/// A file with another last line gets a line end and loses nothing.
+fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
+    let start = size.saturating_sub(MAX_TORN_BYTES);
+    let mut tail = Vec::new();
+    // `file` can only append.
+    let mut reader = File::open(path)?;
+    reader.seek(SeekFrom::Start(start))?;
+    reader.take(size - start).read_to_end(&mut tail)?;
+    if tail.is_empty() || tail.ends_with(b"\n") {
+        return Ok(size);
+    }
+    let last_line = match tail.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => tail.get(end + 1..).unwrap_or_default(),
+        None if start == 0 => &tail,
+        None => &[],
+    };
+    if last_line.starts_with(b"{") {
+        let whole = size - last_line.len() as u64;
+        file.set_len(whole)?;
+        tracing::warn!(
+            bytes = last_line.len(),
+            "removed the unfinished last line of the audit file"
+        );
+        return Ok(whole);
+    }
+    file.write_all(b"\n")?;
+    Ok(size + 1)
 }
 
 /// Opens a regular file for appending, for this user alone; its size.

@@ -1,6 +1,7 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
-//! A thread of its own writes, so that a slow or full place delays no decision. What it cannot write in time, or at all, is
+//! A thread of its own writes, so that a slow or full place delays no decision. A connection of the proxy alone waits until
+//! its first line is in the file, for a bounded time, because no byte passes before it is recorded. What it cannot write in time, or at all, is
 //! dropped and counted; log and stream have the event as well.
 
 use std::io;
@@ -100,6 +101,11 @@ impl AuditQueue {
             queued_bytes: Arc::default(),
             metrics,
         }
+    }
+
+    /// Whether the place is the file, which takes an event without a wait for another machine.
+    pub(super) const fn is_file(&self) -> bool {
+        matches!(self.place, AuditDestination::File)
     }
 
     /// Hands the event to the thread, without a wait. Refusals are never left out by sampling.

@@ -3,9 +3,14 @@
 //! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged (I-2).
 //! TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's network, so
 //! they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is known.
+//!
+//! A proxy that is away is refused for a while by a circuit breaker of its own, so that fetches fail without a wait. Its
+//! failures say nothing about the hosts behind it and do not count against them ([`is_upstream_proxy_failure`]).
 
+use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use dray_guard::{CanonicalUrl, Class, Host, PinnedAddr};
 use dray_types::Secret;
@@ -14,10 +19,15 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use super::{DialedStream, Dialer, Io, TcpDialer, new_socket};
+use crate::limits::CircuitBreaker;
 use crate::tls::{TlsClient, TlsError};
 
 /// Most bytes of the responses to `CONNECT`, interim ones included.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
+/// Longest time for TCP and TLS to the proxy, less than a fetch has for its whole connection: the proxy is near.
+const PROXY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The one entry of the proxy's circuit breaker.
+const BREAKER_KEY: &str = "upstream proxy";
 /// Most header fields of a response to `CONNECT`.
 const MAX_HEADER_FIELDS: usize = 64;
 
@@ -27,6 +37,9 @@ enum UpstreamProxyError {
     /// Its name has no address, or no address accepts connections.
     #[error("could not connect to the upstream proxy")]
     Connect(#[source] io::Error),
+    /// Several connections to it failed shortly before.
+    #[error("the upstream proxy failed several times and is not tried for a while")]
+    Away,
     /// The handshake with the proxy failed, or its certificate is not good for its host.
     #[error("could not secure the connection to the upstream proxy")]
     Tls(#[source] TlsError),
@@ -52,6 +65,27 @@ enum UpstreamProxyError {
     Refused(u16),
 }
 
+impl UpstreamProxyError {
+    /// Whether the proxy itself failed. A refusal with another status is its answer about the target.
+    const fn is_of_proxy(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+
+    /// Whether it counts for the breaker of the proxy. Credentials do not: each failure names the setting in the log.
+    const fn is_counted(&self) -> bool {
+        self.is_of_proxy() && !matches!(self, Self::Away | Self::Credentials)
+    }
+}
+
+/// Whether a failure to connect is one of the upstream proxy and not of the target.
+pub fn is_upstream_proxy_failure(cause: &(dyn StdError + 'static)) -> bool {
+    cause
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .and_then(|inner| inner.downcast_ref::<UpstreamProxyError>())
+        .is_some_and(UpstreamProxyError::is_of_proxy)
+}
+
 /// The checked settings of the upstream proxy.
 #[derive(Clone, Debug)]
 pub struct UpstreamProxySettings {
@@ -66,15 +100,37 @@ pub struct UpstreamProxySettings {
 pub struct UpstreamProxyDialer {
     settings: UpstreamProxySettings,
     tls: TlsClient,
+    breaker: CircuitBreaker,
 }
 
 impl UpstreamProxyDialer {
     /// Connects through the proxy of `settings`. A proxy with an `https` URL must prove its name to `tls`.
     pub fn new(settings: UpstreamProxySettings, tls: TlsClient) -> Self {
-        Self { settings, tls }
+        Self {
+            settings,
+            tls,
+            breaker: CircuitBreaker::default(),
+        }
     }
 
-    async fn open_tunnel(&self, target: SocketAddr) -> Result<DialedStream, UpstreamProxyError> {
+    /// Opens a tunnel unless the proxy is away, and counts how it went.
+    async fn open_counted(&self, target: SocketAddr) -> Result<DialedStream, UpstreamProxyError> {
+        if self.breaker.is_open(BREAKER_KEY) {
+            return Err(UpstreamProxyError::Away);
+        }
+        let opened = self.open_tunnel(target).await;
+        match &opened {
+            Err(error) if error.is_counted() => self.breaker.failed(BREAKER_KEY),
+            // Also a refusal shows that the proxy is there.
+            _ => self.breaker.succeeded(BREAKER_KEY),
+        }
+        opened
+    }
+
+    /// Connects to the proxy; also returns its address and ours.
+    async fn reach_proxy(
+        &self,
+    ) -> Result<(Box<dyn Io>, SocketAddr, SocketAddr), UpstreamProxyError> {
         let url = &self.settings.url;
         let stream = connect_tcp(url)
             .await
@@ -88,6 +144,16 @@ impl UpstreamProxyDialer {
             let secured = self.tls.handshake(io, url.host()).await;
             (io, _) = secured.map_err(UpstreamProxyError::Tls)?;
         }
+        Ok((io, proxy, local))
+    }
+
+    async fn open_tunnel(&self, target: SocketAddr) -> Result<DialedStream, UpstreamProxyError> {
+        let reaching = tokio::time::timeout(PROXY_CONNECT_TIMEOUT, self.reach_proxy());
+        let reached = reaching.await.unwrap_or_else(|_| {
+            let timeout = io::Error::from(io::ErrorKind::TimedOut);
+            Err(UpstreamProxyError::Connect(timeout))
+        });
+        let (io, proxy, local) = reached?;
         // It stays around the stream: the first bytes of the target may arrive with the response.
         let mut io = BufReader::new(io);
         let request = self.connect_request(target);
@@ -128,7 +194,7 @@ impl Dialer for UpstreamProxyDialer {
             return TcpDialer.connect(to);
         }
         Box::pin(async move {
-            let tunnel = self.open_tunnel(to.socket_addr()).await;
+            let tunnel = self.open_counted(to.socket_addr()).await;
             tunnel.map_err(io::Error::other)
         })
     }

@@ -2,6 +2,7 @@
 
 mod asked;
 mod audit;
+mod changed_responses;
 mod clients;
 mod hostile;
 pub(super) mod intercepted;

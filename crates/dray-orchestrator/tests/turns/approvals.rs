@@ -6,7 +6,7 @@ use dray_orchestrator::Config;
 use dray_types::{Period, Secret};
 use serde_json::{Value, json};
 
-use crate::client_tools::{CountingEndpoint, kept, result, user};
+use crate::client_tools::{CountingEndpoint, kept, tool_result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
 
@@ -149,7 +149,7 @@ async fn a_client_that_declares_request_approval_gets_calls_and_answers_with_res
     let answer = |call: &Value, text: &str| {
         let mut said = kept(&question);
         said["tool_calls"] = json!([call]);
-        json!([user("order"), said, result(call, text)])
+        json!([user("order"), said, tool_result(call, text)])
     };
     // An answer in the wrong form, for another digest, or to a changed question has no effect.
     let seen = chat(answer(&call, "sure")).await;

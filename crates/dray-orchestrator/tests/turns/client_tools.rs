@@ -54,7 +54,7 @@ pub(crate) fn kept(seen: &ChatResult) -> Value {
     json!({"role": "assistant", "content": null, "tool_calls": seen.calls()})
 }
 
-pub(crate) fn result(call: &Value, text: &str) -> Value {
+pub(crate) fn tool_result(call: &Value, text: &str) -> Value {
     json!({"role": "tool", "tool_call_id": call["id"], "content": text})
 }
 
@@ -115,7 +115,7 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
         (&request["tool_choice"], &request["parallel_tool_calls"]),
         (&json!("required"), &json!(false))
     );
-    let body = json!({"messages": [user("x"), kept(&first), result(&calls[0], "sunny")], "tools": [weather()]});
+    let body = json!({"messages": [user("x"), kept(&first), tool_result(&calls[0], "sunny")], "tools": [weather()]});
     let second = fixture.chat(body.clone()).await;
     assert_eq!(
         (second.text(), second.reason()),
@@ -149,7 +149,7 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
         .collect();
     assert_eq!(cities, [r#"{"city":"Paris"}"#, r#"{"city":"Rome"}"#]);
     assert_eq!(endpoint.called(), ["1"]);
-    let results = [result(&calls[1], "warm"), result(&calls[0], "cold")];
+    let results = [tool_result(&calls[1], "warm"), tool_result(&calls[0], "cold")];
     let messages = json!([user("x"), kept(&first), results[0], results[1]]);
     let body = json!({"messages": messages, "tools": [weather()]});
     for _ in 0..2 {
@@ -210,7 +210,8 @@ async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_
         let result = chat(&messages).await;
         assert_eq!(result.reason(), "tool_calls", "{result:?}");
         messages.push(kept(&result));
-        messages.push(result(&result.calls()[0], weather));
+        let call = &result.calls()[0];
+        messages.push(tool_result(call, weather));
     }
     assert_eq!(chat(&messages).await.text(), "Done.");
     assert_eq!(endpoint.called(), ["1", "2"]);
@@ -281,7 +282,7 @@ async fn results_of_calls_that_no_one_waits_for_are_refused() {
         "function": {"name": "weather", "arguments": "{}"}});
     let asks = json!({"role": "assistant", "tool_calls": [forged]});
     let result = fixture
-        .chat(json!({"messages": [user("x"), asks, result(&forged, "r")], "tools": [weather()]}))
+        .chat(json!({"messages": [user("x"), asks, tool_result(&forged, "r")], "tools": [weather()]}))
         .await;
     assert_eq!(
         (result.status, &result.error()["code"]),
@@ -307,7 +308,7 @@ async fn hooks_run_once_in_a_turn_that_waits_for_its_client() {
         .await;
     assert_eq!(first.reason(), "tool_calls", "{first:?}");
     assert_eq!(endpoint.called(), ["start"]);
-    let messages = json!([user("x"), kept(&first), result(&first.calls()[0], "sunny")]);
+    let messages = json!([user("x"), kept(&first), tool_result(&first.calls()[0], "sunny")]);
     let second = fixture
         .chat(json!({"messages": messages, "tools": [weather()]}))
         .await;

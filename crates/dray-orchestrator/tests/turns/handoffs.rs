@@ -7,7 +7,7 @@ use dray_orchestrator::config::permissions::CallerPermissions;
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-use crate::client_tools::{CountingEndpoint, kept, result, user};
+use crate::client_tools::{CountingEndpoint, kept, tool_result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
 
@@ -266,7 +266,7 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
         .await;
     let calls = asked.calls();
     assert_eq!(calls.len(), 1, "{asked:?}");
-    let messages = json!([user("weather"), kept(&asked), result(&calls[0], "sunny")]);
+    let messages = json!([user("weather"), kept(&asked), tool_result(&calls[0], "sunny")]);
     let body = json!({"messages": messages, "tools": [weather]});
     assert_eq!(fixture.chat(body.clone()).await.text(), "It is sunny.");
     // Only that agent has the rest of the turn: without it the turn does not continue.

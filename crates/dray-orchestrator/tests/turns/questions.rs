@@ -6,7 +6,7 @@ use dray_types::{Period, Secret};
 use serde_json::{Value, json};
 
 use crate::bank::{ASKING_PROGRAM, Bank};
-use crate::client_tools::{CountingEndpoint, kept, result, user};
+use crate::client_tools::{CountingEndpoint, kept, tool_result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::{create, output_text};
 
@@ -233,8 +233,8 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
         chat(json!([
             user("both"),
             said,
-            result(&calls[0], &one.to_string()),
-            result(&calls[1], &other.to_string())
+            tool_result(&calls[0], &one.to_string()),
+            tool_result(&calls[1], &other.to_string())
         ]))
     };
     let (account, signs) = (
@@ -304,7 +304,7 @@ async fn calls_of_the_client_come_before_a_question_in_text() {
     let first = chat(&json!([user("go")])).await;
     let call = first.calls().pop().unwrap();
     assert_eq!((first.text().as_str(), first.calls().len()), ("", 1));
-    let mut messages = vec![user("go"), kept(&first), result(&call, "of the client")];
+    let mut messages = vec![user("go"), kept(&first), tool_result(&call, "of the client")];
     let question = chat(&json!(messages)).await;
     assert!(question.text().contains("> Which account?"), "{question:?}");
     messages.extend([

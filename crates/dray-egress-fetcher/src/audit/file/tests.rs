@@ -1,17 +1,22 @@
 //! Files of audit events in a directory of the test.
 
+use dray_bus::{Bus, Meta};
 use dray_service::telemetry::InstrumentCatalogue;
+use dray_types::{Clock, Deadline, TenantId};
 use serde_json::Value;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use super::super::line::event_json;
-use super::super::queue::QueueWorker;
+use super::super::queue::{QueueTask, QueueWorker};
+use super::super::{Auditor, ProxyProtocol};
 use super::*;
 use crate::config::AuditFormat;
+use crate::metrics::ProxyMetrics;
 
 const TEST_TERMS: QueueTerms = QueueTerms {
     place: AuditDestination::File,
@@ -188,4 +193,74 @@ fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
         file.record(&event("one", "deny"));
     }
     assert_eq!(queued_bytes.load(Ordering::Relaxed), 2 * line);
+}
+
+#[test]
+fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
+    let fixture = FileFixture::new();
+    let whole = event_json(&event("whole", "allow")).to_string();
+    let whole = format!("{whole}\n");
+    let torn = &whole[..whole.len() / 2];
+    for (before, kept) in [
+        (format!("{whole}{torn}"), whole.clone()),
+        (torn.to_owned(), String::new()),
+        (whole.clone(), whole.clone()),
+        // Not a line of ours: nothing of it is lost.
+        (format!("{whole}a note"), format!("{whole}a note\n")),
+        ("x".repeat(2 << 20), format!("{}\n", "x".repeat(2 << 20))),
+    ] {
+        fs::write(&fixture.path, before).unwrap();
+        let file = fixture.open(&AuditFileSettings {
+            max_bytes: 1 << 30,
+            ..fixture.settings()
+        });
+        let file = file.unwrap();
+        file.record(&event("next", "allow"));
+        let _ = file.flush().blocking_recv();
+        let text = fs::read_to_string(&fixture.path).unwrap();
+        let next = text.strip_prefix(&kept).unwrap();
+        let next: Value = serde_json::from_str(next).unwrap();
+        assert_eq!(next["operation_id"], "next");
+    }
+}
+
+#[tokio::test]
+async fn an_open_connection_waits_until_its_line_is_in_the_file() {
+    let fixture = FileFixture::new();
+    let meter = fixture.catalogue.meter();
+    // The test is the thread that writes.
+    let (tasks, received) = sync_channel(8);
+    let metrics = EgressMetrics::new(&meter);
+    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics.clone());
+    let clock = Clock::manual(1_800_000_000_000);
+    let auditor = Auditor::new(
+        Bus::in_process(clock.clone(), &meter),
+        clock,
+        metrics,
+        tokio_util::task::TaskTracker::new(),
+        [0; 32],
+        Vec::new(),
+        vec![file],
+    );
+    let deadline = Deadline::after(1_800_000_000_000, Duration::from_mins(1));
+    let meta = Meta::new(TenantId::default(), deadline);
+    let metrics = ProxyMetrics::new(&meter);
+    let opening = tokio::spawn(async move {
+        let mut connection = auditor.begin_connection(meta, ProxyProtocol::Connect, metrics);
+        connection.opened().await
+    });
+    let taking = tokio::task::spawn_blocking(move || (received.recv(), received.recv(), received));
+    let (line, flush, received) = taking.await.unwrap();
+    let Ok(QueueTask::Write(line)) = line else {
+        panic!("no line");
+    };
+    let line: Value = serde_json::from_slice(&line).unwrap();
+    assert_eq!(line["proxy_stage"], "opened");
+    let Ok(QueueTask::Flush(written)) = flush else {
+        panic!("the connection does not wait for its line");
+    };
+    assert!(!opening.is_finished());
+    drop(written);
+    opening.await.unwrap();
+    drop(received);
 }

@@ -125,7 +125,10 @@ async fn open_connections_are_drained_and_then_cut_with_an_event() {
 }
 
 /// A proxy without a service, over the network of a test, in paused time. Its bus has no streams.
-fn detached(fake_network: &FakeNetwork, change: impl FnOnce(&mut Config)) -> ForwardProxy {
+pub(super) fn detached(
+    fake_network: &FakeNetwork,
+    change: impl FnOnce(&mut Config),
+) -> ForwardProxy {
     let mut config = Config {
         enabled: true,
         ..Config::default()

@@ -1,0 +1,478 @@
+//! The forward proxy as a process that is killed at random moments, while programs open tunnels and fetches fill the
+//! cache.
+//!
+//! For every connection through which the target received a byte, the event `opened` must be in the file and in the stream,
+//! also if the process was killed right after it. No tunnel may survive the process, every line of the file must be whole,
+//! and the cache may only have whole files. The short form runs in the suite, 200 kills in `cargo xtask soak -- proxy`.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dray_bus::{Bus, EventFilter, Meta, NatsOptions, Topology};
+use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
+use dray_proto::convert::ContentSource;
+use dray_proto::v1;
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Store, StoreOptions};
+use dray_testkit::eventually;
+use dray_testkit::nats::NatsServer;
+use dray_testkit::tls::Authority;
+use dray_types::{ByteSize, Clock, Deadline, Secret, SessionId, Sha256Digest, TenantId};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::target::{EgressTarget, TARGET_NAME};
+use crate::support;
+use crate::support::service_process::ServiceProcess;
+
+/// The key of tokens.
+const TOKEN_KEY: &str = "the key of these tokens, 32 bytes or more";
+/// Clients that open tunnels all the time, and ones whose target is refused.
+const TUNNEL_CLIENTS: usize = 4;
+const REFUSED_CLIENTS: usize = 2;
+/// Most time from a process that is ready to its kill, in milliseconds.
+const MAX_KILL_DELAY_MS: u64 = 400;
+/// Bytes of a file, larger than what one message carries.
+const FILE_BYTES: u64 = 3_000_000;
+/// Timeout of one fetch; a process that was killed does not answer.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the last events of a stream to arrive.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProxyKillRun {
+    pub(crate) kills: usize,
+    pub(crate) seed: u64,
+}
+
+struct KillFixture {
+    nats: NatsServer,
+    bus: Bus,
+    store: Store,
+    options: StoreOptions,
+    target: EgressTarget,
+    listen: SocketAddr,
+    home: tempfile::TempDir,
+    _s3: EmbeddedS3,
+}
+
+impl KillFixture {
+    async fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let authority = Authority::new().unwrap();
+        let target = EgressTarget::start(&authority, home.path());
+        std::fs::write(home.path().join("roots.pem"), authority.pem()).unwrap();
+        make_proxy_authority(home.path());
+        let nats = NatsServer::start();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new();
+        let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "tests");
+        let options = NatsOptions::at(nats.url());
+        let bus = Bus::connect(&options, Clock::system(), &meter)
+            .await
+            .unwrap();
+        bus.apply_topology(&Topology::new(1, 256 << 20))
+            .await
+            .unwrap();
+        let (s3, options) = EmbeddedS3::start(home.path()).await.unwrap();
+        let store = Store::open_in_process(&s3, &options, Clock::system())
+            .await
+            .unwrap();
+        // Free again when it is bound by the process, and after each of its deaths.
+        let listen = TcpListener::bind("127.0.0.1:0").unwrap();
+        let fixture = Self {
+            nats,
+            bus,
+            store,
+            options,
+            target,
+            listen: listen.local_addr().unwrap(),
+            home,
+            _s3: s3,
+        };
+        fixture.write_configuration();
+        fixture
+    }
+
+    fn write_configuration(&self) {
+        let home = self.home.path();
+        let policy = format!(
+            "default = \"deny\"\n[[intercept]]\nname = \"files\"\nhosts = [\"{TARGET_NAME}\"]\n\
+             [[role]]\nname = \"all\"\n[[role.rule]]\nname = \"ports\"\noutcome = \"allow\"\nports = [80, 443, 8443]\n"
+        );
+        std::fs::write(home.join("policy.toml"), policy).unwrap();
+        let (address, listen, place) = (self.target.address, self.listen, home.display());
+        let configuration = format!(
+            r#"
+            [limits]
+            free_disk_percent = 0
+            [egress-fetcher]
+            enabled = true
+            audit_required = true
+            private_cidrs = ["{address}/32"]
+            dns_servers = ["{}"]
+            ca_bundle = "{place}/roots.pem"
+            policy_path = "{place}/policy.toml"
+            [egress-fetcher.cache]
+            enabled = true
+            [egress-fetcher.audit_file]
+            path = "{place}/audit.jsonl"
+            max_bytes = "1GiB"
+            [egress-fetcher.proxy]
+            listen = "{listen}"
+            token_key = "{TOKEN_KEY}"
+            connect_ports = "443,8443"
+            plain_ports = "443"
+            [egress-fetcher.proxy.interception]
+            certificate = "{place}/proxy-ca.pem"
+            key_file = "{place}/proxy-ca.key"
+            "#,
+            self.target.name_server
+        );
+        std::fs::write(home.join("dray.toml"), configuration).unwrap();
+    }
+
+    /// Starts the service and waits until it is ready.
+    async fn up(&self) -> ServiceProcess {
+        let mut command = Command::new(support::dray());
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.home.path().join("dray.log"));
+        command
+            .env_clear()
+            .env("HOME", self.home.path())
+            .env("DRAY_STORE__MODE", "s3")
+            .env("DRAY_STORE__S3__ENDPOINT", &self.options.endpoint)
+            .env("DRAY_STORE__S3__BUCKET", &self.options.bucket)
+            .env(
+                "DRAY_STORE__S3__ACCESS_KEY",
+                self.options.access_key.expose(),
+            )
+            .env(
+                "DRAY_STORE__S3__SECRET_KEY",
+                self.options.secret_key.expose(),
+            )
+            .args(["up", "--json", "--only", "egress-fetcher"])
+            .args(["--http", "127.0.0.1:0", "--nats", &self.nats.url()])
+            .arg("--config")
+            .arg(self.home.path().join("dray.toml"))
+            .stdin(Stdio::null())
+            .stderr(log.unwrap());
+        ServiceProcess::spawn(&mut command).await
+    }
+
+    fn token(&self) -> String {
+        let keys = TokenKeys::new(&Secret::new(TOKEN_KEY), None).unwrap();
+        let now_s = Clock::system().now_ms() / 1000;
+        let identity = ProxyIdentity {
+            tenant: TenantId::default(),
+            session: SessionId::new("kills").unwrap(),
+            app: None,
+            expires_s: now_s + 24 * 3600,
+            allow: None,
+        };
+        keys.mint(&identity).unwrap()
+    }
+
+    fn client(&self) -> TunnelClient {
+        TunnelClient {
+            listen: self.listen,
+            token: self.token(),
+            proxy_authority: self.home.path().join("proxy-ca.pem").display().to_string(),
+            counts: Arc::default(),
+        }
+    }
+
+    /// Fetches a file of the target; `None` when the service was killed meanwhile.
+    async fn fetch(&self, name: &str) -> Option<v1::FetchReply> {
+        let request = v1::FetchRequest {
+            url: format!("http://{}/{FILE_BYTES}/{name}", self.target.address),
+            size_limit_bytes: FILE_BYTES,
+            ..v1::FetchRequest::default()
+        };
+        self.bus.call(&meta(FETCH_TIMEOUT), &request).await.ok()
+    }
+
+    /// The events `opened` of the file by the port of our end; each line must be whole.
+    fn opened_in_file(&self) -> HashMap<u16, usize> {
+        let text = std::fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap();
+        assert!(text.ends_with('\n'), "the last line is whole");
+        let mut ports = HashMap::new();
+        for line in text.lines() {
+            let event: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            if event["proxy_stage"] == "opened" {
+                let port = event["hops"][0]["local_port"].as_u64().unwrap();
+                *ports.entry(u16::try_from(port).unwrap()).or_default() += 1;
+            }
+        }
+        ports
+    }
+
+    /// The same from the stream.
+    async fn opened_in_stream(&self) -> HashMap<u16, usize> {
+        let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+        let mut events = self.bus.events(filter).await.unwrap();
+        let mut ports = HashMap::new();
+        while let Ok(event) = tokio::time::timeout(EVENT_TIMEOUT, events.next()).await {
+            let event: v1::EgressAudit = event.unwrap().decode().unwrap();
+            if event.proxy_stage == "opened" {
+                let port = u16::try_from(event.hops[0].local_port).unwrap();
+                *ports.entry(port).or_default() += 1;
+            }
+        }
+        ports
+    }
+}
+
+/// What clients saw.
+#[derive(Debug, Default)]
+struct ClientCounts {
+    exchanged: AtomicUsize,
+    refused: AtomicUsize,
+    intercepted: AtomicUsize,
+}
+
+/// A program that uses the proxy.
+#[derive(Clone)]
+struct TunnelClient {
+    listen: SocketAddr,
+    token: String,
+    proxy_authority: String,
+    counts: Arc<ClientCounts>,
+}
+
+impl TunnelClient {
+    /// Asks for a tunnel; the stream and the status.
+    async fn connect(&self, authority: &str) -> std::io::Result<(TcpStream, String)> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the proxy of the test, on loopback"
+        )]
+        let mut stream = TcpStream::connect(self.listen).await?;
+        let token = &self.token;
+        let request = format!(
+            "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await? > 0 {}
+        let head = String::from_utf8_lossy(&head);
+        let status = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        Ok((stream, status))
+    }
+
+    /// Opens a tunnel and sends through it until the proxy is gone or a random number of messages was returned.
+    async fn use_tunnel(&self, authority: &str, messages: u32) -> std::io::Result<()> {
+        let (mut stream, status) = self.connect(authority).await?;
+        if status != "200" {
+            return Ok(());
+        }
+        for number in 0..messages {
+            let message = number.to_be_bytes();
+            stream.write_all(&message).await?;
+            let mut returned = [0; 4];
+            stream.read_exact(&mut returned).await?;
+            assert_eq!(returned, message);
+            self.counts.exchanged.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn try_refused(&self, authority: &str) {
+        match self.connect(authority).await {
+            Ok((_, status)) if status == "403" => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok((_, status)) => assert_ne!(status, "200", "{authority}"),
+            // The proxy is down.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+
+    /// A request in a tunnel into which the proxy looks.
+    async fn request_intercepted(&self) {
+        let mut curl = tokio::process::Command::new("curl");
+        curl.args([
+            "--silent",
+            "--max-time",
+            "5",
+            "--cacert",
+            &self.proxy_authority,
+        ])
+        .arg("--proxy")
+        .arg(format!("http://x:{}@{}", self.token, self.listen))
+        .arg(format!("https://{TARGET_NAME}:8443/"));
+        let output = curl.output().await.unwrap();
+        if output.status.success() && output.stdout == b"ok" {
+            self.counts.intercepted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Kills the proxy as often as requested while clients use it, and checks what is left.
+pub(crate) async fn kill_proxy(run: ProxyKillRun) {
+    println!("{run:?}");
+    let fixture = KillFixture::start().await;
+    let client = fixture.client();
+    let mut random = StdRng::seed_from_u64(run.seed);
+    let (stop, clients) = (CancellationToken::new(), TaskTracker::new());
+    start_clients(&fixture, &client, run.seed, &stop, &clients);
+    for round in 0..run.kills {
+        let process = fixture.up().await;
+        let name = format!("file-{round}");
+        let delay = Duration::from_millis(random.random_range(0..=MAX_KILL_DELAY_MS));
+        // The kill comes while the file is fetched and stored, or while it is read from the cache.
+        let fetching = async {
+            while !stop.is_cancelled() {
+                check_file(&fixture, &name).await;
+            }
+        };
+        let moment = tokio::time::timeout(delay, std::future::pending::<()>());
+        tokio::select! {
+            () = fetching => {}
+            _ = moment => {}
+        }
+        process.kill9();
+        eventually("the end of all tunnels", async || {
+            (fixture.target.open_count() == 0).then_some(())
+        })
+        .await;
+    }
+    let process = fixture.up().await;
+    eventually("each kind of client", async || {
+        let counts = &client.counts;
+        let counts = [&counts.exchanged, &counts.refused, &counts.intercepted];
+        let is_used = |count: &&AtomicUsize| count.load(Ordering::Relaxed) > 0;
+        counts.iter().all(is_used).then_some(())
+    })
+    .await;
+    stop.cancel();
+    clients.close();
+    clients.wait().await;
+    // What a killed process stored is whole, or is not there and is fetched again.
+    for round in 0..run.kills {
+        let name = format!("file-{round}");
+        assert!(check_file(&fixture, &name).await, "{name} can be fetched");
+    }
+    check_audit(&fixture, run).await;
+    process.kill9();
+}
+
+fn start_clients(
+    fixture: &KillFixture,
+    client: &TunnelClient,
+    seed: u64,
+    stop: &CancellationToken,
+    clients: &TaskTracker,
+) {
+    let allowed = format!("{}:443", fixture.target.address);
+    let refused = [
+        "169.254.169.254:443".to_owned(),
+        format!("{}:22", fixture.target.address),
+    ];
+    for index in 0..TUNNEL_CLIENTS {
+        let (client, allowed, stop) = (client.clone(), allowed.clone(), stop.clone());
+        let mut random = StdRng::seed_from_u64(seed.wrapping_add(index as u64));
+        clients.spawn(async move {
+            while !stop.is_cancelled() {
+                let messages = random.random_range(1..50);
+                // A failure is a process that was killed, or is not there yet.
+                let _ = client.use_tunnel(&allowed, messages).await;
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for index in 0..REFUSED_CLIENTS {
+        let (client, stop) = (client.clone(), stop.clone());
+        let authority = refused[index].clone();
+        clients.spawn(async move {
+            while !stop.is_cancelled() {
+                client.try_refused(&authority).await;
+            }
+        });
+    }
+    let (client, stop) = (client.clone(), stop.clone());
+    clients.spawn(async move {
+        while !stop.is_cancelled() {
+            client.request_intercepted().await;
+        }
+    });
+}
+
+/// Fetches a file and reads what the store has; whether the service answered.
+async fn check_file(fixture: &KillFixture, name: &str) -> bool {
+    let Some(reply) = fixture.fetch(name).await else {
+        return false;
+    };
+    let size = usize::try_from(FILE_BYTES).unwrap();
+    let expected: Vec<u8> = name.bytes().cycle().take(size).collect();
+    let digest = Sha256Digest::of(&expected);
+    assert_eq!(
+        (reply.size, &reply.sha256[..]),
+        (FILE_BYTES, &digest.as_bytes()[..]),
+        "{name}"
+    );
+    let content = ContentSource::try_from(reply.content.unwrap()).unwrap();
+    let ContentSource::Claim(claim) = content else {
+        panic!("{name} is too large for a message");
+    };
+    let deadline = Deadline::after(Clock::system().now_ms(), FETCH_TIMEOUT);
+    let tenant = TenantId::default();
+    let reader = fixture.store.read(&tenant, &claim, deadline).await.unwrap();
+    let stored = reader.read_all(ByteSize::bytes(FILE_BYTES)).await.unwrap();
+    assert!(stored == expected, "{name} in the store");
+    true
+}
+
+/// Every connection that carried a byte is in the file and in the stream.
+async fn check_audit(fixture: &KillFixture, run: ProxyKillRun) {
+    let mut received: HashMap<u16, usize> = HashMap::new();
+    for port in fixture.target.received_ports() {
+        *received.entry(port).or_default() += 1;
+    }
+    assert!(received.len() >= run.kills, "{run:?}: {received:?}");
+    let recorded = [
+        ("file", fixture.opened_in_file()),
+        ("stream", fixture.opened_in_stream().await),
+    ];
+    for (place, opened) in recorded {
+        for (port, count) in &received {
+            let events = opened.get(port).copied().unwrap_or_default();
+            assert!(
+                events >= *count,
+                "{run:?}: {count} connections of port {port} carried bytes, {events} are in the {place}"
+            );
+        }
+    }
+}
+
+fn meta(timeout: Duration) -> Meta {
+    let deadline = Deadline::after(Clock::system().now_ms(), timeout);
+    Meta::new(TenantId::default(), deadline)
+}
+
+/// The authority of the proxy, as `docs/egress-proxy.md` makes it.
+fn make_proxy_authority(home: &Path) {
+    let mut openssl = Command::new("openssl");
+    openssl
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
+        .args(["ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=Egress proxy"])
+        .args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
+        .arg("-keyout")
+        .arg(home.join("proxy-ca.key"))
+        .arg("-out")
+        .arg(home.join("proxy-ca.pem"));
+    support::stdout(&mut openssl);
+}
