@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_agent::choice;
+use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues::IssueLog;
 use dray_agent::manifest::{Manifest, feature};
@@ -41,6 +42,8 @@ pub(super) struct OpenTurn {
     pub(super) parts: Arc<SharedParts>,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
+    /// Files of the conversation with ids of `/v1/files`.
+    pub(super) named_files: Vec<CitationSource>,
     pub(super) setup: SetupReport,
     pub(super) tools: TurnTools,
     pub(super) session: TurnSession,
@@ -257,6 +260,7 @@ pub(super) async fn open_agent(
         has_text: taken.is_some_and(|taken| taken.has_text),
         span,
         messages: inputs.messages,
+        named_files: inputs.named_files,
         setup: SetupReport::new(inputs.issues, prompt),
         tools: TurnTools {
             offered: inputs.tools,
