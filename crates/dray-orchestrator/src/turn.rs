@@ -32,6 +32,7 @@ mod client_tools;
 mod compactor;
 mod file_links;
 mod finish;
+mod folder_contexts;
 mod handoff;
 mod hooks;
 mod inputs;

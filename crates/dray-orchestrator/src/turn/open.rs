@@ -22,6 +22,7 @@ use super::approval_policy::ApprovalPolicy;
 use super::body::ClientParameters;
 use super::budget::TurnBudget;
 use super::client_tools::check_wishes;
+use super::folder_contexts::expand_folders;
 use super::handoff::{HandoffContext, InheritedTurn, TurnAgents};
 use super::inputs::{TurnInputs, offer_tools, tool_audience, turn_inputs};
 use super::manifest::LoadedManifest;
@@ -213,7 +214,8 @@ pub(super) async fn open_agent(
     let audience = tool_audience(named, &conversation, &pages, &loaded);
     let messages = std::mem::take(&mut request.messages);
     let mut inputs = turn_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
-    let manifest = loaded.manifest;
+    let core = parts.core.as_ref();
+    let manifest = expand_folders(core, &caller, loaded.manifest, &inputs.messages).await;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
     let has_handoffs = manifest.handoff_agents().next().is_some();
     let has_any_tools = has_tools || has_handoffs || !client_parameters.tools.is_empty();
