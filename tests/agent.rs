@@ -7,6 +7,7 @@ mod crashes;
 mod dial;
 mod faults;
 mod fixture;
+mod host_questions;
 mod outside;
 mod process;
 mod references;

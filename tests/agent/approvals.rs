@@ -250,15 +250,63 @@ async fn a_refusal_reaches_the_model_and_another_message_takes_the_question_back
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_press_after_the_expiry_says_so_and_the_call_is_not_made() {
+async fn a_question_that_expires_shows_it_without_a_press_and_a_later_press_changes_nothing() {
     let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_timeout", "300ms")).await;
-    let answer = ops.ask(json!([user("order")])).await;
+    let (answer, question) = join(ops.ask(json!([user("order")])), ops.question()).await;
     assert!(answer.text().contains("Nobody approved"), "{answer:?}");
-    let question = ops.question().await;
+    let ended = ops.shown_with("Expired, 20").await;
+    assert_eq!(ended.message_id, question.message_id);
+    assert_eq!((ended.buttons.len(), &ended.code), (0, &question.code));
     let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(press_reply.contains("has expired"), "{press_reply}");
-    ops.shown_with("Expired, 20").await;
     assert!(ops.endpoint.bodies().is_empty());
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_after_a_kill_of_platform_delivery_is_taken_by_the_process_that_follows() {
+    // The lease of the process that polls ends half a minute after its death.
+    let ops = OpsFixture::start(|setup| {
+        setup
+            .distributed()
+            .without("platform-delivery")
+            .set("orchestrator.approval_wait", "5m")
+    })
+    .await;
+    let telegram = &ops.fixture.telegram;
+    let settings = [
+        (
+            "platform-delivery.accounts.port.telegram.base_url",
+            telegram.url(),
+        ),
+        (
+            "platform-delivery.accounts.port.telegram.token",
+            telegram.token().expose().to_owned(),
+        ),
+        (
+            "platform-delivery.question_chats.ops.chat",
+            format!("telegram:{OPS_CHAT}"),
+        ),
+        (
+            "platform-delivery.question_chats.ops.people",
+            format!(r#"["{APPROVER_ID}"]"#),
+        ),
+    ];
+    let first = ops.fixture.process("platform-delivery", &settings).await;
+    let deciding = async {
+        let question = ops.question().await;
+        first.kill9();
+        let approve = &question.buttons[0].data;
+        telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);
+        ops.fixture.process("platform-delivery", &settings).await
+    };
+    let (answer, second) = join(ops.ask(json!([user("order")])), deciding).await;
+    assert_eq!(answer.text(), r#"Got {"taken":true}."#, "{answer:?}");
+    let ended = ops.shown_with("Approved by Ada L (77), 20").await;
+    assert!(ended.buttons.is_empty());
+    assert_eq!(telegram.visible_messages(OPS_CHAT).len(), 1, "asked once");
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    drop(second);
     ops.fixture.stop().await;
 }
 

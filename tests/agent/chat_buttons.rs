@@ -152,14 +152,15 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_in_discord_counts_after_the_end_of_the_interaction_and_not_after_the_expiry() {
     let ops = DiscordOps::start(&[("orchestrator.approval_timeout", "500ms")]).await;
-    let answer = ask(&ops.fixture).await;
+    let (answer, (id, _, approve)) = join(ask(&ops.fixture), ops.question()).await;
     assert!(answer.text().contains("Nobody approved"), "{answer:?}");
-    let (id, _, approve) = ops.question().await;
+    // Without a press.
+    let (_, buttons) = ops.shown_with("Expired, 20").await;
+    assert_eq!(buttons, 0);
     let told = ops
         .press(&ops.channel, &id, DISCORD_APPROVER, &approve)
         .await;
     assert!(told.contains("has expired"), "{told}");
-    ops.shown_with("Expired, 20").await;
     assert!(ops.endpoint.bodies().is_empty());
     ops.fixture.stop().await;
     // Discord no longer takes a response to this press; the answer of the person holds.
@@ -233,10 +234,13 @@ impl SlackOps {
         let before = self.slack.notices().len();
         let body = self.slack.press(&self.channel, message, person, value);
         assert_eq!(self.post_press(&body, SIGNING_SECRET).await, 200);
-        let notices = self.slack.notices();
-        let (noticed, text) = &notices[before];
+        // The platform has its confirmation before the press is decided.
+        let (noticed, text) = eventually("a notice after the press", async || {
+            self.slack.notices().get(before).cloned()
+        })
+        .await;
         assert_eq!(noticed, person);
-        text.clone()
+        text
     }
 }
 
@@ -260,11 +264,14 @@ async fn a_press_in_slack_approves_one_call_and_presses_of_others_and_forged_one
     };
     let (answer, (ts, approve)) = join(ask(&ops.fixture), deciding).await;
     assert_eq!(answer.text(), TOOL_RESULT_ANSWER, "{answer:?}");
-    let ended = ops.slack.visible_messages(&ops.channel).pop().unwrap();
-    assert!(
-        ended.text.contains("Approved by ada (U77), 20"),
-        "{ended:?}"
-    );
+    let ended = eventually("the outcome in the message", async || {
+        let newest = ops.slack.visible_messages(&ops.channel).pop()?;
+        newest
+            .text
+            .contains("Approved by ada (U77), 20")
+            .then_some(newest)
+    })
+    .await;
     assert!(ended.buttons.is_empty());
     let refuse = approve.replace(":y", ":n");
     let told = ops.press(&ts, SLACK_APPROVER, &refuse).await;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::citation::CitationSource;
 use crate::message::{Attachment, ToolCall};
 
 /// One event for the client. Texts of stages and of the answer are appended to earlier ones.
@@ -27,6 +28,8 @@ pub enum Event {
         /// Its name for people.
         name: String,
     },
+    /// What the answer may cite from now on, only for clients of `OpenAI`'s API. It shows nothing by itself.
+    Sources(Vec<CitationSource>),
     /// A stage begins. Numbers count from 0 in order of opening.
     StageOpened {
         /// Number of the new stage; the other events name it.

@@ -10,6 +10,7 @@
 //!   call.
 //! - [`budget::BudgetLimits`] limits the use of a turn, a conversation or a client; [`budget::TokenPrice`] has the
 //!   prices.
+//! - [`citation::CitationIndex`] finds the pages and files in an answer that the tools of its turn had.
 //! - [`compaction::CompactionPlan`] selects the old messages that are removed from a long prompt.
 //! - [`event::Event`] is one event for the client; [`wire::ChunkWriter`] turns events into chunks.
 //!
@@ -35,6 +36,7 @@ pub mod budget;
 pub mod caller;
 pub mod canonical_json;
 pub mod choice;
+pub mod citation;
 pub mod clock;
 pub mod compaction;
 pub mod event;

@@ -97,6 +97,12 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
             .any(|call| call.function.name == LIST_TOOL)
 }
 
+/// Addresses of the files that the conversation knows.
+pub fn known_urls(messages: &[Message]) -> impl Iterator<Item = String> {
+    let seen = last_seen(messages).unwrap_or_default();
+    seen.into_iter().map(|entry| entry.url)
+}
+
 /// The call and result for the end of the conversation; `None` without changes.
 pub fn notice_pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
     let notice = FileNotice::of(contexts, messages);

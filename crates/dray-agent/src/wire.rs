@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::citation::{CitationIndex, CitationSource};
 use crate::event::{AnswerEnd, Event, FinishReason, ModelUsage, StageStatus, TokenUsage};
 use crate::message::{Attachment, ToolCall};
 
@@ -32,6 +33,9 @@ pub struct ChunkWriter {
     stages: BTreeMap<u32, ShownStage>,
     /// Frame of the chunks with content; created with the first one.
     content_frame: Option<LineFrame>,
+    /// The text so far, for its citations; only of clients of `OpenAI`'s API.
+    text: String,
+    citations: CitationIndex,
 }
 
 /// The number of sent attachments of a stage, and whether the end of the stage was sent.
@@ -53,6 +57,8 @@ impl ChunkWriter {
             calls: 0,
             stages: BTreeMap::new(),
             content_frame: None,
+            text: String::new(),
+            citations: CitationIndex::default(),
         }
     }
 
@@ -71,6 +77,7 @@ impl ChunkWriter {
     /// Adds the lines of an event to `out`: [`write_event_line`] of each chunk of [`ChunkWriter::event`].
     pub fn write_event(&mut self, out: &mut Vec<u8>, event: Event) {
         if let Event::Content(content) = event {
+            self.note_text(&content);
             let frame = self
                 .content_frame
                 .take()
@@ -87,7 +94,14 @@ impl ChunkWriter {
     /// The chunks of an event; one for each, but one for each call of [`Event::ToolCalls`].
     pub fn event(&mut self, event: Event) -> Vec<Value> {
         let chunk = match event {
-            Event::Content(content) => self.delta(json!({ "content": content })),
+            Event::Content(content) => {
+                self.note_text(&content);
+                self.delta(json!({ "content": content }))
+            }
+            Event::Sources(sources) => {
+                self.citations.add(sources);
+                return Vec::new();
+            }
             // The name that services of reasoning models use; `OpenAI`'s own API has none.
             Event::Reasoning(text) => self.delta(json!({ "reasoning_content": text })),
             Event::Refusal(text) => self.delta(json!({ "refusal": text })),
@@ -135,6 +149,29 @@ impl ChunkWriter {
         open.into_iter()
             .map(|stage| self.close(stage, status))
             .collect()
+    }
+
+    /// The chunk with the citations of the answer, before its end; `None` without any. `OpenAI`'s API has only pages there.
+    pub fn annotations(&self) -> Option<Value> {
+        let citations = self.citations.find(&self.text);
+        let annotations = citations.into_iter().filter_map(|cited| {
+            let CitationSource::Page { url, title } = cited.source else {
+                return None;
+            };
+            let url_citation = json!({
+                "start_index": cited.start, "end_index": cited.end, "title": title, "url": url,
+            });
+            Some(json!({ "type": "url_citation", "url_citation": url_citation }))
+        });
+        let annotations: Vec<_> = annotations.collect();
+        (!annotations.is_empty()).then(|| self.delta(json!({ "annotations": annotations })))
+    }
+
+    fn note_text(&mut self, text: &str) {
+        // Answers of DIAL have no annotations, so their text need not be kept.
+        if self.is_plain {
+            self.text.push_str(text);
+        }
     }
 
     /// The last chunk of an answer, which is sent after all work has ended.

@@ -139,6 +139,9 @@ pub(crate) enum QuestionError {
     /// The request has no answer, or a name that is not one.
     #[error("the answer is not valid: {0}")]
     InvalidAnswer(&'static str),
+    /// The question has an answer, and the caller wants to answer one that waits.
+    #[error("the question is answered already")]
+    Answered,
     /// The audit event was not stored, so the answer does not hold.
     #[error("the audit event of an answer was not stored")]
     Audit(#[source] dray_bus::PublishError),
@@ -174,6 +177,11 @@ impl From<QuestionError> for Fault {
                 format!("The answer is not valid: {what}."),
             )
             .detail("invalid_answer"),
+            QuestionError::Answered => Self::new(
+                FaultCode::InvalidArgument,
+                "This question has an answer already.",
+            )
+            .detail("question_answered"),
             QuestionError::Audit(_) => Self::new(
                 FaultCode::Unavailable,
                 "The answer cannot be recorded at the moment, so it does not hold.",
@@ -191,6 +199,8 @@ pub(crate) struct GivenAnswer {
     /// How long it holds; cut to the longest time of the configuration.
     pub(crate) valid_for: Option<Duration>,
     pub(crate) principal: String,
+    /// Whether an earlier answer stays.
+    pub(crate) only_waiting: bool,
 }
 
 impl GivenAnswer {
@@ -219,6 +229,7 @@ impl GivenAnswer {
             is_allowed,
             valid_for: (body.valid_ms > 0).then(|| Duration::from_millis(body.valid_ms)),
             principal: body.principal.clone(),
+            only_waiting: body.only_waiting,
         })
     }
 }
@@ -294,6 +305,9 @@ impl QuestionStore {
             let mut questions = record.questions.iter_mut();
             let question = questions.find(|question| question.number == number);
             let question = question.ok_or(QuestionError::Gone)?;
+            if given.only_waiting && question.answer.is_some() {
+                return Err(QuestionError::Answered);
+            }
             let longest = self.settings.answer_time;
             let valid_for = given.valid_for.unwrap_or(longest).min(longest);
             question.expires_ms = Deadline::after(now_ms, valid_for).unix_ms();

@@ -33,6 +33,7 @@ mod compactor;
 mod failures;
 mod file_links;
 mod finish;
+mod folder_contexts;
 mod handoff;
 mod hooks;
 mod inputs;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_service::ServiceContext;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::accept::RequestIntake;
 use crate::account_checks::AccountChecker;
@@ -17,12 +17,13 @@ use crate::config::Config;
 use crate::deliver::{ChatTurns, SendContext, SendPace, Sender};
 use crate::delivery_log::DeliveryLog;
 use crate::gather::{Gatherer, RequestContext};
-use crate::inbound::{InboundService, MessageReceiver};
+use crate::inbound::{InboundService, MAX_BACKGROUND_PRESSES, MessageReceiver};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;
 use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
+use crate::questions::open::OpenQuestionStore;
 use crate::queue::ChatQueues;
 use crate::rate_limit::RateLimiter;
 use crate::receipts::ReceiptService;
@@ -234,7 +235,10 @@ impl<'a> ServiceParts<'a> {
                 config: Arc::clone(&self.config),
                 accounts: self.accounts.clone(),
                 limiter: Arc::clone(&self.limiter),
+                open: OpenQuestionStore::new(self.platform_cache.keys().clone()),
             },
+            tasks: self.cx.tasks.clone(),
+            press_permits: Arc::new(Semaphore::new(MAX_BACKGROUND_PRESSES)),
             receiver: MessageReceiver {
                 bus: bus.clone(),
                 store: store.clone(),

@@ -1,9 +1,10 @@
-//! Questions about calls that wait for approval: shown in chats of the configuration, answered by buttons.
+//! Questions in chats of the configuration, answered by buttons: calls that wait for approval, and hosts about which a rule of
+//! the egress policy asks.
 //!
 //! A caller names a chat of the configuration and nothing else, and only people whom the operator named for that chat may
-//! answer. What an answer means is decided by the service that asked; it keeps the question, and this one keeps nothing.
+//! answer. The service that asks keeps the question and decides what an answer means. This one keeps which messages show
+//! open questions ([`open`]), and shows in them what ends without a press ([`reconciler`]).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,19 +16,29 @@ use dray_platform::{
 };
 use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, ApprovalChoice};
-use dray_service::config::ConfigProblem;
 use dray_types::{Clock, Deadline, Fault, FaultCode};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use self::open::{KeptPress, OpenQuestion, OpenQuestionStore, QuestionKind, QuestionText};
 use crate::accounts::{AccountRegistry, PlatformAccount};
-use crate::config::{Config, is_name};
+use crate::config::Config;
 use crate::rate_limit::RateLimiter;
+
+mod chats;
+mod hosts;
+pub(crate) mod open;
+mod reconciler;
+
+pub use self::chats::QuestionChat;
+pub(crate) use self::chats::question_problems;
 
 /// How the data of our buttons begins: the bot may have buttons of other programs.
 const DATA_PREFIX: &str = "dray:";
-/// Longest id of a question.
+/// The same for questions about hosts. Callers of [`QuestionService::ask`] cannot make buttons with it.
+const HOST_DATA_PREFIX: &str = "dray-host:";
+/// Longest id of a question of a caller.
 const MAX_ID_CHARS: usize = 40;
+/// Longest id of a question about a host.
+const MAX_HOST_ID_CHARS: usize = 44;
 /// Most bytes of a question, which has to fit into one message of a chat anyway.
 const MAX_QUESTION_BYTES: usize = 64 << 10;
 /// How long the service that asked may take to record a decision. Platforms end a press without a reply after seconds.
@@ -48,59 +59,6 @@ const NOT_RECORDED: &str =
 /// Said in a chat that was taken out of the configuration.
 const NOT_CONFIGURED: &str = "Questions are not answered in this chat any more. Nothing was done.";
 
-/// A chat whose people are asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct QuestionChat {
-    /// The chat, written as `telegram:-1001234` or `telegram/ACCOUNT:-1001234#TOPIC`, with the id that the platform
-    /// itself has for it.
-    pub chat: String,
-    /// Who may answer, by the platform's ids of people. At least one.
-    pub people: Vec<String>,
-}
-
-/// What is wrong with chats for questions.
-pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<ConfigProblem> {
-    let mut problems = Vec::new();
-    let mut unless = |right: bool, field: &str, message: &str| {
-        if !right {
-            problems.push(ConfigProblem::new(field, message));
-        }
-    };
-    let chat_name = |chat: &QuestionChat| {
-        let target = chat.chat.parse::<DeliveryTarget>().ok()?;
-        Some((target.platform, target.account, target.chat))
-    };
-    for (name, chat) in chats {
-        let field = format!("question_chats.{name}");
-        unless(
-            is_name(name),
-            &field,
-            "must be 1 to 64 of a-z, 0-9, _ and -",
-        );
-        unless(
-            chat_name(chat).is_some(),
-            &format!("{field}.chat"),
-            "must be written like telegram:12345",
-        );
-        unless(
-            !chat.people.is_empty() && chat.people.iter().all(|person| !person.is_empty()),
-            &format!("{field}.people"),
-            "must name at least one person",
-        );
-        // A press shows its chat alone, so the chat must say who may answer.
-        let is_only = chats
-            .iter()
-            .all(|(other, given)| other == name || chat_name(given) != chat_name(chat));
-        unless(
-            is_only,
-            &format!("{field}.chat"),
-            "must be the chat of one entry only",
-        );
-    }
-    problems
-}
-
 /// Shows questions and takes answers.
 #[derive(Debug)]
 pub(crate) struct QuestionService {
@@ -110,6 +68,7 @@ pub(crate) struct QuestionService {
     pub(crate) accounts: AccountRegistry,
     /// Shared with deliveries.
     pub(crate) limiter: Arc<RateLimiter>,
+    pub(crate) open: OpenQuestionStore,
 }
 
 impl QuestionService {
@@ -135,73 +94,185 @@ impl QuestionService {
             Fault::new(FaultCode::Unsupported, "This platform has no buttons.").detail("no_buttons")
         })?;
         let left = meta.deadline.remaining(self.clock.now_ms());
-        let rates = account.platform.rates(&target);
-        let wait = self.limiter.reserve(&account.id(), &target.chat, rates);
-        let wait = wait.max(self.limiter.held(&account.id(), &target.chat));
+        let wait = self.delay(&account, &target);
         // Refused instead of a question after the deadline of its caller.
         if wait >= left {
             return Err(busy(wait));
         }
         tokio::time::sleep(wait).await;
+        let (chat, id) = (&request.chat, &request.question_id);
+        // Before it is shown: a process that dies afterwards leaves a question that another replica ends.
+        self.remember(request, &target).await;
         let sent = channel.ask(&target, &shown_question(request)).await;
-        let message_id = sent.map_err(|error| {
-            tracing::warn!(
-                chat = request.chat,
-                question = request.question_id,
-                error = &error as &dyn std::error::Error,
-                "a question was not shown"
-            );
-            if let Some(delay) = error.retry_after() {
-                self.limiter.hold(&account.id(), &target.chat, delay);
+        let message_id = match sent {
+            Ok(message_id) => message_id,
+            Err(error) => {
+                // No message, or one whose id is not known: a press on it is answered all the same.
+                self.forget(chat, id).await;
+                self.report_failure(&account, (chat, id), &target, &error);
+                return Err(platform_fault(&error));
             }
-            platform_fault(&error)
-        })?;
-        tracing::info!(
-            chat = request.chat,
-            question = request.question_id,
-            message_id,
-            "a question is shown"
-        );
+        };
+        tracing::info!(chat, question = id, message_id, "a question is shown");
+        self.note_message(chat, id, &message_id).await;
         Ok(v1::AskInChatReply { message_id })
+    }
+
+    /// How long to wait before a message to a chat. The message counts from now on.
+    fn delay(&self, account: &PlatformAccount, target: &DeliveryTarget) -> Duration {
+        let rates = account.platform.rates(target);
+        let wait = self.limiter.reserve(&account.id(), &target.chat, rates);
+        wait.max(self.limiter.held(&account.id(), &target.chat))
+    }
+
+    fn report_failure(
+        &self,
+        account: &PlatformAccount,
+        (chat, id): (&str, &str),
+        target: &DeliveryTarget,
+        error: &PlatformError,
+    ) {
+        tracing::warn!(
+            chat,
+            question = id,
+            error = error as &dyn std::error::Error,
+            "a question was not shown, or its outcome was not"
+        );
+        if let Some(delay) = error.retry_after() {
+            self.limiter.hold(&account.id(), &target.chat, delay);
+        }
+    }
+
+    /// Records a question of a caller as open. Without the record its message shows the expiry only after a press.
+    async fn remember(&self, request: &v1::AskInChatRequest, target: &DeliveryTarget) {
+        // Older callers do not say when their questions expire.
+        if request.expires_at_ms == 0 {
+            return;
+        }
+        let question = OpenQuestion {
+            id: request.question_id.clone(),
+            kind: QuestionKind::Call,
+            message_id: None,
+            expires_ms: request.expires_at_ms,
+            due_ms: 0,
+            attempts: 0,
+            press: None,
+        };
+        let text = QuestionText {
+            target: target.to_string(),
+            text: request.text.clone(),
+            detail: request.detail.clone(),
+        };
+        let added = async {
+            self.open
+                .keep_text(&request.chat, &request.question_id, &text)
+                .await?;
+            self.open.add(&request.chat, question).await
+        };
+        match added.await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(chat = request.chat, "too many questions are open"),
+            Err(error) => log_key_failure(&request.chat, &error),
+        }
+    }
+
+    async fn note_message(&self, chat: &str, id: &str, message_id: &str) {
+        if let Err(error) = self.open.set_message(chat, id, message_id).await {
+            log_key_failure(chat, &error);
+        }
+    }
+
+    async fn forget(&self, chat: &str, id: &str) {
+        if let Err(error) = self.open.remove(chat, id).await {
+            log_key_failure(chat, &error);
+        }
+    }
+
+    /// Keeps a press of a person who may answer, so that it is decided also when this process ends after the platform got
+    /// its confirmation.
+    ///
+    /// # Errors
+    ///
+    /// The press was not kept: the platform must not get a confirmation.
+    pub(crate) async fn keep_press(
+        &self,
+        account: &PlatformAccount,
+        press: &ButtonPress,
+    ) -> Result<(), dray_bus::KeyError> {
+        let Some(button) = PressedButton::read(&press.data) else {
+            return Ok(());
+        };
+        let Some((name, chat)) = self.chat_of(account, &press.target) else {
+            return Ok(());
+        };
+        // Others get a notice alone, which needs no record.
+        if !chat.people.contains(&press.sender) {
+            return Ok(());
+        }
+        let kept = KeptPress {
+            message_id: press.message_id.clone(),
+            sender: press.sender.clone(),
+            sender_name: shown_text(&press.sender_name, MAX_NAME_CHARS),
+            data: press.data.clone(),
+            reference: press.reference.clone(),
+            taken_ms: self.clock.now_ms(),
+        };
+        self.open.keep_press(name, button.id, &kept).await
     }
 
     /// Takes a press of a button to its end. Buttons of other programs are left to them.
     pub(crate) async fn take_press(&self, account: &PlatformAccount, press: &ButtonPress) {
         // Anyone in the chat may send any data, with a client of their own.
-        let Some((id, choice)) = read_data(&press.data) else {
+        let Some(button) = PressedButton::read(&press.data) else {
             return;
         };
+        let id = button.id;
         let Some(channel) = account.platform.questions() else {
             return;
         };
         // Together: a decision may take longer than the platform waits for the acknowledgement.
         let (reply, ()) = tokio::join!(
-            self.decide(account, press, id, choice),
+            self.decide(account, press, button),
             acknowledge(channel, press, id)
         );
         let replied = channel.reply(press, &reply);
-        let failed = match tokio::time::timeout(REPLY_TIMEOUT, replied).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error,
-            Err(_elapsed) => {
-                PlatformError::new(ErrorKind::Transient, "the platform did not answer")
+        let replied = tokio::time::timeout(REPLY_TIMEOUT, replied).await;
+        let replied = replied.unwrap_or_else(|_elapsed| {
+            let text = "the platform did not answer";
+            Err(PlatformError::new(ErrorKind::Transient, text))
+        });
+        let chat = self.chat_of(account, &press.target).map(|(name, _)| name);
+        if let Err(error) = &replied {
+            // What was decided holds; the reconciler shows it, and the next press.
+            tracing::warn!(
+                question = id,
+                error = error as &dyn std::error::Error,
+                "the outcome of a question was not shown"
+            );
+        }
+        match chat {
+            // The message shows the end, so it is not open any more.
+            Some(chat) if reply.outcome.is_some() && replied.is_ok() => {
+                self.forget(chat, id).await;
             }
-        };
-        // What was decided holds; the next press shows it.
-        tracing::warn!(
-            question = id,
-            error = &failed as &dyn std::error::Error,
-            "the outcome of a question was not shown"
-        );
+            Some(chat) => self.end_press(chat, id).await,
+            None => {}
+        }
+    }
+
+    async fn end_press(&self, chat: &str, id: &str) {
+        if let Err(error) = self.open.clear_press(chat, id).await {
+            log_key_failure(chat, &error);
+        }
     }
 
     async fn decide(
         &self,
         account: &PlatformAccount,
         press: &ButtonPress,
-        id: &str,
-        choice: ApprovalChoice,
+        button: PressedButton<'_>,
     ) -> PressReply {
+        let id = button.id;
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
             return notice(NOT_CONFIGURED);
         };
@@ -215,6 +286,14 @@ impl QuestionService {
             );
             return notice(NOT_ALLOWED);
         }
+        let choice = match (button.kind, chat.host_questions) {
+            (QuestionKind::Call, _) => button.choice,
+            (QuestionKind::Host, true) => {
+                let answer = (id, button.choice == ApprovalChoice::Approved);
+                return self.answer_host(account, (name, chat), press, answer).await;
+            }
+            (QuestionKind::Host, false) => return notice(NOT_CONFIGURED),
+        };
         let mut request = v1::DecideInChatRequest {
             question_id: id.to_owned(),
             chat: name.to_owned(),
@@ -309,19 +388,41 @@ fn shown_question(request: &v1::AskInChatRequest) -> ChatQuestion {
 }
 
 const _: () = assert!(
-    DATA_PREFIX.len() + MAX_ID_CHARS + ":y".len() <= MAX_BUTTON_DATA_BYTES,
+    DATA_PREFIX.len() + MAX_ID_CHARS + ":y".len() <= MAX_BUTTON_DATA_BYTES
+        && HOST_DATA_PREFIX.len() + MAX_HOST_ID_CHARS + ":y".len() <= MAX_BUTTON_DATA_BYTES,
     "the data of each button fits on every platform"
 );
 
-/// Question and choice of one of our buttons.
-fn read_data(data: &str) -> Option<(&str, ApprovalChoice)> {
-    let (id, choice) = data.strip_prefix(DATA_PREFIX)?.split_once(':')?;
-    let choice = match choice {
-        "y" => ApprovalChoice::Approved,
-        "n" => ApprovalChoice::Refused,
-        _ => return None,
-    };
-    Some((id, choice))
+/// What one of our buttons carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PressedButton<'a> {
+    kind: QuestionKind,
+    id: &'a str,
+    choice: ApprovalChoice,
+}
+
+impl<'a> PressedButton<'a> {
+    fn read(data: &'a str) -> Option<Self> {
+        let (kind, rest) = match data.strip_prefix(HOST_DATA_PREFIX) {
+            Some(rest) => (QuestionKind::Host, rest),
+            None => (QuestionKind::Call, data.strip_prefix(DATA_PREFIX)?),
+        };
+        let (id, choice) = rest.split_once(':')?;
+        let choice = match choice {
+            "y" => ApprovalChoice::Approved,
+            "n" => ApprovalChoice::Refused,
+            _ => return None,
+        };
+        Some(Self { kind, id, choice })
+    }
+}
+
+fn log_key_failure(chat: &str, error: &dray_bus::KeyError) {
+    tracing::warn!(
+        chat,
+        error = error as &dyn std::error::Error,
+        "the record of the open questions of a chat cannot be used"
+    );
 }
 
 fn notice(text: &str) -> PressReply {
@@ -359,4 +460,11 @@ fn platform_fault(error: &PlatformError) -> Fault {
         _ => FaultCode::Denied,
     };
     Fault::new(code, kind.sentence()).detail(kind.as_str())
+}
+
+/// A time for people.
+fn shown_minute(time_ms: u64) -> String {
+    let time = i64::try_from(time_ms).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(time).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }

@@ -74,6 +74,8 @@ impl Service for PlatformDelivery {
             .calls::<v1::GetSandboxFileRequest>()
             .calls::<v1::GetSandboxTreeRequest>()
             .calls::<v1::DecideInChatRequest>()
+            .calls::<v1::ListEgressQuestionsRequest>()
+            .calls::<v1::AnswerEgressQuestionRequest>()
             .calls::<v1::CreatePreviewRequest>()
             .calls::<v1::ListPreviewsRequest>()
             .calls::<v1::RevokePreviewRequest>()
@@ -137,6 +139,9 @@ impl PlatformDelivery {
                     .spawn(sink.poll(cx.instance.clone(), cx.stop.clone()));
             }
         }
+        let (inbound, stop) = (Arc::clone(&deliveries.inbound), cx.stop.clone());
+        cx.tasks
+            .spawn(async move { inbound.questions.keep_current(stop).await });
         cx.tasks
             .spawn(Arc::clone(&deliveries.reconciler).run(cx.stop.clone()));
         cx.tasks

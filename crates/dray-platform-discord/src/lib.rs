@@ -39,7 +39,8 @@ use dray_platform::{
     AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
     DeliveryTarget, DuplicateProtection, ErrorKind, InboundAttachment, InboundSink, InboundSource,
     OutgoingDelivery, Platform, PlatformError, PressReply, QuestionChannel, RateLimits,
-    SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, plan,
+    SendOutcome, SendRequest, SendStep, ShownQuestion, UploadProgress, WebhookReply,
+    WebhookRequest, plan,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -213,6 +214,10 @@ impl QuestionChannel for DiscordPlatform {
 
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
         question::reply_to_press(&self.api, press, reply).await
+    }
+
+    async fn close(&self, question: &ShownQuestion, outcome: &str) -> Result<(), PlatformError> {
+        question::close_question(&self.api, question, outcome).await
     }
 }
 

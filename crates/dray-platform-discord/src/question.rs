@@ -5,6 +5,7 @@
 
 use dray_platform::{
     ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply, SendOutcome,
+    ShownQuestion,
 };
 use serde_json::{Value, json};
 
@@ -39,11 +40,7 @@ pub(crate) async fn ask_question(
     target: &DeliveryTarget,
     question: &ChatQuestion,
 ) -> Result<String, PlatformError> {
-    let content = format!(
-        "{}\n{}",
-        escape_markdown(&question.text),
-        block_of_code(&question.detail)
-    );
+    let content = question_content(&question.text, &question.detail);
     if content.chars().count() > MAX_QUESTION_CHARS {
         return Err(PlatformError::new(
             ErrorKind::TooLong,
@@ -101,20 +98,47 @@ pub(crate) async fn reply_to_press(
     let Some(outcome) = &reply.outcome else {
         return noticed;
     };
+    let question = press.question(&escape_markdown(outcome)).to_owned();
+    show_outcome(api, (&press.target, &press.message_id), &question, outcome).await?;
+    noticed
+}
+
+/// Shows the outcome in the message of a question that was not pressed, in place of its buttons.
+pub(crate) async fn close_question(
+    api: &DiscordApi,
+    question: &ShownQuestion,
+    outcome: &str,
+) -> Result<(), PlatformError> {
+    let content = question_content(&question.text, &question.detail);
+    let message = (&question.target, question.message_id.as_str());
+    show_outcome(api, message, &content, outcome).await
+}
+
+/// Edits the message of a question, with the bot's own right, because an interaction's ends after 15 minutes.
+async fn show_outcome(
+    api: &DiscordApi,
+    (target, message_id): (&DeliveryTarget, &str),
+    question: &str,
+    outcome: &str,
+) -> Result<(), PlatformError> {
     let url = api.url(&format!(
         "/channels/{}/messages/{}",
-        channel_of(&press.target)?,
-        checked_id(&press.message_id)?
+        channel_of(target)?,
+        checked_id(message_id)?
     ));
-    let mut message = plain_message(&with_outcome(press, outcome), NO_EMBEDS);
+    let mut message = plain_message(&with_outcome(question, outcome), NO_EMBEDS);
     if let Some(fields) = message.as_object_mut() {
         fields.insert("components".to_owned(), json!([]));
     }
-    // With the bot's own right, because the interaction's ends after 15 minutes.
     let edited = api.call(api.client.patch(&url).json(&message), &|_| {});
     let edited = edited.await;
-    edited.map_err(|error| error.at(SendOutcome::NotSent))?;
-    noticed
+    edited
+        .map(drop)
+        .map_err(|error| error.at(SendOutcome::NotSent))
+}
+
+fn question_content(text: &str, detail: &str) -> String {
+    format!("{}\n{}", escape_markdown(text), block_of_code(detail))
 }
 
 async fn send_notice(
@@ -135,9 +159,8 @@ fn plain_message(content: &str, flags: u64) -> Value {
 }
 
 /// The question and its outcome; the outcome alone where both do not fit, since half a block of code would be markup.
-fn with_outcome(press: &ButtonPress, outcome: &str) -> String {
+fn with_outcome(question: &str, outcome: &str) -> String {
     let outcome = escape_markdown(outcome);
-    let question = press.question(&outcome);
     let both = format!("{question}{OUTCOME_SEPARATOR}{outcome}");
     if question.is_empty() || both.chars().count() > MAX_TEXT_CHARACTERS {
         return outcome.chars().take(MAX_TEXT_CHARACTERS).collect();

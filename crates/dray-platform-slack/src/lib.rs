@@ -36,7 +36,7 @@ use dray_platform::{
     AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
     DeliveryTarget, DuplicateProtection, InboundAttachment, InboundSource, OutgoingDelivery,
     Platform, PlatformError, PressReply, QuestionChannel, RateLimits, ReconcileResult, SendRequest,
-    SendStep, UploadProgress, WebhookReply, WebhookRequest, http,
+    SendStep, ShownQuestion, UploadProgress, WebhookReply, WebhookRequest, http,
 };
 use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
@@ -159,6 +159,10 @@ impl QuestionChannel for SlackPlatform {
 
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
         question::reply_to_press(&self.api, press, reply).await
+    }
+
+    async fn close(&self, question: &ShownQuestion, outcome: &str) -> Result<(), PlatformError> {
+        question::close_question(&self.api, question, outcome).await
     }
 }
 

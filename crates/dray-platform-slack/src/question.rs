@@ -2,6 +2,7 @@
 
 use dray_platform::{
     ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply, SendOutcome,
+    ShownQuestion,
 };
 use serde_json::{Value, json};
 
@@ -85,6 +86,28 @@ pub(crate) async fn reply_to_press(
     let updated = api.json("chat.update", &message).await;
     updated.map_err(|error| error.at(SendOutcome::NotSent))?;
     noticed
+}
+
+/// Shows the outcome in the message of a question that was not pressed, in place of its buttons.
+pub(crate) async fn close_question(
+    api: &SlackApi,
+    question: &ShownQuestion,
+    outcome: &str,
+) -> Result<(), PlatformError> {
+    let plain = format!("{}\n\n{}\n\n{outcome}", question.text, question.detail);
+    let message = json!({
+        "channel": question.target.chat,
+        "ts": question.message_id,
+        "text": escape_text(&plain),
+        "blocks": [
+            rich_text(&[section(&question.text), block_of_code(&question.detail)]),
+            rich_text(&[section(outcome)]),
+        ],
+    });
+    let updated = api.json("chat.update", &message).await;
+    updated
+        .map(drop)
+        .map_err(|error| error.at(SendOutcome::NotSent))
 }
 
 fn rich_text(elements: &[Value]) -> Value {

@@ -40,7 +40,7 @@ use dray_platform::{
     AccountCheck, AccountOptions, ButtonPress, ByteStream, ChatLimits, ChatQuestion, ConfirmedFile,
     DeliveryTarget, DuplicateProtection, FilePermission, InboundAttachment, InboundSink,
     InboundSource, OutgoingDelivery, Platform, PlatformError, PressReply, QuestionChannel,
-    RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
+    RateLimits, SendRequest, SendStep, ShownQuestion, UploadProgress, WebhookReply, WebhookRequest,
 };
 use dray_types::Clock;
 use serde_json::Value;
@@ -165,6 +165,10 @@ impl QuestionChannel for TelegramPlatform {
 
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
         question::reply_to_press(&self.api, press, reply).await
+    }
+
+    async fn close(&self, question: &ShownQuestion, outcome: &str) -> Result<(), PlatformError> {
+        question::close_question(&self.api, question, outcome).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use dray_http::MultipartForm;
 use dray_platform::{
-    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply,
+    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply, ShownQuestion,
 };
 use serde_json::{Value, json};
 
@@ -38,16 +38,10 @@ pub(crate) async fn ask_question(
         .iter()
         .map(|button| json!({ "text": button.label, "callback_data": button.data }))
         .collect();
-    // An entity instead of a `parse_mode`: nothing in the text has to be escaped, and nothing of it is formatted.
-    let block = json!([{
-        "type": "pre",
-        "offset": utf16_units(&head),
-        "length": utf16_units(&question.detail),
-    }]);
     let form = ChatAddress::of(target)?
         .message()
         .text("text", text)
-        .text("entities", block.to_string())
+        .text("entities", code_entity(&head, &question.detail))
         .text(
             "link_preview_options",
             json!({ "is_disabled": true }).to_string(),
@@ -83,20 +77,58 @@ pub(crate) async fn reply_to_press(
     let Some(outcome) = &reply.outcome else {
         return noticed;
     };
-    let form = MultipartForm::new()
-        .text("chat_id", &press.target.chat)
-        .text("message_id", &press.message_id)
-        .text("text", with_outcome(press.question(outcome), outcome))
+    let text = with_outcome(press.question(outcome), outcome);
+    let form = edited_message(&press.target, &press.message_id, text);
+    edit_message(api, form).await?;
+    noticed
+}
+
+/// Shows the outcome in the message of a question that was not pressed, without its buttons.
+pub(crate) async fn close_question(
+    api: &TelegramApi,
+    question: &ShownQuestion,
+    outcome: &str,
+) -> Result<(), PlatformError> {
+    let head = format!("{}\n\n", question.text);
+    let whole = format!("{head}{}", question.detail);
+    let text = with_outcome(&whole, outcome);
+    let is_whole = text.starts_with(&whole);
+    let mut form = edited_message(&question.target, &question.message_id, text);
+    // An entity beyond the end of a shortened text would be refused.
+    if is_whole {
+        form = form.text("entities", code_entity(&head, &question.detail));
+    }
+    edit_message(api, form).await
+}
+
+fn edited_message(target: &DeliveryTarget, message_id: &str, text: String) -> MultipartForm {
+    MultipartForm::new()
+        .text("chat_id", &target.chat)
+        .text("message_id", message_id)
+        .text("text", text)
         // Without `reply_markup` the buttons go.
         .text(
             "link_preview_options",
             json!({ "is_disabled": true }).to_string(),
-        );
-    let edited = api.ask("editMessageText", form).await;
-    match edited {
+        )
+}
+
+async fn edit_message(api: &TelegramApi, form: MultipartForm) -> Result<(), PlatformError> {
+    match api.ask("editMessageText", form).await {
         Err(error) if !error.to_string().contains(NOT_MODIFIED) => Err(error),
-        _ => noticed,
+        _ => Ok(()),
     }
+}
+
+/// The detail as a block of code. An entity instead of a `parse_mode`: nothing in the text has to be escaped, and nothing of
+/// it is formatted.
+fn code_entity(head: &str, detail: &str) -> String {
+    json!([{
+        "type": "pre",
+        "offset": utf16_units(head),
+        "length": utf16_units(detail),
+    }])
+    .to_string()
 }
 
 /// The question and its outcome, in one message; of a question that is too long for both the end is left out.

@@ -43,4 +43,6 @@ pub use platform::{
     InboundSource, OutgoingDelivery, Platform, RateLimits, ReconcileResult, SendRequest,
     StatusUpdate, UploadProgress, WebhookReply, WebhookRequest,
 };
-pub use question::{ButtonPress, ChatQuestion, PressReply, QuestionButton, QuestionChannel};
+pub use question::{
+    ButtonPress, ChatQuestion, PressReply, QuestionButton, QuestionChannel, ShownQuestion,
+};

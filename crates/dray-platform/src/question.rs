@@ -61,6 +61,19 @@ impl ButtonPress {
     }
 }
 
+/// A question that a chat shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownQuestion {
+    /// The chat of the message.
+    pub target: DeliveryTarget,
+    /// The platform's id of the message, as [`QuestionChannel::ask`] returned it.
+    pub message_id: String,
+    /// [`ChatQuestion::text`].
+    pub text: String,
+    /// [`ChatQuestion::detail`].
+    pub detail: String,
+}
+
 /// Reply to a press: the notice for the person, and the outcome that the chat shows from then on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PressReply {
@@ -101,4 +114,11 @@ pub trait QuestionChannel: Debug + Send + Sync {
     ///
     /// When one of both could not be shown; the other one was tried.
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError>;
+
+    /// Shows the outcome of a question in the place of its buttons, without a press. Showing it again is harmless.
+    ///
+    /// # Errors
+    ///
+    /// When the outcome could not be shown: [`crate::ErrorKind::NotFound`] where the message is gone.
+    async fn close(&self, question: &ShownQuestion, outcome: &str) -> Result<(), PlatformError>;
 }

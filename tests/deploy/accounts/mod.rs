@@ -14,7 +14,7 @@ mod wire;
 
 /// Who makes and ends previews; platform-delivery for links in place of files.
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
-const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator"];
+const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
 
 /// Subjects with which an identity could cause damage, and the identities that may publish there. The list is written
 /// by hand, so that the test notices when a service declares too many permissions.

@@ -86,7 +86,8 @@ export type DecideInChatRequest = Message<"dray.v1.DecideInChatRequest"> & {
   questionId: string;
 
   /**
-   * What was decided.
+   * What was decided. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question
+   * waits.
    *
    * @generated from field: dray.v1.ApprovalChoice choice = 2;
    */

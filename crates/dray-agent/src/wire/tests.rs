@@ -156,6 +156,31 @@ fn an_attachment_has_exactly_one_of_content_and_address() {
 }
 
 #[test]
+fn citations_have_a_chunk_of_their_own_for_plain_clients_alone() {
+    let answer = |mut writer: ChunkWriter| {
+        let page = CitationSource::Page {
+            url: "https://a.example/x".to_owned(),
+            title: None,
+        };
+        assert!(writer.event(Event::Sources(vec![page])).is_empty());
+        for text in ["é https://a.ex", "ample/x."] {
+            writer.write_event(&mut Vec::new(), Event::Content(text.to_owned()));
+        }
+        writer.annotations()
+    };
+    assert_eq!(answer(writer()), None);
+    let chunk = answer(writer().plain()).unwrap();
+    assert_eq!(
+        chunk.pointer("/choices/0/delta"),
+        Some(
+            &json!({"annotations": [{"type": "url_citation", "url_citation": {
+                "start_index": 2, "end_index": 21, "title": "a.example", "url": "https://a.example/x",
+            }}]})
+        )
+    );
+}
+
+#[test]
 fn calls_for_the_client_count_on_and_have_no_finish_reason() {
     let mut writer = writer();
     let first = writer.event(Event::ToolCalls(vec![call("a"), call("b")]));

@@ -53,6 +53,7 @@ impl QuestionFixture {
             is_allowed,
             valid_for: minutes.map(Duration::from_mins),
             principal: "ops".to_owned(),
+            only_waiting: false,
         };
         self.store
             .answer(&self.meta("acme"), id, &given)
@@ -133,6 +134,7 @@ async fn an_answer_ends_after_its_time_which_the_configuration_limits() {
             is_allowed: true,
             valid_for: None,
             principal: "ops".to_owned(),
+            only_waiting: false,
         };
         let late = fixture.store.answer(&fixture.meta("acme"), id, &late).await;
         assert!(matches!(late, Err(QuestionError::Gone)), "{late:?}");
@@ -154,6 +156,33 @@ async fn a_denial_holds_without_a_further_question_and_an_answer_can_be_taken_ba
     fixture.answer(id, false, None).await;
     let denied = fixture.consult("chat-1", "a.example.org", 443).await;
     assert_eq!(denied, HostAnswer::Denied(id));
+}
+
+#[tokio::test]
+async fn of_concurrent_answers_to_a_waiting_question_one_holds_and_the_others_learn_it() {
+    let fixture = QuestionFixture::new().await;
+    let id = fixture.waiting("chat-1", "a.example.org").await;
+    let meta = fixture.meta("acme");
+    let answering = ["ada", "ben", "cleo"].map(|principal| {
+        let given = GivenAnswer {
+            is_allowed: principal == "ada",
+            valid_for: None,
+            principal: principal.to_owned(),
+            only_waiting: true,
+        };
+        let (store, meta) = (&fixture.store, &meta);
+        async move { store.answer(meta, id, &given).await }
+    });
+    let answers = futures_util::future::join_all(answering).await;
+    let held: Vec<_> = answers.iter().filter_map(|one| one.as_ref().ok()).collect();
+    let [held] = held.as_slice() else {
+        panic!("{answers:?}");
+    };
+    let refused = |one: &&Result<_, _>| matches!(one, Err(QuestionError::Answered));
+    assert_eq!(answers.iter().filter(refused).count(), 2);
+    let tenant = TenantId::new("acme").unwrap();
+    let (listed, _) = fixture.store.list(&tenant, true).await.unwrap();
+    assert_eq!(listed[0].answered_by, held.answered_by);
 }
 
 #[tokio::test]
@@ -187,6 +216,7 @@ async fn another_tenant_answers_no_question() {
         is_allowed: true,
         valid_for: None,
         principal: "ops".to_owned(),
+        only_waiting: false,
     };
     let answered = fixture
         .store

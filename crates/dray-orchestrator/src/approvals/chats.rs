@@ -88,6 +88,7 @@ impl ApprovalStore {
             question_id: approval.id.clone(),
             text: call.text,
             detail: call.detail,
+            expires_at_ms: chat.expires_ms,
         };
         let meta = self.audits.meta(ASK_TIMEOUT);
         // Not repeated here: it would be shown twice.
@@ -241,21 +242,20 @@ impl ApprovalStore {
         self.tasks.spawn(withdrawing);
     }
 
-    /// Records what a person of a chat decided. The caller vouches for the person and the chat.
+    /// Records what a person of a chat decided. The caller vouches for the person and the chat. A request without a choice
+    /// records nothing and gets the outcome, which is empty while the question waits.
     ///
     /// # Errors
     ///
-    /// 400 for a request without a choice, 503 while the bus fails; nothing was recorded then.
+    /// 503 while the bus fails; nothing was recorded then.
     pub(crate) async fn decide_in_chat(
         &self,
         request: &DecideInChatRequest,
     ) -> Result<DecideInChatReply, RequestFailure> {
         let decision = match request.choice() {
-            ApprovalChoice::Approved => ApprovalDecision::Approved,
-            ApprovalChoice::Refused => ApprovalDecision::Refused { reason: None },
-            ApprovalChoice::Unspecified => {
-                return Err(RequestFailure::new(400, "The choice is missing."));
-            }
+            ApprovalChoice::Approved => Some(ApprovalDecision::Approved),
+            ApprovalChoice::Refused => Some(ApprovalDecision::Refused { reason: None }),
+            ApprovalChoice::Unspecified => None,
         };
         let id = &request.question_id;
         let owner =
@@ -279,6 +279,9 @@ impl ApprovalStore {
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
             }
+            let Some(decision) = &decision else {
+                return Ok(waiting_reply());
+            };
             // Set before the audit event, which names the person.
             record.value.decided_by = Some(Decider {
                 id: format!("{}:{}", request.chat, request.sender),
@@ -333,6 +336,14 @@ fn expired_reply(record: &ApprovalRecord) -> DecideInChatReply {
         recorded: false,
         notice: "This question has expired; your answer changes nothing.".to_owned(),
         outcome: format!("Expired, {time}: the call is not made."),
+    }
+}
+
+fn waiting_reply() -> DecideInChatReply {
+    DecideInChatReply {
+        recorded: false,
+        notice: "This question waits for an answer.".to_owned(),
+        outcome: String::new(),
     }
 }
 

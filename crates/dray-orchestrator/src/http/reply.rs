@@ -72,6 +72,9 @@ pub(super) async fn whole_response(
                 for chunk in closing {
                     merged.add(chunk);
                 }
+                if let Some(annotations) = writer.annotations() {
+                    merged.add(annotations);
+                }
                 merged.add(writer.end(&ending));
                 let answer = if options.is_plain {
                     merged.into_plain_answer()
@@ -168,6 +171,9 @@ impl ChunkStream {
         };
         for chunk in self.writer.close_open(status) {
             write_event_line(out, &chunk);
+        }
+        if let Some(annotations) = self.writer.annotations().filter(|_| ended.is_ok()) {
+            write_event_line(out, &annotations);
         }
         match ended {
             Ok(ending) if self.options.usage_in_own_chunk => {

@@ -116,7 +116,9 @@ impl AnswerRun {
         let mut events = Vec::new();
         loop {
             match self.next().await {
-                NextEvent::Event(event @ (Event::State(_) | Event::McpTools(_))) => {
+                NextEvent::Event(
+                    event @ (Event::State(_) | Event::McpTools(_) | Event::Sources(_)),
+                ) => {
                     events.push(event);
                 }
                 NextEvent::Event(event) => {

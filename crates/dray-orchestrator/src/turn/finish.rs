@@ -146,7 +146,12 @@ impl OpenTurn {
             None
         };
         let cited = if self.response.cites_files {
-            self.output_files(tally.files()).await
+            let mut cited = self.output_files(tally.files()).await;
+            // At the end, when the last part is still open: only files that an answer names are cited.
+            if !self.named_files.is_empty() {
+                cited.push(Event::Sources(self.named_files.clone()));
+            }
+            cited
         } else {
             Vec::new()
         };
@@ -217,6 +222,7 @@ impl OpenTurn {
                 metrics: &self.parts.metrics,
                 telemetry: &self.telemetry,
                 mcp: self.response.mcp,
+                cites_pages: !self.response.is_dial,
                 sink,
             },
             metrics: &self.parts.metrics,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
+use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues::{IssueLog, ToolIssue};
 use dray_agent::manifest::Manifest;
@@ -34,6 +35,8 @@ pub(super) struct TurnInputs {
     pub(super) skills: Vec<Skill>,
     pub(super) issues: IssueLog,
     pub(super) messages: Vec<Message>,
+    /// Files of the conversation with ids of `/v1/files`.
+    pub(super) named_files: Vec<CitationSource>,
     /// Whether results or old messages may become files, which the model must be able to read.
     pub(super) keeps_texts: bool,
     /// Which tools the caller may use.
@@ -80,8 +83,13 @@ pub(super) async fn turn_inputs(
         ..audience
     };
     let principal = audience.principal;
-    attach_named_files(&parts.records.client_files, principal, files, &mut messages).await?;
-    gather_inputs(parts, audience, loaded, files, calls, messages).await
+    let client_files = &parts.records.client_files;
+    let named = attach_named_files(client_files, principal, files, &mut messages).await?;
+    let inputs = gather_inputs(parts, audience, loaded, files, calls, messages).await?;
+    Ok(TurnInputs {
+        named_files: named,
+        ..inputs
+    })
 }
 
 /// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the
@@ -176,6 +184,7 @@ async fn gather_inputs(
         skills,
         issues,
         messages,
+        named_files: Vec::new(),
         keeps_texts: false,
     })
 }

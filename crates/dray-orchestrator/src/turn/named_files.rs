@@ -1,5 +1,6 @@
 //! Files of `/v1/files` that messages name by their ids.
 
+use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_tool_files::TurnFiles;
@@ -14,8 +15,8 @@ const MAX_NAMED_FILES: usize = 100;
 /// Largest picture that is sent to a model as a part of its message.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(8);
 
-/// Replaces ids by their files. The conversation continues without files of earlier messages that do not exist any
-/// more.
+/// Replaces ids by their files, which it returns with their names. Earlier messages may name files that are gone: the
+/// conversation continues without those.
 ///
 /// # Errors
 ///
@@ -26,11 +27,11 @@ pub(super) async fn attach_named_files(
     principal: &str,
     files: &TurnFiles,
     messages: &mut [Message],
-) -> Result<(), RequestFailure> {
+) -> Result<Vec<CitationSource>, RequestFailure> {
     let newest = messages
         .iter()
         .rposition(|message| message.role == Role::User);
-    let mut named = 0;
+    let (mut named, mut sources) = (0, Vec::new());
     for (index, message) in messages.iter_mut().enumerate() {
         let custom = message.custom_content.as_mut();
         let attachments = custom.and_then(|custom| custom.attachments.as_mut());
@@ -48,7 +49,10 @@ pub(super) async fn attach_named_files(
                 ));
             }
             match find_file(client_files, principal, files, &file).await {
-                Ok(found) => *attachment = found,
+                Ok((found, name)) => {
+                    *attachment = found;
+                    sources.push(CitationSource::File { id: file.id, name });
+                }
                 Err(mut failure) if Some(index) == newest || failure.status != 404 => {
                     failure.param = Some(file.param.into());
                     return Err(failure);
@@ -61,7 +65,7 @@ pub(super) async fn attach_named_files(
             }
         }
     }
-    Ok(())
+    Ok(sources)
 }
 
 /// A file and the place in the request that names it.
@@ -86,16 +90,17 @@ async fn find_file(
     principal: &str,
     files: &TurnFiles,
     named: &NamedFile,
-) -> Result<Attachment, RequestFailure> {
+) -> Result<(Attachment, String), RequestFailure> {
     let record = client_files.get(principal, &named.id).await?;
     let claim = client_files.claim(&record);
     let claim = claim.ok_or_else(RequestFailure::unexpected)?;
     let adopted = files.adopt(&claim, MAX_PICTURE_BYTES).await;
-    adopted.map_err(|failure| {
+    let adopted = adopted.map_err(|failure| {
         tracing::warn!(
             error = &failure as &dyn std::error::Error,
             "a file of a client was not attached"
         );
         crate::records::unavailable_failure()
-    })
+    });
+    Ok((adopted?, record.name))
 }

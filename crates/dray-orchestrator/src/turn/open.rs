@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_agent::choice;
+use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues::IssueLog;
 use dray_agent::manifest::{Manifest, feature};
@@ -21,6 +22,7 @@ use super::approval_policy::ApprovalPolicy;
 use super::body::ClientParameters;
 use super::budget::TurnBudget;
 use super::client_tools::check_parameters;
+use super::folder_contexts::expand_folders;
 use super::handoff::{HandoffContext, InheritedTurn, TurnAgents};
 use super::inputs::{TurnInputs, offer_tools, tool_audience, turn_inputs};
 use super::manifest::LoadedManifest;
@@ -41,6 +43,8 @@ pub(super) struct OpenTurn {
     pub(super) parts: Arc<SharedParts>,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
+    /// Files of the conversation with ids of `/v1/files`.
+    pub(super) named_files: Vec<CitationSource>,
     pub(super) setup: SetupReport,
     pub(super) tools: TurnTools,
     pub(super) session: TurnSession,
@@ -210,7 +214,8 @@ pub(super) async fn open_agent(
     let audience = tool_audience(named, &conversation, &pages, &loaded);
     let messages = std::mem::take(&mut request.messages);
     let mut inputs = turn_inputs(parts, audience, &loaded, &files, &calls, messages).await?;
-    let manifest = loaded.manifest;
+    let core = parts.core.as_ref();
+    let manifest = expand_folders(core, &caller, loaded.manifest, &inputs.messages).await;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
     let has_handoffs = manifest.handoff_agents().next().is_some();
     let has_any_tools = has_tools || has_handoffs || !client_parameters.tools.is_empty();
@@ -257,6 +262,7 @@ pub(super) async fn open_agent(
         has_text: inherited.is_some_and(|inherited| inherited.has_text),
         span,
         messages: inputs.messages,
+        named_files: inputs.named_files,
         setup: SetupReport::new(inputs.issues, prompt),
         tools: TurnTools {
             offered: inputs.tools,

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use dray_agent::citation::page_sources;
+use dray_agent::event::Event;
 use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
-use dray_tool::{AnsweredQuestion, EventSink, Tool, Turn, UserAnswer};
+use dray_tool::{AnsweredQuestion, ClientGone, EventSink, Tool, Turn, UserAnswer};
 use futures_util::future::join_all;
 use tracing::Instrument as _;
 
@@ -39,6 +41,8 @@ pub(super) struct ToolRunner<'a> {
     pub(super) telemetry: &'a TurnTelemetry,
     /// Reports calls of MCP servers.
     pub(super) mcp: McpReport,
+    /// Whether the client gets citations of the pages that tools had.
+    pub(super) cites_pages: bool,
     pub(super) sink: &'a EventSink,
 }
 
@@ -108,11 +112,29 @@ impl ToolRunner<'_> {
             failed = ran.failed,
             "tool call completed"
         );
+        self.report_sources(call, &ran).await?;
         let ran = self.offloaded(name, ran).await;
         if is_reported {
             McpReport::end(call, &ran, self.sink).await?;
         }
         Ok(ran)
+    }
+
+    /// Reports the pages that a call was about, before its result may become a file.
+    async fn report_sources(&self, call: &ToolCall, ran: &CompletedCall) -> Result<(), ClientGone> {
+        if !self.cites_pages || ran.failed || ran.question.is_some() {
+            return Ok(());
+        }
+        let mut sources = Vec::new();
+        if let Some(Content::Text(text)) = &ran.message.content {
+            sources = page_sources(text);
+        }
+        // After those of the result, which may have titles.
+        sources.extend(page_sources(&call.function.arguments));
+        if sources.is_empty() {
+            return Ok(());
+        }
+        self.sink.send(Event::Sources(sources)).await
     }
 
     /// Ends a call whose question cannot be asked: its server gets the answer `cancel`.

@@ -149,7 +149,10 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
         .collect();
     assert_eq!(cities, [r#"{"city":"Paris"}"#, r#"{"city":"Rome"}"#]);
     assert_eq!(endpoint.called(), ["1"]);
-    let results = [tool_result(&calls[1], "warm"), tool_result(&calls[0], "cold")];
+    let results = [
+        tool_result(&calls[1], "warm"),
+        tool_result(&calls[0], "cold"),
+    ];
     let messages = json!([user("x"), kept(&first), results[0], results[1]]);
     let body = json!({"messages": messages, "tools": [weather()]});
     for _ in 0..2 {
@@ -282,7 +285,9 @@ async fn results_of_calls_that_no_one_waits_for_are_refused() {
         "function": {"name": "weather", "arguments": "{}"}});
     let asks = json!({"role": "assistant", "tool_calls": [forged]});
     let result = fixture
-        .chat(json!({"messages": [user("x"), asks, tool_result(&forged, "r")], "tools": [weather()]}))
+        .chat(
+            json!({"messages": [user("x"), asks, tool_result(&forged, "r")], "tools": [weather()]}),
+        )
         .await;
     assert_eq!(
         (result.status, &result.error()["code"]),
@@ -308,7 +313,11 @@ async fn hooks_run_once_in_a_turn_that_waits_for_its_client() {
         .await;
     assert_eq!(first.reason(), "tool_calls", "{first:?}");
     assert_eq!(endpoint.called(), ["start"]);
-    let messages = json!([user("x"), kept(&first), tool_result(&first.calls()[0], "sunny")]);
+    let messages = json!([
+        user("x"),
+        kept(&first),
+        tool_result(&first.calls()[0], "sunny")
+    ]);
     let second = fixture
         .chat(json!({"messages": messages, "tools": [weather()]}))
         .await;

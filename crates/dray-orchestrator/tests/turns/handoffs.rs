@@ -266,7 +266,11 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
         .await;
     let calls = asked.calls();
     assert_eq!(calls.len(), 1, "{asked:?}");
-    let messages = json!([user("weather"), kept(&asked), tool_result(&calls[0], "sunny")]);
+    let messages = json!([
+        user("weather"),
+        kept(&asked),
+        tool_result(&calls[0], "sunny")
+    ]);
     let body = json!({"messages": messages, "tools": [weather]});
     assert_eq!(fixture.chat(body.clone()).await.text(), "It is sunny.");
     // Only that agent has the rest of the turn: without it the turn does not continue.

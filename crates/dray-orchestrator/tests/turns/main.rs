@@ -8,6 +8,7 @@ mod approvals;
 mod authority;
 mod bank;
 mod budgets;
+mod citations;
 mod client_tools;
 mod context;
 mod dial;

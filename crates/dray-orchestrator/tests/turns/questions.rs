@@ -304,7 +304,11 @@ async fn calls_of_the_client_come_before_a_question_in_text() {
     let first = chat(&json!([user("go")])).await;
     let call = first.calls().pop().unwrap();
     assert_eq!((first.text().as_str(), first.calls().len()), ("", 1));
-    let mut messages = vec![user("go"), kept(&first), tool_result(&call, "of the client")];
+    let mut messages = vec![
+        user("go"),
+        kept(&first),
+        tool_result(&call, "of the client"),
+    ];
     let question = chat(&json!(messages)).await;
     assert!(question.text().contains("> Which account?"), "{question:?}");
     messages.extend([

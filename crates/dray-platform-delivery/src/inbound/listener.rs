@@ -152,7 +152,8 @@ async fn take_webhook(sink: DurableInboundSink, reply: WebhookReply) -> Response
         }
         sink.statuses(&statuses).await?;
         for press in presses {
-            sink.press(press).await;
+            // Kept before the platform gets its confirmation, and decided afterwards: Slack waits for 3 s.
+            sink.begin_press(press).await?;
         }
         Ok::<_, PlatformError>(())
     };

@@ -18,6 +18,8 @@ use dray_platform::{
 };
 use dray_proto::v1;
 use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
@@ -39,6 +41,9 @@ const MAX_TEXT_BYTES: usize = 32 * 1024;
 /// Longest name or reference of an attachment in bytes.
 const MAX_FIELD_BYTES: usize = 1024;
 
+/// Presses that are decided in the background, after the platform got its confirmation.
+pub(crate) const MAX_BACKGROUND_PRESSES: usize = 64;
+
 /// The state that handles messages and uploads of users.
 #[derive(Debug)]
 pub(crate) struct InboundService {
@@ -52,6 +57,9 @@ pub(crate) struct InboundService {
     pub(crate) uploads: UploadService,
     pub(crate) receiver: MessageReceiver,
     pub(crate) questions: QuestionService,
+    /// Decides presses after their confirmation.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) press_permits: Arc<Semaphore>,
 }
 
 /// The sink of one account. A message is durable when [`InboundSink::message`] returns.
@@ -85,6 +93,25 @@ impl DurableInboundSink {
     /// The tenant of this account's messages.
     pub(crate) fn tenant(&self) -> TenantId {
         self.account.tenant.clone().unwrap_or_default()
+    }
+
+    /// Keeps a press, and decides it in the background. Above [`MAX_BACKGROUND_PRESSES`] it is decided here.
+    pub(crate) async fn begin_press(&self, press: ButtonPress) -> Result<(), PlatformError> {
+        let (service, account) = (Arc::clone(&self.service), Arc::clone(&self.account));
+        let kept = service.questions.keep_press(&account, &press).await;
+        kept.map_err(|error| {
+            PlatformError::new(ErrorKind::Transient, "could not keep a press").caused_by(error)
+        })?;
+        let Ok(permit) = Arc::clone(&service.press_permits).try_acquire_owned() else {
+            service.questions.take_press(&account, &press).await;
+            return Ok(());
+        };
+        let tasks = service.tasks.clone();
+        tasks.spawn(async move {
+            service.questions.take_press(&account, &press).await;
+            drop(permit);
+        });
+        Ok(())
     }
 
     /// Records status updates of messages that were sent.

@@ -7,15 +7,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_media_type::kind::ContentKind;
 use dray_platform::{
-    ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind, FilesStep,
-    InboundMessage, OutgoingDelivery, Platform, PlatformError, RateLimits, ReconcileResult, Route,
-    SendOutcome, SendRequest as Request, SendStep, UploadProgress,
+    ButtonPress, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
+    FilesStep, InboundMessage, OutgoingDelivery, Platform, PlatformError, QuestionChannel,
+    RateLimits, ReconcileResult, Route, SendOutcome, SendRequest as Request, SendStep,
+    UploadProgress,
 };
 use futures_util::StreamExt as _;
 
 mod inbox;
+mod questions;
 
 pub(crate) use self::inbox::UserAttachment;
+pub(crate) use self::questions::SeenQuestion;
 
 /// The effect of one request.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +76,10 @@ struct FakeState {
     fetches: usize,
     pub(crate) waiting: Vec<InboundMessage>,
     pub(crate) polls: usize,
+    questions: Vec<SeenQuestion>,
+    question_faults: VecDeque<ErrorKind>,
+    notices: Vec<String>,
+    presses: VecDeque<ButtonPress>,
 }
 
 /// The platform.
@@ -82,6 +89,8 @@ pub(crate) struct FakePlatform {
     ambiguity: DuplicateProtection,
     state: Mutex<FakeState>,
     crashed: tokio::sync::Notify,
+    /// Replies to presses wait for a permit.
+    reply_gate: tokio::sync::Semaphore,
 }
 
 impl FakePlatform {
@@ -113,8 +122,13 @@ impl FakePlatform {
                 fetches: 0,
                 waiting: Vec::new(),
                 polls: 0,
+                questions: Vec::new(),
+                question_faults: VecDeque::new(),
+                notices: Vec::new(),
+                presses: VecDeque::new(),
             }),
             crashed: tokio::sync::Notify::new(),
+            reply_gate: tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS),
         })
     }
 
@@ -249,6 +263,10 @@ impl Platform for FakePlatform {
 
     fn ambiguity(&self) -> DuplicateProtection {
         self.ambiguity
+    }
+
+    fn questions(&self) -> Option<&dyn QuestionChannel> {
+        Some(self)
     }
 
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {

@@ -18,6 +18,7 @@ mod order;
 mod origins;
 mod path;
 mod previews;
+mod questions;
 mod replicas;
 mod routes;
 mod upgrade;

@@ -33,7 +33,8 @@ pub struct DecideInChatRequest {
     /// Id of the approval, as in the question.
     #[prost(string, tag = "1")]
     pub question_id: ::prost::alloc::string::String,
-    /// What was decided.
+    /// What was decided. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question
+    /// waits.
     #[prost(enumeration = "ApprovalChoice", tag = "2")]
     pub choice: i32,
     /// Name of the chat in `question_chats`. A question of another chat does not exist here.
@@ -3043,6 +3044,10 @@ pub struct AskInChatRequest {
     /// What the person decides about, shown exactly and apart from the text: the arguments of a call.
     #[prost(string, tag = "4")]
     pub detail: ::prost::alloc::string::String,
+    /// Unix milliseconds from which no decision is accepted: the message shows the outcome then. 0 where the caller does not
+    /// say.
+    #[prost(uint64, tag = "5")]
+    pub expires_at_ms: u64,
 }
 impl ::prost::Name for AskInChatRequest {
 const NAME: &'static str = "AskInChatRequest";
@@ -4042,6 +4047,10 @@ pub struct AnswerEgressQuestionRequest {
     /// Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters.
     #[prost(string, tag = "4")]
     pub principal: ::prost::alloc::string::String,
+    /// Answers only while the question waits. One that has an answer keeps it, and the fault has the detail
+    /// `question_answered`.
+    #[prost(bool, tag = "5")]
+    pub only_waiting: bool,
 }
 impl ::prost::Name for AnswerEgressQuestionRequest {
 const NAME: &'static str = "AnswerEgressQuestionRequest";

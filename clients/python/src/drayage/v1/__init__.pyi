@@ -42,7 +42,7 @@ class DecideInChatRequest(Message):
     question_id: _str
     """Id of the approval, as in the question."""
     choice: ApprovalChoice
-    """What was decided."""
+    """What was decided. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question waits."""
     chat: _str
     """Name of the chat in `question_chats`. A question of another chat does not exist here."""
     sender: _str
@@ -2105,7 +2105,9 @@ class AskInChatRequest(Message):
     """What is asked, as plain text."""
     detail: _str
     """What the person decides about, shown exactly and apart from the text: the arguments of a call."""
-    def __init__(self, *, chat: _str | None = ..., question_id: _str | None = ..., text: _str | None = ..., detail: _str | None = ...) -> None: ...
+    expires_at_ms: _int
+    """Unix milliseconds from which no decision is accepted: the message shows the outcome then. 0 where the caller does not say."""
+    def __init__(self, *, chat: _str | None = ..., question_id: _str | None = ..., text: _str | None = ..., detail: _str | None = ..., expires_at_ms: _int | None = ...) -> None: ...
 
 class AskInChatReply(Message):
     """A question that its chat shows."""
@@ -2499,7 +2501,9 @@ class AnswerEgressQuestionRequest(Message):
     """Milliseconds for which the answer holds; 0 means as long as the operator allows, which is also the most."""
     principal: _str
     """Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters."""
-    def __init__(self, *, id: _str | None = ..., answer: EgressAnswer | None = ..., valid_ms: _int | None = ..., principal: _str | None = ...) -> None: ...
+    only_waiting: _bool
+    """Answers only while the question waits. One that has an answer keeps it, and the fault has the detail `question_answered`."""
+    def __init__(self, *, id: _str | None = ..., answer: EgressAnswer | None = ..., valid_ms: _int | None = ..., principal: _str | None = ..., only_waiting: _bool | None = ...) -> None: ...
 
 class AnswerEgressQuestionReply(Message):
     """The question with its answer."""

@@ -1,5 +1,6 @@
 //! The item of a response that is being written: a message with its parts, or reasoning.
 
+use dray_agent::citation::{Citation, CitationIndex, CitationSource};
 use serde_json::{Map, Value, json};
 
 /// Kinds of events and their members.
@@ -112,9 +113,14 @@ impl OpenItem {
     }
 
     /// The item, and the events before the one that ends it.
-    pub(super) fn closing(mut self, output_index: usize, status: &str) -> (Value, ItemEvents) {
+    pub(super) fn closing(
+        mut self,
+        output_index: usize,
+        status: &str,
+        citations: &CitationIndex,
+    ) -> (Value, ItemEvents) {
         let events = match &mut self {
-            Self::Message(message) => message.close_part(output_index),
+            Self::Message(message) => message.close_part(output_index, citations),
             Self::Reasoning(reasoning) => {
                 let part = json!({"type": "summary_text", "text": reasoning.text});
                 let text = reasoning.event(output_index, "text", json!(reasoning.text));
@@ -157,12 +163,17 @@ impl OpenReasoning {
 
 impl OpenMessage {
     /// Opens a part of this kind, unless one is open. A part of the other kind ends.
-    pub(super) fn open_part(&mut self, output_index: usize, part: OpenPart) -> ItemEvents {
+    pub(super) fn open_part(
+        &mut self,
+        output_index: usize,
+        part: OpenPart,
+        citations: &CitationIndex,
+    ) -> ItemEvents {
         let open = self.part.as_ref();
         if open.is_some_and(|open| open.is_refusal == part.is_refusal) {
             return Vec::new();
         }
-        let mut events = self.close_part(output_index);
+        let mut events = self.close_part(output_index, citations);
         let added = self.event(output_index, "part", part.body());
         events.push(("response.content_part.added", added));
         self.part = Some(part);
@@ -185,14 +196,21 @@ impl OpenMessage {
         id: &str,
         name: &str,
     ) -> (&'static str, Value) {
-        let Some(part) = &mut self.part else {
-            return ("response.output_text.annotation.added", Value::Null);
-        };
-        let end = part.text.chars().count();
+        let end = self
+            .part
+            .as_ref()
+            .map_or(0, |part| part.text.chars().count());
         let annotation = json!({
             "type": "container_file_citation", "container_id": container, "file_id": id, "filename": name,
             "start_index": end, "end_index": end,
         });
+        self.annotate(output_index, annotation)
+    }
+
+    fn annotate(&mut self, output_index: usize, annotation: Value) -> (&'static str, Value) {
+        let Some(part) = &mut self.part else {
+            return ("response.output_text.annotation.added", Value::Null);
+        };
         let number = part.annotations.len();
         part.annotations.push(annotation.clone());
         let added = self.event(output_index, "annotation", annotation);
@@ -214,9 +232,15 @@ impl OpenMessage {
         ("response.output_text.delta", delta)
     }
 
-    fn close_part(&mut self, output_index: usize) -> ItemEvents {
+    fn close_part(&mut self, output_index: usize, citations: &CitationIndex) -> ItemEvents {
+        let text = self.part.as_ref().filter(|part| !part.is_refusal);
+        let cited = text.map_or_else(Vec::new, |part| citations.find(&part.text));
+        let mut events: ItemEvents = cited
+            .into_iter()
+            .map(|citation| self.annotate(output_index, annotation_of(citation)))
+            .collect();
         let Some(part) = self.part.take() else {
-            return Vec::new();
+            return events;
         };
         let text = json!(part.text);
         let done = if part.is_refusal {
@@ -230,7 +254,8 @@ impl OpenMessage {
         let body = part.body();
         let part_done = self.event(output_index, "part", body.clone());
         self.content.push(body);
-        vec![done, ("response.content_part.done", part_done)]
+        events.extend([done, ("response.content_part.done", part_done)]);
+        events
     }
 
     fn event(&self, output_index: usize, name: &str, value: Value) -> Value {
@@ -238,6 +263,18 @@ impl OpenMessage {
             "item_id": self.id, "output_index": output_index, "content_index": self.content.len(),
         });
         with_member(item_fields, name, value)
+    }
+}
+
+fn annotation_of(citation: Citation) -> Value {
+    match citation.source {
+        CitationSource::Page { url, title } => json!({
+            "type": "url_citation", "start_index": citation.start, "end_index": citation.end, "url": url, "title": title,
+        }),
+        // The place where the file is cited, after its name.
+        CitationSource::File { id, name } => json!({
+            "type": "file_citation", "index": citation.end, "file_id": id, "filename": name,
+        }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A response while it is made: events of a turn as events and items of `/v1/responses`.
 
+use dray_agent::citation::CitationIndex;
 use dray_agent::event::{AnswerEnd, ApprovalRequest, Event, FinishReason, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, ToolCall};
@@ -24,6 +25,7 @@ pub(super) struct ResponseWriter {
     open: Option<OpenItem>,
     answer: AnswerText,
     files: Vec<(String, String)>,
+    citations: CitationIndex,
     calls: Vec<ToolCall>,
     approvals: Vec<ApprovalRequest>,
     mcp_calls: OpenMcpCalls,
@@ -56,6 +58,7 @@ impl ResponseWriter {
             open: None,
             answer: AnswerText::default(),
             files: Vec::new(),
+            citations: CitationIndex::default(),
             calls: Vec::new(),
             approvals: Vec::new(),
             mcp_calls: OpenMcpCalls::default(),
@@ -105,6 +108,7 @@ impl ResponseWriter {
             }
             Event::Attachment(attachment) => self.answer.attachments.push(attachment),
             Event::OutputFile { id, name } => self.files.push((id, name)),
+            Event::Sources(sources) => self.citations.add(sources),
             Event::State(state) => self.answer.state = Some(state),
             Event::ToolCalls(calls) => self.calls.extend(calls),
             Event::ApprovalRequests(requests) => self.approvals.extend(requests),
@@ -263,7 +267,7 @@ impl ResponseWriter {
         }
         let index = self.index();
         if let Some(OpenItem::Message(message)) = &mut self.open {
-            let events = message.open_part(index, part);
+            let events = message.open_part(index, part, &self.citations);
             self.emit_all(events);
         }
     }
@@ -285,7 +289,7 @@ impl ResponseWriter {
 
     fn close(&mut self, status: &str) {
         let Some(open) = self.open.take() else { return };
-        let (item, events) = open.closing(self.index(), status);
+        let (item, events) = open.closing(self.index(), status, &self.citations);
         self.emit_all(events);
         self.finish_item(item);
     }

@@ -54,6 +54,12 @@ impl InboundSource for FakePlatform {
         if !request.headers.iter().any(|(name, _)| name == "x-signed") {
             return Err(PlatformError::new(ErrorKind::Auth, "not signed"));
         }
+        if request.query == "press" {
+            return Ok(WebhookReply {
+                presses: self.lock().presses.pop_front().into_iter().collect(),
+                ..WebhookReply::default()
+            });
+        }
         if request.query == "status" {
             let update: StatusUpdate = serde_json::from_slice(&request.body).unwrap();
             return Ok(WebhookReply {

@@ -1,0 +1,489 @@
+//! Citations: the addresses in an answer whose pages the tools of its turn returned, and the files of the conversation that it
+//! names.
+//!
+//! [`page_sources`] reads what a call of a tool was about, [`CitationIndex`] keeps it, and [`CitationIndex::find`] finds it in
+//! a text. An address that no tool had is no citation: a model can invent addresses. Positions count characters (Unicode code
+//! points), as Python counts them; the end is exclusive.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// Most bytes of a result that are searched for addresses.
+const MAX_SEARCHED_BYTES: usize = 1 << 20;
+/// Most sources of one call.
+const MAX_CALL_SOURCES: usize = 200;
+/// Most sources of an answer.
+const MAX_SOURCES: usize = 2_000;
+/// Most citations of one part of an answer.
+const MAX_CITATIONS: usize = 200;
+/// Longest address in bytes; browsers open longer ones, but no one writes them into an answer.
+const MAX_URL_BYTES: usize = 2_048;
+/// Longest title in characters.
+const MAX_TITLE_CHARS: usize = 200;
+/// Longest text of a link in bytes.
+const MAX_LINK_TEXT_BYTES: usize = 1_024;
+/// Shortest name of a file that is looked for in an answer, in characters: shorter ones are words.
+const MIN_NAME_CHARS: usize = 3;
+/// Members of JSON objects that have the address of a page, and its title.
+const URL_MEMBERS: [&str; 5] = ["url", "link", "href", "uri", "source"];
+const TITLE_MEMBERS: [&str; 2] = ["title", "name"];
+
+/// What an answer may cite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CitationSource {
+    /// A page that a tool read or listed.
+    Page {
+        /// Its address.
+        url: String,
+        /// Its title, where the tool had one.
+        title: Option<String>,
+    },
+    /// A file of the conversation, with an id of `/v1/files`.
+    File {
+        /// The id.
+        id: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A citation in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Citation {
+    /// Where it begins, in characters.
+    pub start: usize,
+    /// The character after it.
+    pub end: usize,
+    /// What is cited. A page has its address as the text writes it, and a title in any case.
+    pub source: CitationSource,
+}
+
+/// What the answer of a turn may cite.
+#[derive(Clone, Debug, Default)]
+pub struct CitationIndex {
+    /// Titles by comparable address.
+    pages: HashMap<String, Option<String>>,
+    files: Vec<(String, String)>,
+}
+
+impl CitationIndex {
+    /// Adds sources. The first title of a page stays.
+    pub fn add(&mut self, sources: Vec<CitationSource>) {
+        for source in sources {
+            if self.pages.len() + self.files.len() >= MAX_SOURCES {
+                return;
+            }
+            match source {
+                CitationSource::Page { url, title } => {
+                    let known = self.pages.entry(comparable_url(&url)).or_default();
+                    if known.is_none() {
+                        *known = title;
+                    }
+                }
+                CitationSource::File { id, name } => {
+                    if !self.files.iter().any(|(known, _)| *known == id) {
+                        self.files.push((id, name));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The citations of a text, in its order.
+    pub fn find(&self, text: &str) -> Vec<Citation> {
+        let mut found = Vec::new();
+        if !self.pages.is_empty() {
+            for link in links(text).take(MAX_CITATIONS) {
+                if let Some(title) = self.pages.get(&comparable_url(link.url)) {
+                    found.push((link.start, link.end, link.page(title.as_deref())));
+                }
+            }
+        }
+        for (id, name) in &self.files {
+            // Once: an answer about a file may name it in every sentence.
+            if let Some(start) = find_name(text, name) {
+                let (id, name) = (id.clone(), name.clone());
+                found.push((start, start + name.len(), CitationSource::File { id, name }));
+            }
+        }
+        found.sort_by_key(|(start, ..)| *start);
+        found.truncate(MAX_CITATIONS);
+        in_characters(text, found)
+    }
+}
+
+/// The pages of a text that a tool got or returned.
+pub fn page_sources(text: &str) -> Vec<CitationSource> {
+    let mut sources = Vec::new();
+    let searched = prefix_of(text, MAX_SEARCHED_BYTES);
+    // JSON that was cut is searched as text.
+    match serde_json::from_str::<Value>(searched) {
+        Ok(value) => add_json_pages(&value, &mut sources),
+        Err(_) => add_text_pages(searched, &mut sources),
+    }
+    sources
+}
+
+fn add_json_pages(value: &Value, sources: &mut Vec<CitationSource>) {
+    match value {
+        Value::Object(members) => {
+            let text = |names: &[&str]| {
+                let mut texts = names.iter().filter_map(|name| members.get(*name)?.as_str());
+                texts.next()
+            };
+            if let Some(url) = text(&URL_MEMBERS).filter(|url| is_address(url)) {
+                push_page(sources, url, text(&TITLE_MEMBERS));
+            }
+            members
+                .values()
+                .for_each(|member| add_json_pages(member, sources));
+        }
+        Value::Array(elements) => elements
+            .iter()
+            .for_each(|element| add_json_pages(element, sources)),
+        Value::String(text) => add_text_pages(text, sources),
+        _ => {}
+    }
+}
+
+fn add_text_pages(text: &str, sources: &mut Vec<CitationSource>) {
+    for link in links(text).take(MAX_CALL_SOURCES) {
+        push_page(sources, link.url, link.text);
+    }
+}
+
+fn push_page(sources: &mut Vec<CitationSource>, url: &str, title: Option<&str>) {
+    if sources.len() < MAX_CALL_SOURCES && url.len() <= MAX_URL_BYTES {
+        sources.push(CitationSource::Page {
+            url: url.to_owned(),
+            title: title.and_then(clean_title),
+        });
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text.starts_with("https://") || text.starts_with("http://")
+}
+
+/// An address in a text, with the link of Markdown around it, if there is one. Positions are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TextLink<'a> {
+    start: usize,
+    end: usize,
+    url: &'a str,
+    text: Option<&'a str>,
+}
+
+impl TextLink<'_> {
+    fn page(&self, title: Option<&str>) -> CitationSource {
+        let own = || self.text.and_then(clean_title);
+        let title = title.map(str::to_owned).or_else(own);
+        CitationSource::Page {
+            url: self.url.to_owned(),
+            title: Some(title.unwrap_or_else(|| host_of(self.url).to_owned())),
+        }
+    }
+}
+
+/// The addresses of a text, in its order.
+fn links(text: &str) -> impl Iterator<Item = TextLink<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = text.get(at..)?;
+            let begin = at + rest.find("http")?;
+            let from = text.get(begin..)?;
+            if !is_address(from) {
+                at = begin + "http".len();
+                continue;
+            }
+            let link = link_at(text, begin, from);
+            // Always forward, also where nothing is left of the address.
+            at = link.end.max(begin + "http".len());
+            return Some(link);
+        }
+    })
+}
+
+fn link_at<'a>(text: &'a str, begin: usize, from: &'a str) -> TextLink<'a> {
+    let before = text.get(..begin).unwrap_or_default();
+    let is_end = |char: char| {
+        char.is_whitespace()
+            || char.is_control()
+            || matches!(char, '<' | '>' | '"' | '`' | '|' | '\\')
+    };
+    // One byte more than is taken: what is cut is not an address.
+    let whole = prefix_of(from, MAX_URL_BYTES + 1);
+    let whole = whole.split(is_end).next().unwrap_or_default();
+    // The end of a link of Markdown is the bracket that the address does not open (CommonMark 6.3).
+    let in_link = before
+        .ends_with("](")
+        .then(|| unopened_bracket(whole))
+        .flatten();
+    if let Some(length) = in_link
+        && let Some((start, label)) = link_text(before)
+    {
+        return TextLink {
+            start,
+            end: begin + length + 1,
+            url: from.get(..length).unwrap_or_default(),
+            text: Some(label),
+        };
+    }
+    let length = unopened_bracket(whole).unwrap_or(whole.len());
+    let url = from.get(..length).unwrap_or_default();
+    let url = url.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'', '*', '_', ']', '}']);
+    TextLink {
+        start: begin,
+        end: begin + url.len(),
+        url,
+        text: None,
+    }
+}
+
+/// The place of the first closing bracket that nothing before it opens.
+fn unopened_bracket(text: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    text.char_indices().find_map(|(at, char)| {
+        match char {
+            '(' => open += 1,
+            ')' if open == 0 => return Some(at),
+            ')' => open -= 1,
+            _ => {}
+        }
+        None
+    })
+}
+
+/// Beginning and text of the link whose `](` ends `before`.
+fn link_text(before: &str) -> Option<(usize, &str)> {
+    let label_end = before.len().checked_sub("](".len())?;
+    let label = before.get(..label_end)?;
+    let mut depth = 0_usize;
+    // Backwards, because a text may have brackets that belong to no link.
+    for (at, char) in label.char_indices().rev() {
+        if label_end - at > MAX_LINK_TEXT_BYTES || char == '\n' {
+            return None;
+        }
+        match char {
+            ']' => depth += 1,
+            '[' if depth == 0 => return Some((at, label.get(at + 1..)?)),
+            '[' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Where a name occurs by itself, in bytes. `a.txt` does not occur in `data.txt` or `a.txt.gz`.
+fn find_name(text: &str, name: &str) -> Option<usize> {
+    if name.chars().count() < MIN_NAME_CHARS {
+        return None;
+    }
+    let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
+    text.match_indices(name).find_map(|(at, _)| {
+        let before = text.get(..at)?.chars().next_back();
+        let mut after = text.get(at + name.len()..)?.chars();
+        let (next, second) = (after.next(), after.next());
+        let continues = match next {
+            // The end of a sentence is not an extension.
+            Some('.') => second.is_some_and(is_part),
+            next => next.is_some_and(is_part),
+        };
+        let begins = before.is_none_or(|char| !is_part(char) && char != '.');
+        (begins && !continues).then_some(at)
+    })
+}
+
+/// The address without what does not change its page: its fragment, and a slash at its end.
+fn comparable_url(url: &str) -> String {
+    let page = url.split('#').next().unwrap_or(url);
+    page.trim_end_matches('/').to_owned()
+}
+
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    // The part before `@` is not the host, and may look like another one (RFC 3986, section 3.2.1).
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
+fn clean_title(title: &str) -> Option<String> {
+    let clean = title
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char });
+    let clean: String = clean.take(MAX_TITLE_CHARS).collect();
+    let clean = clean.trim();
+    (!clean.is_empty()).then(|| clean.to_owned())
+}
+
+fn prefix_of(text: &str, max_bytes: usize) -> &str {
+    let mut end = text.len().min(max_bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// Positions in characters for positions in bytes, which are sorted by their beginnings.
+fn in_characters(text: &str, found: Vec<(usize, usize, CitationSource)>) -> Vec<Citation> {
+    let (mut counted_bytes, mut counted) = (0, 0);
+    let length = |from: usize, to: usize| text.get(from..to).map_or(0, |part| part.chars().count());
+    let citations = found.into_iter().map(|(start, end, source)| {
+        counted += length(counted_bytes, start);
+        counted_bytes = start;
+        Citation {
+            start: counted,
+            end: counted + length(start, end),
+            source,
+        }
+    });
+    citations.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn page(url: &str, title: Option<&str>) -> CitationSource {
+        CitationSource::Page {
+            url: url.to_owned(),
+            title: title.map(str::to_owned),
+        }
+    }
+
+    fn index(sources: Vec<CitationSource>) -> CitationIndex {
+        let mut index = CitationIndex::default();
+        index.add(sources);
+        index
+    }
+
+    /// What the citations of a text cover, and their titles.
+    fn cited(index: &CitationIndex, text: &str) -> Vec<(String, String)> {
+        let characters: Vec<char> = text.chars().collect();
+        let citations = index.find(text).into_iter();
+        citations
+            .map(|one| {
+                let covered = characters[one.start..one.end].iter().collect();
+                match one.source {
+                    CitationSource::Page { title, .. } => (covered, title.unwrap()),
+                    CitationSource::File { id, .. } => (covered, id),
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn links_and_addresses_of_known_pages_are_citations_and_others_are_not() {
+        let known = index(vec![
+            page("https://a.example/one_(two)", Some("One")),
+            page("https://b.example", None),
+        ]);
+        let text = "🙂 See [the [first] page](https://a.example/one_(two)#part), https://b.example/. And \
+                    (https://b.example) but not https://c.example or https://b.example/other.";
+        let expected = [
+            (
+                "[the [first] page](https://a.example/one_(two)#part)",
+                "One",
+            ),
+            ("https://b.example/", "b.example"),
+            ("https://b.example", "b.example"),
+        ];
+        let expected = expected.map(|(covered, title)| (covered.to_owned(), title.to_owned()));
+        assert_eq!(cited(&known, text), expected);
+        assert_eq!(known.find(text)[0].start, 6);
+        assert!(index(Vec::new()).find(text).is_empty());
+    }
+
+    #[test]
+    fn a_link_has_its_own_text_as_title_where_the_tool_had_none() {
+        let known = index(vec![page("https://b.example/x", None)]);
+        let text = "[B\u{7} page](https://b.example/x)";
+        assert_eq!(cited(&known, text)[0].1, "B  page");
+        // The part before `@` is not the host.
+        let known = index(vec![page("https://good.example@evil.example/x", None)]);
+        assert_eq!(
+            cited(&known, "https://good.example@evil.example/x")[0].1,
+            "evil.example"
+        );
+    }
+
+    #[test]
+    fn names_of_files_are_cited_where_they_stand_alone() {
+        let known = index(vec![CitationSource::File {
+            id: "file-1".to_owned(),
+            name: "a.txt".to_owned(),
+        }]);
+        for text in ["data.txt", "a.txt.gz", "ba.txt", "a.txt-old", "x/ya.txt"] {
+            assert!(known.find(text).is_empty(), "{text}");
+        }
+        for text in [
+            "a.txt",
+            "see `a.txt`.",
+            "a.txt. The end",
+            "data.txt and a.txt",
+        ] {
+            assert_eq!(
+                cited(&known, text),
+                [("a.txt".to_owned(), "file-1".to_owned())],
+                "{text}"
+            );
+        }
+        let short = CitationSource::File {
+            id: "file-1".to_owned(),
+            name: "a".to_owned(),
+        };
+        assert!(index(vec![short]).find("a").is_empty());
+    }
+
+    #[test]
+    fn pages_of_json_have_their_titles_and_pages_of_text_their_link_texts() {
+        let found = json!({"results": [
+            {"title": "One\n", "url": "https://a.example/1", "text": "more at https://a.example/2,"},
+            {"name": "no page", "url": "files/x"},
+        ]});
+        assert_eq!(
+            page_sources(&found.to_string()),
+            [
+                page("https://a.example/1", Some("One")),
+                page("https://a.example/1", None),
+                page("https://a.example/2", None),
+            ]
+        );
+        assert_eq!(
+            page_sources("- [A](http://a.example/x)\n- http://b.example/y?q=1#z"),
+            [
+                page("http://a.example/x", Some("A")),
+                page("http://b.example/y?q=1#z", None),
+            ]
+        );
+    }
+
+    #[test]
+    fn sources_and_citations_are_limited() {
+        let text = "https://a.example/x ".repeat(100_000);
+        assert_eq!(page_sources(&text).len(), MAX_CALL_SOURCES);
+        let known = index(vec![page("https://a.example/x", None)]);
+        assert_eq!(known.find(&text).len(), MAX_CITATIONS);
+        let long = format!("https://a.example/{}", "x".repeat(MAX_URL_BYTES));
+        assert!(page_sources(&long).is_empty());
+        // Brackets without an end are read once, not again for each address.
+        let brackets = format!("{}](https://a.example/x)", "[".repeat(10_000));
+        assert_eq!(known.find(&brackets).len(), 1);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn positions_are_within_any_text(text in "(http(s)?://|\\[|\\]|\\(|\\)|a.txt|[a-z.#é🙂 ]){0,40}") {
+            let mut sources = page_sources(&text);
+            sources.push(CitationSource::File { id: "file-1".to_owned(), name: "a.txt".to_owned() });
+            let length = text.chars().count();
+            for citation in index(sources).find(&text) {
+                proptest::prop_assert!(citation.start < citation.end && citation.end <= length);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The chats whose people answer questions, in the configuration.
+
+use std::collections::BTreeMap;
+
+use dray_platform::DeliveryTarget;
+use dray_service::config::ConfigProblem;
+use dray_types::Period;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::is_name;
+
+/// Longest time for which an answer about a host may hold: the longest that the egress-fetcher can be configured with.
+const MAX_HOST_ANSWER_TIME: Period = Period::secs(7 * 24 * 3600);
+
+/// A chat whose people are asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuestionChat {
+    /// The chat, written as `telegram:-1001234` or `telegram/ACCOUNT:-1001234#TOPIC`, with the id that the platform
+    /// itself has for it.
+    pub chat: String,
+    /// Who may answer, by the platform's ids of people. At least one.
+    pub people: Vec<String>,
+    /// Asks here about hosts about which rules of the egress policy ask (`ask`), for all sessions of the tenant that the
+    /// account serves. Default false.
+    pub host_questions: bool,
+    /// How long an answer about a host holds: above 0 and at most `7d`. The egress-fetcher's `questions.answer_time` limits
+    /// it too. Default `1h`.
+    pub host_answer_time: Period,
+}
+
+impl Default for QuestionChat {
+    fn default() -> Self {
+        Self {
+            chat: String::new(),
+            people: Vec::new(),
+            host_questions: false,
+            host_answer_time: Period::secs(3600),
+        }
+    }
+}
+
+/// What is wrong with chats for questions.
+pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<ConfigProblem> {
+    let mut problems = Vec::new();
+    let mut unless = |right: bool, field: &str, message: &str| {
+        if !right {
+            problems.push(ConfigProblem::new(field, message));
+        }
+    };
+    let chat_name = |chat: &QuestionChat| {
+        let target = chat.chat.parse::<DeliveryTarget>().ok()?;
+        Some((target.platform, target.account, target.chat))
+    };
+    for (name, chat) in chats {
+        let field = format!("question_chats.{name}");
+        unless(
+            is_name(name),
+            &field,
+            "must be 1 to 64 of a-z, 0-9, _ and -",
+        );
+        unless(
+            chat_name(chat).is_some(),
+            &format!("{field}.chat"),
+            "must be written like telegram:12345",
+        );
+        unless(
+            !chat.people.is_empty() && chat.people.iter().all(|person| !person.is_empty()),
+            &format!("{field}.people"),
+            "must name at least one person",
+        );
+        unless(
+            chat.host_answer_time > Period::default()
+                && chat.host_answer_time <= MAX_HOST_ANSWER_TIME,
+            &format!("{field}.host_answer_time"),
+            "must be above 0 and at most 7d",
+        );
+        // A press shows its chat alone, so the chat must say who may answer.
+        let is_only = chats
+            .iter()
+            .all(|(other, given)| other == name || chat_name(given) != chat_name(chat));
+        unless(
+            is_only,
+            &format!("{field}.chat"),
+            "must be the chat of one entry only",
+        );
+    }
+    problems
+}

@@ -1,0 +1,260 @@
+//! The questions that chats show and that are not ended yet: one record for each chat of the configuration, changed by
+//! compare-and-set, in the bucket `dray_platform`.
+//!
+//! A replica that is about to show or end a question moves [`OpenQuestion::due_ms`] first, so one replica does it, and
+//! another one continues when that one dies. The texts have keys of their own, so that the record stays small. Answers are
+//! not here: what is lost costs an edit of a message.
+
+use bytes::Bytes;
+use dray_bus::{KeyError, KeyValue};
+use serde::{Deserialize, Serialize};
+
+/// Most open questions of one chat, so that their record fits into a value of the bucket.
+const MAX_OPEN_QUESTIONS: usize = 128;
+/// Attempts at a change that other replicas overtake.
+const MAX_ATTEMPTS: usize = 8;
+
+/// What a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum QuestionKind {
+    /// A call that waits for approval; the orchestrator decides.
+    Call,
+    /// A host; the egress-fetcher decides.
+    Host,
+}
+
+/// One question of a chat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OpenQuestion {
+    pub(crate) id: String,
+    pub(crate) kind: QuestionKind,
+    /// `None` until the platform has confirmed the message.
+    pub(crate) message_id: Option<String>,
+    /// Unix milliseconds from which no answer is accepted.
+    pub(crate) expires_ms: u64,
+    /// Unix milliseconds before which no replica acts on it: another one does.
+    pub(crate) due_ms: u64,
+    /// Steps that were begun.
+    pub(crate) attempts: u32,
+    /// A press that was confirmed to the platform, until it is decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) press: Option<KeptPress>,
+}
+
+/// What is needed to take a press to its end in another process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptPress {
+    pub(crate) message_id: String,
+    pub(crate) sender: String,
+    pub(crate) sender_name: String,
+    pub(crate) data: String,
+    pub(crate) reference: String,
+    /// Unix milliseconds at which it arrived.
+    pub(crate) taken_ms: u64,
+}
+
+/// What the message of a question shows, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QuestionText {
+    /// The chat, in its written form.
+    pub(crate) target: String,
+    pub(crate) text: String,
+    pub(crate) detail: String,
+}
+
+/// The record of a chat, and the revision that a change replaces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RevisedQuestions {
+    pub(crate) questions: Vec<OpenQuestion>,
+    revision: Option<u64>,
+}
+
+impl RevisedQuestions {
+    /// Adds a question that is not there; `false` when too many are.
+    pub(crate) fn add(&mut self, question: OpenQuestion) -> bool {
+        if self.questions.iter().any(|one| one.id == question.id) {
+            return true;
+        }
+        let has_room = self.questions.len() < MAX_OPEN_QUESTIONS;
+        if has_room {
+            self.questions.push(question);
+        }
+        has_room
+    }
+}
+
+/// Reads and changes the records. Chats are the names of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenQuestionStore {
+    keys: KeyValue,
+}
+
+impl OpenQuestionStore {
+    /// The records in this bucket.
+    pub(crate) const fn new(keys: KeyValue) -> Self {
+        Self { keys }
+    }
+
+    /// The open questions of a chat. A record that cannot be read counts as empty, and the next change replaces it.
+    pub(crate) async fn read(&self, chat: &str) -> Result<RevisedQuestions, KeyError> {
+        let Some(entry) = self.keys.get(&record_key(chat)).await? else {
+            return Ok(RevisedQuestions::default());
+        };
+        let questions = serde_json::from_slice(&entry.value).unwrap_or_else(|error| {
+            tracing::error!(chat, %error, "the record of open questions cannot be read");
+            Vec::new()
+        });
+        Ok(RevisedQuestions {
+            questions,
+            revision: Some(entry.revision),
+        })
+    }
+
+    /// Writes the record if no other replica changed it since it was read.
+    pub(crate) async fn write(
+        &self,
+        chat: &str,
+        record: &RevisedQuestions,
+    ) -> Result<(), KeyError> {
+        // Texts and numbers always have a form in JSON.
+        let value = Bytes::from(serde_json::to_vec(&record.questions).unwrap_or_default());
+        let key = record_key(chat);
+        match record.revision {
+            Some(revision) => self.keys.update(&key, value, revision).await,
+            None => self.keys.create(&key, value).await,
+        }
+        .map(drop)
+    }
+
+    /// Adds a question; `false` when the chat has too many.
+    pub(crate) async fn add(&self, chat: &str, question: OpenQuestion) -> Result<bool, KeyError> {
+        let mut has_room = false;
+        self.change(chat, |record| {
+            has_room = record.add(question.clone());
+            has_room
+        })
+        .await?;
+        Ok(has_room)
+    }
+
+    /// Records the message that shows a question. A question that ended meanwhile stays ended.
+    pub(crate) async fn set_message(
+        &self,
+        chat: &str,
+        id: &str,
+        message_id: &str,
+    ) -> Result<(), KeyError> {
+        self.change(chat, |record| {
+            let mut questions = record.questions.iter_mut();
+            let Some(question) = questions.find(|one| one.id == id) else {
+                return false;
+            };
+            question.message_id = Some(message_id.to_owned());
+            question.due_ms = 0;
+            question.attempts = 0;
+            true
+        })
+        .await
+    }
+
+    /// Keeps a press of a question that is open. The first one stays, since it is the one that decides.
+    pub(crate) async fn keep_press(
+        &self,
+        chat: &str,
+        id: &str,
+        press: &KeptPress,
+    ) -> Result<(), KeyError> {
+        self.change(chat, |record| {
+            let mut questions = record.questions.iter_mut();
+            let open = questions.find(|one| one.id == id && one.press.is_none());
+            open.map(|question| question.press = Some(press.clone()))
+                .is_some()
+        })
+        .await
+    }
+
+    /// Forgets the press of a question, which had its end.
+    pub(crate) async fn clear_press(&self, chat: &str, id: &str) -> Result<(), KeyError> {
+        self.change(chat, |record| {
+            let mut questions = record.questions.iter_mut();
+            let question = questions.find(|one| one.id == id);
+            question
+                .and_then(|question| question.press.take())
+                .is_some()
+        })
+        .await
+    }
+
+    /// Removes a question and its text.
+    pub(crate) async fn remove(&self, chat: &str, id: &str) -> Result<(), KeyError> {
+        self.change(chat, |record| {
+            let before = record.questions.len();
+            record.questions.retain(|one| one.id != id);
+            record.questions.len() != before
+        })
+        .await?;
+        let key = text_key(chat, id);
+        if let Some(entry) = self.keys.get(&key).await? {
+            match self.keys.delete(&key, entry.revision).await {
+                // Another replica removes it too.
+                Ok(()) | Err(KeyError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the message of a question shows; `None` when that is not known any more.
+    pub(crate) async fn text(
+        &self,
+        chat: &str,
+        id: &str,
+    ) -> Result<Option<QuestionText>, KeyError> {
+        let entry = self.keys.get(&text_key(chat, id)).await?;
+        Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
+    }
+
+    /// Keeps what the message of a question shows. The first text stays: it is the one that may be visible.
+    pub(crate) async fn keep_text(
+        &self,
+        chat: &str,
+        id: &str,
+        text: &QuestionText,
+    ) -> Result<(), KeyError> {
+        let value = Bytes::from(serde_json::to_vec(text).unwrap_or_default());
+        match self.keys.create(&text_key(chat, id), value).await {
+            Ok(_) | Err(KeyError::Exists) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes the record of a chat, unless `change` says that there is nothing to write.
+    async fn change(
+        &self,
+        chat: &str,
+        mut change: impl FnMut(&mut RevisedQuestions) -> bool,
+    ) -> Result<(), KeyError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let mut record = self.read(chat).await?;
+            if !change(&mut record) {
+                return Ok(());
+            }
+            match self.write(chat, &record).await {
+                // Another replica or a press was faster: its change is read first.
+                Err(KeyError::Stale | KeyError::Exists) => {}
+                written => return written,
+            }
+        }
+        Err(KeyError::Stale)
+    }
+}
+
+fn record_key(chat: &str) -> String {
+    format!("questions.{chat}")
+}
+
+// Names of chats and ids of questions have no character that keys do not have.
+fn text_key(chat: &str, id: &str) -> String {
+    format!("question-text.{chat}.{id}")
+}

@@ -1,0 +1,116 @@
+//! Questions with buttons of the scripted platform.
+
+use async_trait::async_trait;
+use dray_platform::{
+    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply,
+    QuestionChannel, ShownQuestion,
+};
+
+use super::FakePlatform;
+
+/// A question as the people of a chat see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenQuestion {
+    pub(crate) id: String,
+    pub(crate) chat: String,
+    pub(crate) text: String,
+    pub(crate) detail: String,
+    /// Data of the buttons; none once an outcome is shown.
+    pub(crate) buttons: Vec<String>,
+    pub(crate) outcome: String,
+    /// How often the message was edited.
+    pub(crate) edits: usize,
+}
+
+impl FakePlatform {
+    /// All questions, oldest first.
+    pub(crate) fn seen_questions(&self) -> Vec<SeenQuestion> {
+        self.lock().questions.clone()
+    }
+
+    /// The next request about a question fails so.
+    pub(crate) fn refuse_question(&self, kind: ErrorKind) {
+        self.lock().question_faults.push_back(kind);
+    }
+
+    /// Notices to people who pressed, oldest first.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        self.lock().notices.clone()
+    }
+
+    /// The next webhook request with the query `press` has this press.
+    pub(crate) fn brings_press(&self, press: ButtonPress) {
+        self.lock().presses.push_back(press);
+    }
+
+    /// Replies to presses wait until they are released.
+    pub(crate) fn hold_replies(&self) {
+        self.reply_gate
+            .forget_permits(tokio::sync::Semaphore::MAX_PERMITS);
+    }
+
+    pub(crate) fn release_replies(&self) {
+        self.reply_gate
+            .add_permits(tokio::sync::Semaphore::MAX_PERMITS);
+    }
+
+    fn take_fault(&self) -> Result<(), PlatformError> {
+        match self.lock().question_faults.pop_front() {
+            Some(kind) => Err(PlatformError::new(kind, "refused by the test")),
+            None => Ok(()),
+        }
+    }
+
+    fn edit(&self, message_id: &str, outcome: &str) {
+        let mut state = self.lock();
+        let mut questions = state.questions.iter_mut();
+        let question = questions.find(|one| one.id == message_id).unwrap();
+        outcome.clone_into(&mut question.outcome);
+        question.buttons.clear();
+        question.edits += 1;
+    }
+}
+
+#[async_trait]
+impl QuestionChannel for FakePlatform {
+    async fn ask(
+        &self,
+        target: &DeliveryTarget,
+        question: &ChatQuestion,
+    ) -> Result<String, PlatformError> {
+        self.take_fault()?;
+        let mut state = self.lock();
+        let id = format!("q{}", state.questions.len() + 1);
+        let buttons = question.buttons.iter();
+        let seen = SeenQuestion {
+            id: id.clone(),
+            chat: target.chat.clone(),
+            text: question.text.clone(),
+            detail: question.detail.clone(),
+            buttons: buttons.map(|button| button.data.clone()).collect(),
+            outcome: String::new(),
+            edits: 0,
+        };
+        state.questions.push(seen);
+        Ok(id)
+    }
+
+    async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError> {
+        let released = self.reply_gate.acquire().await;
+        drop(released.unwrap());
+        self.lock().notices.push(reply.notice.clone());
+        if let Some(outcome) = &reply.outcome {
+            self.take_fault()?;
+            self.edit(&press.message_id, outcome);
+        }
+        Ok(())
+    }
+
+    async fn close(&self, question: &ShownQuestion, outcome: &str) -> Result<(), PlatformError> {
+        self.take_fault()?;
+        // Replicas that both edit would meet here.
+        tokio::task::yield_now().await;
+        self.edit(&question.message_id, outcome);
+        Ok(())
+    }
+}

@@ -1,0 +1,466 @@
+//! Questions in chats that end without a press, and questions about hosts.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use dray_platform::{ButtonPress, DuplicateProtection, ErrorKind};
+use dray_proto::v1::{self, EgressAnswer};
+use dray_testkit::eventually;
+use dray_types::{Fault, FaultCode, Period};
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use super::fake::SeenQuestion;
+use super::fixture::{DeliveryFixture, NOW_MS, serve};
+use super::replicas::other;
+use crate::config::QuestionChat;
+use crate::delivery_service::DeliveryService;
+use crate::inbound::listener;
+
+const HOST_ID: &str = "egq_00000000000000000000000000000000000000ff";
+const CALL_ID: &str = "apr_1";
+/// The chat of the people who answer.
+const OPS_CHAT: &str = "42";
+/// Who may answer there.
+const APPROVER: &str = "7";
+const HOUR_MS: u64 = 3_600_000;
+
+/// What the fake egress-fetcher and the fake orchestrator know.
+#[derive(Default)]
+struct Deciders {
+    hosts: Vec<v1::EgressQuestion>,
+    answers: Vec<v1::AnswerEgressQuestionRequest>,
+    /// Outcome of the call, and the requests for it.
+    call_outcome: String,
+    outcome_requests: Vec<v1::DecideInChatRequest>,
+}
+
+struct QuestionFixture {
+    fixture: DeliveryFixture,
+    deciders: Arc<Mutex<Deciders>>,
+    _tasks: JoinSet<()>,
+}
+
+impl QuestionFixture {
+    async fn new() -> Self {
+        let fixture = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
+            let ops = QuestionChat {
+                chat: format!("telegram:{OPS_CHAT}"),
+                people: vec![APPROVER.to_owned()],
+                host_questions: true,
+                host_answer_time: Period::secs(1800),
+            };
+            let calls = QuestionChat {
+                chat: "telegram:43".to_owned(),
+                host_questions: false,
+                ..ops.clone()
+            };
+            config.question_chats = [("ops".to_owned(), ops), ("calls".to_owned(), calls)].into();
+        })
+        .await;
+        let deciders = Arc::new(Mutex::new(Deciders::default()));
+        let mut tasks = JoinSet::new();
+        let (bus, known) = (&fixture.bus, Arc::clone(&deciders));
+        serve(
+            bus,
+            &mut tasks,
+            move |request: v1::ListEgressQuestionsRequest| {
+                assert!(request.include_answered);
+                Ok(v1::ListEgressQuestionsReply {
+                    questions: known.lock().unwrap().hosts.clone(),
+                    truncated: false,
+                })
+            },
+        )
+        .await;
+        let (known, clock) = (Arc::clone(&deciders), fixture.clock.clone());
+        serve(
+            bus,
+            &mut tasks,
+            move |request: v1::AnswerEgressQuestionRequest| {
+                answer_host(&mut known.lock().unwrap(), &request, clock.now_ms())
+            },
+        )
+        .await;
+        let known = Arc::clone(&deciders);
+        serve(bus, &mut tasks, move |request: v1::DecideInChatRequest| {
+            let mut known = known.lock().unwrap();
+            known.outcome_requests.push(request);
+            Ok(v1::DecideInChatReply {
+                outcome: known.call_outcome.clone(),
+                ..v1::DecideInChatReply::default()
+            })
+        })
+        .await;
+        Self {
+            fixture,
+            deciders,
+            _tasks: tasks,
+        }
+    }
+
+    /// Lets a session ask about a host.
+    fn asks_about_host(&self) {
+        self.deciders.lock().unwrap().hosts = vec![v1::EgressQuestion {
+            id: HOST_ID.to_owned(),
+            session: "chat-1".to_owned(),
+            host: "files.example.org".to_owned(),
+            port: 443,
+            rule: "web/ask (a.toml:3)".to_owned(),
+            asked_at_ms: NOW_MS,
+            expires_at_ms: NOW_MS + HOUR_MS,
+            ..v1::EgressQuestion::default()
+        }];
+    }
+
+    /// Answers the host's question as another approver does.
+    fn answer_elsewhere(&self) {
+        let mut request = v1::AnswerEgressQuestionRequest {
+            id: HOST_ID.to_owned(),
+            valid_ms: HOUR_MS,
+            principal: "console login 1".to_owned(),
+            ..v1::AnswerEgressQuestionRequest::default()
+        };
+        request.set_answer(EgressAnswer::Deny);
+        let now_ms = self.fixture.clock.now_ms();
+        answer_host(&mut self.deciders.lock().unwrap(), &request, now_ms).unwrap();
+    }
+
+    /// One round of each replica, concurrently.
+    async fn reconcile(&self, replicas: &[&DeliveryService]) {
+        let rounds = replicas
+            .iter()
+            .map(|replica| replica.inbound.questions.reconcile());
+        futures_util::future::join_all(rounds).await;
+    }
+
+    async fn reconcile_one(&self) {
+        self.reconcile(&[&self.fixture.replica]).await;
+    }
+
+    fn question(&self) -> SeenQuestion {
+        let seen = self.fixture.fake.seen_questions();
+        let [question] = seen.as_slice() else {
+            panic!("{seen:?}");
+        };
+        question.clone()
+    }
+
+    /// A person presses a button with this data; the notice to the person.
+    async fn press(&self, chat: &str, person: &str, data: &str) -> String {
+        let fixture = &self.fixture;
+        let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+        let press = press_of(chat, person, data);
+        let questions = &fixture.replica.inbound.questions;
+        questions.take_press(&account, &press).await;
+        fixture.fake.notices().pop().unwrap_or_default()
+    }
+
+    fn answers(&self) -> Vec<v1::AnswerEgressQuestionRequest> {
+        self.deciders.lock().unwrap().answers.clone()
+    }
+
+    /// Shows a call that expires in an hour.
+    async fn ask_about_call(&self) -> Result<v1::AskInChatReply, Fault> {
+        let request = v1::AskInChatRequest {
+            chat: "calls".to_owned(),
+            question_id: CALL_ID.to_owned(),
+            text: "May it?".to_owned(),
+            detail: "{}".to_owned(),
+            expires_at_ms: NOW_MS + HOUR_MS,
+        };
+        let meta = self.fixture.meta("ask");
+        let questions = &self.fixture.replica.inbound.questions;
+        questions.ask(&meta, &request).await
+    }
+
+    fn advance(&self, millis: u64) {
+        self.fixture.clock.advance(Duration::from_millis(millis));
+    }
+}
+
+fn press_of(chat: &str, person: &str, data: &str) -> ButtonPress {
+    ButtonPress {
+        target: format!("telegram:{chat}").parse().unwrap(),
+        message_id: "q1".to_owned(),
+        text: String::new(),
+        sender: person.to_owned(),
+        sender_name: "Ada".to_owned(),
+        data: data.to_owned(),
+        reference: String::new(),
+    }
+}
+
+/// The rules of the egress-fetcher.
+fn answer_host(
+    known: &mut Deciders,
+    request: &v1::AnswerEgressQuestionRequest,
+    now_ms: u64,
+) -> Result<v1::AnswerEgressQuestionReply, Fault> {
+    let mut hosts = known.hosts.iter_mut();
+    let found = hosts.find(|one| one.id == request.id);
+    let question = found.ok_or_else(|| Fault::new(FaultCode::NotFound, "It does not exist."))?;
+    if request.only_waiting && question.answer() != EgressAnswer::Unspecified {
+        let fault = Fault::new(FaultCode::InvalidArgument, "It has an answer.");
+        return Err(fault.detail("question_answered"));
+    }
+    question.set_answer(request.answer());
+    question.answered_by.clone_from(&request.principal);
+    question.answered_at_ms = now_ms;
+    question.expires_at_ms = now_ms + request.valid_ms;
+    let question = question.clone();
+    known.answers.push(request.clone());
+    Ok(v1::AnswerEgressQuestionReply {
+        question: Some(question),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_person_answers_it() {
+    let asked = QuestionFixture::new().await;
+    let second = other(&asked.fixture);
+    asked.asks_about_host();
+    for _ in 0..2 {
+        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    }
+    let question = asked.question();
+    assert_eq!(question.chat, OPS_CHAT);
+    assert_eq!(question.detail, "files.example.org:443");
+    assert!(question.text.contains("Session chat-1"), "{question:?}");
+    let [allow, refuse] = question.buttons.as_slice() else {
+        panic!("{question:?}");
+    };
+    let press_reply = asked.press(OPS_CHAT, "8", allow).await;
+    assert!(
+        press_reply.contains("not one of the people"),
+        "{press_reply}"
+    );
+    // Data that names another question, another chat, and a chat without questions about hosts.
+    let forged = allow.replace("ff:", "00:");
+    let press_reply = asked.press(OPS_CHAT, APPROVER, &forged).await;
+    assert!(press_reply.contains("does not exist"), "{press_reply}");
+    for chat in ["43", "44"] {
+        let press_reply = asked.press(chat, APPROVER, allow).await;
+        assert!(
+            press_reply.contains("not answered in this chat"),
+            "{press_reply}"
+        );
+    }
+    assert!(asked.answers().is_empty());
+    let press_reply = asked.press(OPS_CHAT, APPROVER, allow).await;
+    assert_eq!(press_reply, "Your answer is recorded.");
+    let [answer] = &asked.answers()[..] else {
+        panic!("{:?}", asked.answers());
+    };
+    assert_eq!(answer.answer(), EgressAnswer::Allow);
+    assert_eq!(
+        (answer.principal.as_str(), answer.valid_ms),
+        ("chat ops:7", 1_800_000)
+    );
+    let outcome = "Allowed by Ada (7), 2026-11-20 00:00 UTC, until 2026-11-20 00:30 UTC.";
+    assert_eq!(asked.question().outcome, outcome);
+    // A second press changes neither the answer nor the message.
+    let press_reply = asked.press(OPS_CHAT, APPROVER, refuse).await;
+    assert!(press_reply.contains("answered before"), "{press_reply}");
+    asked.advance(60_000);
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    assert_eq!((asked.answers().len(), asked.question().edits), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_answered_elsewhere_or_expires_ends_its_question_once_with_two_replicas() {
+    for (expires, outcome) in [
+        (
+            false,
+            "Refused by console login 1, 2026-11-20 00:00 UTC, until 2026-11-20 01:00 UTC.",
+        ),
+        (
+            true,
+            "Expired, 2026-11-20 01:00 UTC: the host stays refused.",
+        ),
+    ] {
+        let asked = QuestionFixture::new().await;
+        asked.asks_about_host();
+        asked.reconcile_one().await;
+        let buttons = asked.question().buttons;
+        if expires {
+            asked.advance(HOUR_MS);
+            asked.deciders.lock().unwrap().hosts.clear();
+        } else {
+            asked.answer_elsewhere();
+        }
+        // A replica that never saw the question, as after a restart.
+        let second = other(&asked.fixture);
+        for _ in 0..3 {
+            asked.reconcile(&[&asked.fixture.replica, &second]).await;
+        }
+        let ended = asked.question();
+        assert_eq!((ended.outcome.as_str(), ended.edits), (outcome, 1));
+        assert!(ended.buttons.is_empty());
+        let press_reply = asked.press(OPS_CHAT, APPROVER, &buttons[0]).await;
+        assert!(press_reply.contains("changes nothing"), "{press_reply}");
+        assert_eq!(asked.question(), ended);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_a_platform_refuses_is_shown_later_by_any_replica() {
+    let asked = QuestionFixture::new().await;
+    asked.asks_about_host();
+    asked.fixture.fake.refuse_question(ErrorKind::Transient);
+    let second = other(&asked.fixture);
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    assert!(asked.fixture.fake.seen_questions().is_empty());
+    asked.advance(60_000);
+    asked.reconcile(&[&second]).await;
+    assert_eq!(asked.question().buttons.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_the_press() {
+    let asked = QuestionFixture::new().await;
+    asked.asks_about_host();
+    asked.reconcile_one().await;
+    let buttons = asked.question().buttons;
+    asked.fixture.fake.refuse_question(ErrorKind::Transient);
+    asked.press(OPS_CHAT, APPROVER, &buttons[1]).await;
+    assert_eq!(asked.answers().len(), 1);
+    // The press may still show it itself.
+    asked.reconcile_one().await;
+    assert_eq!(asked.question().edits, 0);
+    asked.advance(15_000);
+    asked.reconcile_one().await;
+    asked.reconcile_one().await;
+    let ended = asked.question();
+    assert!(
+        ended.outcome.starts_with("Refused by chat ops:7, "),
+        "{ended:?}"
+    );
+    assert_eq!(ended.edits, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_expires_without_a_press_shows_its_outcome_once_with_two_replicas() {
+    let asked = QuestionFixture::new().await;
+    asked.ask_about_call().await.unwrap();
+    let second = other(&asked.fixture);
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    assert_eq!(asked.question().edits, 0);
+    asked.advance(HOUR_MS + 1_000);
+    asked.deciders.lock().unwrap().call_outcome = "Expired.".to_owned();
+    asked.fixture.fake.refuse_question(ErrorKind::Transient);
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    // The attempt that failed is made again after its time, and not before.
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    assert_eq!(asked.question().edits, 0);
+    asked.advance(120_000);
+    for _ in 0..2 {
+        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    }
+    let ended = asked.question();
+    assert_eq!((ended.outcome.as_str(), ended.edits), ("Expired.", 1));
+    let requests = asked.deciders.lock().unwrap().outcome_requests.clone();
+    assert_eq!(requests.len(), 2);
+    // A request without a choice decides nothing.
+    assert_eq!(requests[0].choice(), v1::ApprovalChoice::Unspecified);
+    assert_eq!(
+        (requests[0].chat.as_str(), requests[0].question_id.as_str()),
+        ("calls", CALL_ID)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_pressed_or_not_shown_is_not_asked_about_at_its_expiry() {
+    let asked = QuestionFixture::new().await;
+    asked.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
+    asked.ask_about_call().await.unwrap();
+    let data = asked.question().buttons[0].clone();
+    asked.press("43", APPROVER, &data).await;
+    assert_eq!(asked.question().edits, 1);
+    asked.fixture.fake.refuse_question(ErrorKind::NotFound);
+    asked.ask_about_call().await.unwrap_err();
+    asked.advance(HOUR_MS + 1_000);
+    asked.reconcile_one().await;
+    assert_eq!(asked.question().edits, 1);
+    // The press alone.
+    assert_eq!(asked.deciders.lock().unwrap().outcome_requests.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_outcome_stays_unknown_shows_after_an_hour_that_it_ended() {
+    let asked = QuestionFixture::new().await;
+    asked.ask_about_call().await.unwrap();
+    asked.advance(HOUR_MS + 1_000);
+    asked.reconcile_one().await;
+    assert_eq!(asked.question().edits, 0);
+    asked.advance(HOUR_MS);
+    asked.reconcile_one().await;
+    assert_eq!(asked.question().outcome, "Ended, 2026-11-20 01:00 UTC.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_confirms_a_press_before_its_end_and_shows_the_end_later() {
+    let asked = QuestionFixture::new().await;
+    asked.asks_about_host();
+    asked.reconcile_one().await;
+    let allow = asked.question().buttons[0].clone();
+    let fake = &asked.fixture.fake;
+    fake.brings_press(press_of(OPS_CHAT, APPROVER, &allow));
+    fake.hold_replies();
+    let request = Request::post("/platforms/bot/webhook?press")
+        .header("host", "localhost")
+        .header("x-signed", "1");
+    let router = listener::inbound_router(Arc::clone(&asked.fixture.replica.inbound));
+    let response = router.oneshot(request.body(Body::empty()).unwrap());
+    let response = tokio::time::timeout(Duration::from_secs(3), response).await;
+    let response = response.expect("Slack waits for 3 s").unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(fake.notices().is_empty());
+    fake.release_replies();
+    eventually("the end of the press", async || {
+        (asked.question().edits == 1).then_some(())
+    })
+    .await;
+    assert_eq!(asked.answers().len(), 1);
+    assert!(asked.question().outcome.starts_with("Allowed by Ada (7)"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_another_replica() {
+    let asked = QuestionFixture::new().await;
+    asked.asks_about_host();
+    asked.reconcile_one().await;
+    let (allow, refuse) = {
+        let buttons = asked.question().buttons;
+        (buttons[0].clone(), buttons[1].clone())
+    };
+    let inbound = &asked.fixture.replica.inbound;
+    let account = inbound.accounts.named("bot").unwrap();
+    for (person, data) in [("8", &refuse), (APPROVER, &allow), (APPROVER, &refuse)] {
+        // The process dies here, before it decides.
+        let press = press_of(OPS_CHAT, person, data);
+        inbound
+            .questions
+            .keep_press(&account, &press)
+            .await
+            .unwrap();
+    }
+    let second = other(&asked.fixture);
+    asked.reconcile(&[&second]).await;
+    assert!(asked.answers().is_empty());
+    asked.advance(15_000);
+    for _ in 0..2 {
+        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    }
+    let [answer] = &asked.answers()[..] else {
+        panic!("{:?}", asked.answers());
+    };
+    // The first press of a person who may answer.
+    assert_eq!(answer.answer(), EgressAnswer::Allow);
+    let ended = asked.question();
+    assert!(ended.outcome.starts_with("Allowed by Ada (7)"), "{ended:?}");
+    assert_eq!(ended.edits, 1);
+}
