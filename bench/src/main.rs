@@ -98,16 +98,22 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
+/// What this program does as a process of its own beside a measurement; `None` for the measurement itself.
+async fn run_part(arguments: &BenchArgs) -> Option<anyhow::Result<()>> {
     // The program starts itself with these arguments, so that the measured process has no other memory.
     if let Some(size) = arguments.fetch_once {
-        return memory::fetch_once(size).await;
+        return Some(memory::fetch_once(size).await);
     }
     if let Some(order) = &arguments.transfer_once {
-        return transfer::memory::transfer_once(order).await;
+        return Some(transfer::memory::transfer_once(order).await);
     }
-    if let Some(address) = arguments.proxy_target {
-        return proxy::target::serve(address).await;
+    let address = arguments.proxy_target?;
+    Some(proxy::target::serve(address).await)
+}
+
+async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
+    if let Some(done) = run_part(arguments).await {
+        return done;
     }
     if let Some(unknown) = arguments
         .names

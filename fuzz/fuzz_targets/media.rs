@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 
 fn check_media(choice: u8, piece: usize, text: &str) {
     let resolve = |path: &str| {
-        let exists = choice == 0 || path.len() % usize::from(choice) == 0;
+        let exists = choice == 0 || path.len().is_multiple_of(usize::from(choice));
         exists.then(|| path.to_owned())
     };
     let asked = media::tag_paths(text);

@@ -37,9 +37,8 @@ use crate::support::service_process::ServiceProcess;
 
 /// The key of tokens.
 const TOKEN_KEY: &str = "the key of these tokens, 32 bytes or more";
-/// Clients that open tunnels all the time, and ones whose target is refused.
+/// Clients that open tunnels all the time.
 const TUNNEL_CLIENTS: usize = 4;
-const REFUSED_CLIENTS: usize = 2;
 /// Most time from a process that is ready to its kill, in milliseconds.
 const MAX_KILL_DELAY_MS: u64 = 400;
 /// Bytes of a file, larger than what one message carries.
@@ -172,7 +171,7 @@ impl KillFixture {
         ServiceProcess::spawn(&mut command).await
     }
 
-    fn token(&self) -> String {
+    fn token() -> String {
         let keys = TokenKeys::new(&Secret::new(TOKEN_KEY), None).unwrap();
         let now_s = Clock::system().now_ms() / 1000;
         let identity = ProxyIdentity {
@@ -188,7 +187,7 @@ impl KillFixture {
     fn client(&self) -> TunnelClient {
         TunnelClient {
             listen: self.listen,
-            token: self.token(),
+            token: Self::token(),
             proxy_authority: self.home.path().join("proxy-ca.pem").display().to_string(),
             counts: Arc::default(),
         }
@@ -393,9 +392,8 @@ fn start_clients(
             }
         });
     }
-    for index in 0..REFUSED_CLIENTS {
+    for authority in refused {
         let (client, stop) = (client.clone(), stop.clone());
-        let authority = refused[index].clone();
         clients.spawn(async move {
             while !stop.is_cancelled() {
                 client.try_refused(&authority).await;

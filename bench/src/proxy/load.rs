@@ -144,6 +144,10 @@ async fn connect_all(route: &ProxyRoute, count: usize) -> anyhow::Result<()> {
 }
 
 /// Runs a client as a task of its own, so that several use all processors.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clients end with the measurement, which waits for them"
+)]
 async fn spawned<F>(
     route: ProxyRoute,
     work: impl FnOnce(ProxyRoute) -> F + Send + 'static,

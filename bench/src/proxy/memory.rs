@@ -54,6 +54,10 @@ pub(super) async fn run(fixture: &ProxyFixture, sizes: ProxySizes) -> anyhow::Re
     Ok(())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clients end with the measurement, which waits for them"
+)]
 async fn measure_busy(
     fixture: &ProxyFixture,
     route: &ProxyRoute,

@@ -31,16 +31,13 @@ impl PeerProxies {
         let (socat, squid) = (free_address()?, free_address()?);
         let socat_command = socat_command(socat);
         let squid_command = squid_command(directory, squid)?;
-        let smokescreen = match smokescreen {
-            Some(program) => {
-                let address = free_address()?;
-                let command = smokescreen_command(program, directory, address)?;
-                start_peer("Smokescreen", command, address, build).await
-            }
-            None => {
-                print_line(&format!("  not measured beside Smokescreen: {build}"));
-                None
-            }
+        let smokescreen = if let Some(program) = smokescreen {
+            let address = free_address()?;
+            let command = smokescreen_command(program, directory, address)?;
+            start_peer("Smokescreen", command, address, build).await
+        } else {
+            print_line(&format!("  not measured beside Smokescreen: {build}"));
+            None
         };
         Ok(Self {
             socat: start_peer("socat", socat_command, socat, install).await,

@@ -25,6 +25,10 @@ const CHUNK_BYTES: usize = 128 << 10;
 const MAX_HEAD_BYTES: usize = 8 << 10;
 
 /// Serves both ports until the process is killed.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the connections end with this process"
+)]
 pub(crate) async fn serve(address: Ipv4Addr) -> anyhow::Result<()> {
     let tunnels = TcpListener::bind((address, TUNNEL_PORT)).await?;
     let requests = TcpListener::bind((address, HTTP_PORT)).await?;

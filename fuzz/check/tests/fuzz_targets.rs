@@ -61,8 +61,11 @@ use std::path::Path;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-/// Every target by name.
-const ALL_TARGETS: [(&str, fn(&[u8])); 27] = [
+/// A target by name, and what runs it with one input.
+type FuzzTarget = (&'static str, fn(&[u8]));
+
+/// Every target.
+const ALL_TARGETS: [FuzzTarget; 27] = [
     ("classify", classify::run),
     ("client_hello", client_hello::run),
     ("context", context::run),
