@@ -82,6 +82,8 @@ pub struct Config {
     pub ca_bundle: Option<String>,
     /// A proxy on the way to the web. Proxy variables in the environment are never read.
     pub upstream_proxy: UpstreamProxyConfig,
+    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy stay on HTTP/1.1.
+    pub http2: bool,
     /// `User-Agent` of every request: printable ASCII, at most 128 characters.
     pub user_agent: String,
     /// Fails a fetch whose audit event could not be published.
@@ -165,6 +167,7 @@ impl Default for Config {
             kubernetes_api: None,
             ca_bundle: None,
             upstream_proxy: UpstreamProxyConfig::default(),
+            http2: true,
             user_agent: concat!("dray/", env!("CARGO_PKG_VERSION")).to_owned(),
             audit_required: false,
             origin_required: false,

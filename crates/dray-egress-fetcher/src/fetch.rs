@@ -8,6 +8,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ struct FetchContext<'a> {
     budget: TimeBudget,
     wire: WireBudget,
     turn: u64,
+    /// Whether a server required HTTP/1.1, which further attempts then offer alone.
+    http11_only: AtomicBool,
     /// The source of its slots; connections of the proxy have slots of their own.
     admission: &'a FetchAdmission,
 }
@@ -263,6 +266,7 @@ impl Fetcher {
             budget: TimeBudget::starting_now(self.total(request)),
             wire: WireBudget::for_body(limit),
             turn: self.limits.next_turn(),
+            http11_only: AtomicBool::new(false),
             admission: &self.limits,
         };
         Ok((chain, context))

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_guard::{CanonicalUrl, ClassifiedAddress, Code, RuleDecision, RuleName, StepLog};
+use dray_guard::{
+    CanonicalUrl, ClassifiedAddress, Code, DnssecStatus, RuleDecision, RuleName, StepLog,
+};
 use tokio::time::Instant;
 
 use crate::body::BodyCounts;
@@ -189,6 +191,10 @@ pub struct HopRecord {
     pub tls: Option<TlsSession>,
     /// Status of the response.
     pub status: Option<u16>,
+    /// HTTP version of the response.
+    pub http_version: Option<http::Version>,
+    /// What the resolver says about DNSSEC; `None` where no name was resolved.
+    pub dnssec: Option<DnssecStatus>,
     /// The reason if the chain ended here.
     pub code: Option<Code>,
 }

@@ -47,7 +47,7 @@ pub use addrclass::{Class, TABLE_EDITION, classify};
 pub use canon::{CanonicalName, CanonicalUrl, Host};
 pub use chain::{Chain, NextHop, RefusedUrl};
 pub use judge::{
-    ClassifiedAddress, DnsAnswer, HopContext, Judge, JudgeConfig, Nat64Prefix, Network, PinnedAddr,
+    ClassifiedAddress, DnsAnswer, DnssecStatus, HopContext, Judge, JudgeConfig, Nat64Prefix, Network, PinnedAddr,
     PinnedAddresses, PrivateRanges, RefusedHop, blocked_classes,
 };
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};

@@ -39,6 +39,7 @@ impl Resolver for FakeNetwork {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses: vec![PINNED_ADDRESS],
+                dnssec: dray_guard::DnssecStatus::NotKnown,
             })
         })
     }

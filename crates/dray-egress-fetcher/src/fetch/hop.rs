@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dray_guard::{
     CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, NextHop, PinnedAddr,
@@ -17,7 +18,7 @@ use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
 use crate::freshness::ReuseTerms;
 use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
-use crate::hop::{HopRequest, WireBody, send_request};
+use crate::hop::{HopError, HopRequest, WireBody, send_http2_request, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
 use crate::record::{FetchRecord, RequestedOrigin};
 use crate::resume::BodyResumption;
@@ -57,6 +58,8 @@ struct RequestExtra<'a> {
 /// A connection that is ready for the request, and the slot of its address.
 struct HopConnection {
     io: Box<dyn Io>,
+    /// Whether the server chose HTTP/2.
+    is_http2: bool,
     address: AddressSlot,
 }
 
@@ -98,7 +101,9 @@ impl Fetcher {
             cached,
         };
         let (parts, wire, slots) = self.ask(chain, &url, context, extra, record).await?;
-        record.hop().status = Some(parts.status.as_u16());
+        let hop = record.hop();
+        hop.status = Some(parts.status.as_u16());
+        hop.http_version = Some(parts.version);
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
             self.limits.breaker().succeeded(&breaker_key(&url));
@@ -243,17 +248,24 @@ impl Fetcher {
             resume: extra.resume,
         };
         record.at(FetchPhase::Head);
+        let sending = async {
+            match connected.is_http2 {
+                true => send_http2_request(connected.io, ask).await,
+                false => send_request(connected.io, ask).await,
+            }
+        };
         let sent = context
             .budget
-            .within(
-                FetchPhase::Head,
-                self.settings.head,
-                send_request(connected.io, ask),
-            )
+            .within(FetchPhase::Head, self.settings.head, sending)
             .await;
         record.at(FetchPhase::Policy);
-        let (parts, wire) = sent?
-            .map_err(|error| FetchError::new(error.code(), FetchPhase::Head).because(error))?;
+        let (parts, wire) = sent?.map_err(|error| {
+            if matches!(error, HopError::Http11Required(_)) {
+                // Read by the next attempt of the same task.
+                context.http11_only.store(true, Ordering::Relaxed);
+            }
+            FetchError::new(error.code(), FetchPhase::Head).because(error)
+        })?;
         Ok((parts, wire, (slot, connected.address)))
     }
 
@@ -398,7 +410,9 @@ impl Fetcher {
                 record.dns_errors.push(error.kind());
                 FetchError::new(error.code(), FetchPhase::Dns).because(error)
             })?;
-        record.hop().cnames.clone_from(&answer.cnames);
+        let hop = record.hop();
+        hop.cnames.clone_from(&answer.cnames);
+        hop.dnssec = Some(answer.dnssec);
         Ok(answer)
     }
 
@@ -477,10 +491,20 @@ impl Fetcher {
         // Metered below TLS, so that the bytes of handshake and records count too (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
-            return Ok(HopConnection { io, address: slot });
+            return Ok(HopConnection {
+                io,
+                is_http2: false,
+                address: slot,
+            });
         }
         record.at(FetchPhase::Tls);
-        let shaking = self.tls.handshake(io, url.host());
+        let http11_only = context.http11_only.load(Ordering::Relaxed);
+        let shaking = async {
+            match http11_only {
+                true => self.tls.handshake(io, url.host()).await,
+                false => self.tls.handshake_for_fetch(io, url.host()).await,
+            }
+        };
         let shaken = context
             .budget
             .within(FetchPhase::Tls, self.settings.tls, shaking)
@@ -488,7 +512,12 @@ impl Fetcher {
         record.at(FetchPhase::Policy);
         let (io, session) = shaken?
             .map_err(|error| FetchError::new(error.code(), FetchPhase::Tls).because(error))?;
+        let is_http2 = session.is_http2;
         record.hop().tls = Some(session);
-        Ok(HopConnection { io, address: slot })
+        Ok(HopConnection {
+            io,
+            is_http2,
+            address: slot,
+        })
     }
 }

@@ -313,6 +313,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
             name: "files.example.com".parse().unwrap(),
             cnames: Vec::new(),
             addresses: vec![address.parse().unwrap()],
+            dnssec: crate::DnssecStatus::NotKnown,
         };
         let pinned = judge.judge_answer(&answer, chain.current().port(), chain.context());
         pinned
