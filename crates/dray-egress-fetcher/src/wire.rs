@@ -103,6 +103,11 @@ impl WireBudget {
         self
     }
 
+    /// A budget of its own for another body, with the same quotas.
+    pub(crate) fn beside(&self, limit: u64) -> Self {
+        Self::for_body(limit).with_quota(self.quota.clone())
+    }
+
     /// Takes `count` bytes, unless fewer are left.
     fn take(&self, count: u64) -> Result<(), WireError> {
         if let Some(quota) = &self.quota {

@@ -91,6 +91,7 @@ fn fetcher(fake_network: &Arc<FakeNetwork>) -> Fetcher {
         size: 1 << 20,
         size_ceiling: 1 << 20,
         user_agent: "fuzz".parse().unwrap(),
+        robots: dray_guard::robots::RobotsMode::Ignore,
     };
     let admin = AdminPolicy {
         enabled: true,

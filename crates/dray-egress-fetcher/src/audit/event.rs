@@ -109,6 +109,10 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
         event.question_id = question.to_string();
     }
     event.credentials.clone_from(&record.credentials);
+    if let Some(robots) = record.robots {
+        robots.outcome.as_str().clone_into(&mut event.robots);
+        event.robots_line = robots.line;
+    }
     record
         .cache
         .map_or("", CacheUse::as_str)
@@ -240,7 +244,7 @@ fn audit_hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
         status: hop.status.map(u32::from).unwrap_or_default(),
         http_version: http_version(hop.http_version).to_owned(),
         dnssec: hop.dnssec.map_or("", DnssecStatus::as_str).to_owned(),
-        robots: false,
+        robots: hop.is_robots,
         code: hop
             .code
             .map(|code| code.as_str().to_owned())

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dray_guard::{
-    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, NextHop, PinnedAddr,
-    PinnedAddresses, PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
+    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, PinnedAddr, PinnedAddresses,
+    PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
 };
 use http::StatusCode;
 
 use super::cached::{CachedResponse, HopSource, condition_fields};
 use super::rules::{check_media_type, rule_limit};
-use super::{FetchContext, Fetcher, breaker_key, record_refusal};
+use super::{FetchContext, Fetcher, breaker_key};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
 use crate::freshness::ReuseTerms;
 use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
 use crate::hop::{HopError, HopRequest, WireBody, send_http2_request, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
-use crate::record::{FetchRecord, RequestedOrigin};
+use crate::record::FetchRecord;
 use crate::resume::BodyResumption;
 use crate::wire::MeteredIo;
 
@@ -48,11 +48,22 @@ pub(super) struct HopResponse {
 
 /// What a request says beyond its URL.
 #[derive(Clone, Copy)]
-struct RequestExtra<'a> {
+pub(super) struct RequestExtra<'a> {
     /// The rest of a body that broke off.
     resume: Option<&'a BodyResumption>,
     /// A stored response that its server may confirm.
     cached: Option<&'a CachedResponse>,
+    /// Whether it is a request for a robots.txt, which gets no credential.
+    is_robots: bool,
+}
+
+impl RequestExtra<'_> {
+    /// A request for a robots.txt.
+    pub(super) const ROBOTS: Self = Self {
+        resume: None,
+        cached: None,
+        is_robots: true,
+    };
 }
 
 /// A connection that is ready for the request, and the slot of its address.
@@ -86,10 +97,13 @@ impl Fetcher {
     ) -> Result<HopOutcome, FetchError> {
         let HopSource { partial, cached } = source;
         let url = chain.current().clone();
-        record.enter(chain.hop(), Some(&url));
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
+        // Its hops come first, so that the last one of the record is always that of the fetch.
+        let robots = Box::pin(self.judge_robots(chain, decision.as_ref(), context, record)).await;
+        record.enter(chain.hop(), Some(&url));
         record.note_decision(decision);
+        robots?;
         if let Some(cached) = cached.filter(|cached| !cached.terms.fresh_for.is_zero()) {
             self.use_fresh(cached, chain, context, limit, record)
                 .await?;
@@ -99,11 +113,10 @@ impl Fetcher {
         let extra = RequestExtra {
             resume: resume.as_ref(),
             cached,
+            is_robots: false,
         };
         let (parts, wire, slots) = self.ask(chain, &url, context, extra, record).await?;
-        let hop = record.hop();
-        hop.status = Some(parts.status.as_u16());
-        hop.http_version = Some(parts.version);
+        record.note_head(&parts);
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
             self.limits.breaker().succeeded(&breaker_key(&url));
@@ -160,56 +173,8 @@ impl Fetcher {
         })
     }
 
-    /// Takes a redirect: its target is then the current URL of the chain.
-    async fn follow(
-        &self,
-        chain: &mut Chain,
-        status: u16,
-        locations: &[Vec<u8>],
-        context: &FetchContext<'_>,
-        record: &mut FetchRecord,
-    ) -> Result<HopOutcome, FetchError> {
-        let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
-        let next = self
-            .redirect(chain, status, &locations, context, record)
-            .await?;
-        record.redirect_count = chain.followed();
-        match next {
-            NextHop::Follow => Ok(HopOutcome::Redirected),
-            // Not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
-            NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
-        }
-    }
-
-    /// Follows a redirect, with the answer of a person where the rules ask about its target.
-    async fn redirect(
-        &self,
-        chain: &mut Chain,
-        status: u16,
-        locations: &[&[u8]],
-        context: &FetchContext<'_>,
-        record: &mut FetchRecord,
-    ) -> Result<NextHop, FetchError> {
-        let tried = RequestedOrigin::redirect(chain.current(), locations);
-        let refused = match chain.on_redirect(status, locations) {
-            Ok(next) => return Ok(next),
-            Err(refused) => refused,
-        };
-        let failure = record_refusal(record, chain.policy(), &refused, tried.clone());
-        let (Code::ApprovalRequired, Some(target)) = (refused.code, &refused.target) else {
-            return Err(failure);
-        };
-        let consulted = self.consult(context.request, target, true, record);
-        chain.grant(context.budget.whole(consulted).await??);
-        // The hop that was refused is entered again, as one that is followed.
-        record.hops.pop();
-        chain
-            .on_redirect(status, locations)
-            .map_err(|refused| record_refusal(record, chain.policy(), &refused, tried))
-    }
-
     /// Runs all steps of the hop up to its response head.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         chain: &mut Chain,
         url: &CanonicalUrl,
@@ -231,7 +196,7 @@ impl Fetcher {
         let host = url.host_header();
         // For the URL that the caller asked for alone: no redirect takes a credential along, not even to its own host.
         let tenant = &context.request.caller.tenant;
-        let credential = (chain.hop() == 0)
+        let credential = (chain.hop() == 0 && !extra.is_robots)
             .then(|| self.credentials.find(tenant, url))
             .flatten();
         let mut path_and_query = url.path_and_query().into();
@@ -249,9 +214,10 @@ impl Fetcher {
         };
         record.at(FetchPhase::Head);
         let sending = async {
-            match connected.is_http2 {
-                true => send_http2_request(connected.io, ask).await,
-                false => send_request(connected.io, ask).await,
+            if connected.is_http2 {
+                send_http2_request(connected.io, ask).await
+            } else {
+                send_request(connected.io, ask).await
             }
         };
         let sent = context
@@ -500,9 +466,10 @@ impl Fetcher {
         record.at(FetchPhase::Tls);
         let http11_only = context.http11_only.load(Ordering::Relaxed);
         let shaking = async {
-            match http11_only {
-                true => self.tls.handshake(io, url.host()).await,
-                false => self.tls.handshake_for_fetch(io, url.host()).await,
+            if http11_only {
+                self.tls.handshake(io, url.host()).await
+            } else {
+                self.tls.handshake_for_fetch(io, url.host()).await
             }
         };
         let shaken = context

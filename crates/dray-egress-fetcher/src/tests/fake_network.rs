@@ -278,6 +278,7 @@ pub(crate) fn settings() -> FetchLimits {
         size: 10 << 20,
         size_ceiling: 100 << 20,
         user_agent: HeaderValue::from_static("dray/test"),
+        robots: dray_guard::robots::RobotsMode::Ignore,
     }
 }
 

@@ -25,6 +25,7 @@ mod policy;
 mod redirect;
 mod resolution;
 mod retry;
+mod robots;
 mod ruled;
 #[cfg(feature = "service")]
 mod service;
