@@ -132,6 +132,7 @@ impl Resolver for LoopbackDialer {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses,
+                dnssec: dray_guard::DnssecStatus::NotKnown,
             })
         })
     }

@@ -74,6 +74,7 @@ fuzz_target!(|bytes: &[u8]| {
         name: "files.example.com".parse().expect("plain"),
         cnames,
         addresses,
+        dnssec: dray_guard::DnssecStatus::NotKnown,
     };
     let Ok(pinned) = judge.judge_answer(&answer, 443, hop) else {
         return;

@@ -52,6 +52,7 @@ impl Resolver for FakeInternet {
                     name: name.clone(),
                     cnames: Vec::new(),
                     addresses: vec![PUBLIC_ADDRESS],
+                    dnssec: dray_guard::DnssecStatus::NotKnown,
                 })
                 .ok_or(DnsError::NotFound)
         })

@@ -14,6 +14,7 @@ use super::{read, strings, yaml};
 use crate::support;
 
 mod network;
+mod ports;
 
 /// The services, each a Deployment.
 const SERVICE_NAMES: [&str; 6] = [
@@ -429,14 +430,6 @@ fn s_3_edges_of_every_exception_are_edges_of_the_guard() {
             );
         }
     }
-}
-
-#[test]
-fn s_3_platforms_are_reached_over_tls_and_mail_alone() {
-    let policy = object("NetworkPolicy", "platform-delivery");
-    let ports = policy["spec"]["egress"][0]["ports"].as_array().unwrap();
-    let ports: Vec<_> = ports.iter().map(|port| port["port"].as_u64()).collect();
-    assert_eq!(ports, [443, 465, 587, 993].map(Some));
 }
 
 #[test]

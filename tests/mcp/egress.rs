@@ -43,6 +43,7 @@ impl Resolver for CorpusNetwork {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+                dnssec: dray_guard::DnssecStatus::NotKnown,
             })
         })
     }

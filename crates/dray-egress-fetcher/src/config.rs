@@ -13,6 +13,7 @@ mod credential;
 mod interception;
 mod proxy;
 mod questions;
+mod robots;
 mod upstream_proxy;
 
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
@@ -23,6 +24,7 @@ pub use credential::CredentialConfig;
 pub use interception::{InterceptionConfig, InterceptionSettings};
 pub use proxy::{ProxyConfig, ProxySettings};
 pub use questions::{QuestionConfig, QuestionSettings};
+pub use robots::RobotsSetting;
 pub use upstream_proxy::UpstreamProxyConfig;
 
 use std::path::PathBuf;
@@ -82,8 +84,15 @@ pub struct Config {
     pub ca_bundle: Option<String>,
     /// A proxy on the way to the web. Proxy variables in the environment are never read.
     pub upstream_proxy: UpstreamProxyConfig,
+    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy stay on HTTP/1.1.
+    pub http2: bool,
     /// `User-Agent` of every request: printable ASCII, at most 128 characters.
     pub user_agent: String,
+    /// Who answers for the requests: a URL or an address of email, sent as `(+CONTACT)` behind `user_agent`.
+    pub contact: Option<String>,
+    /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules of
+    /// policy files can say otherwise.
+    pub robots: RobotsSetting,
     /// Fails a fetch whose audit event could not be published.
     pub audit_required: bool,
     /// Fails a fetch that returns a small file whose origin could not be recorded in the store. A fetch that stores its
@@ -165,7 +174,10 @@ impl Default for Config {
             kubernetes_api: None,
             ca_bundle: None,
             upstream_proxy: UpstreamProxyConfig::default(),
+            http2: true,
             user_agent: concat!("dray/", env!("CARGO_PKG_VERSION")).to_owned(),
+            contact: None,
+            robots: RobotsSetting::Ignore,
             audit_required: false,
             origin_required: false,
             audit_key: None,

@@ -8,6 +8,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -34,12 +35,15 @@ mod cached;
 mod connection;
 mod explain;
 mod hop;
+mod redirect;
 mod retry;
+mod robots;
 mod rules;
 mod terms;
 
 use approval::AskScope;
 use retry::{PartialBody, RetryState};
+use robots::RobotsCache;
 use rules::{quota_failure, refill_time};
 
 pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId};
@@ -68,6 +72,7 @@ pub struct Fetcher {
     tls: TlsClient,
     limits: FetchAdmission,
     interfaces: Option<Box<InterfaceAddresses>>,
+    robots: RobotsCache,
 }
 
 impl std::fmt::Debug for Fetcher {
@@ -86,8 +91,25 @@ struct FetchContext<'a> {
     budget: TimeBudget,
     wire: WireBudget,
     turn: u64,
+    /// Whether a server required HTTP/1.1, which further attempts then offer alone.
+    http11_only: Arc<AtomicBool>,
     /// The source of its slots; connections of the proxy have slots of their own.
     admission: &'a FetchAdmission,
+}
+
+impl FetchContext<'_> {
+    /// The context of a request for a robots.txt: the same time, quotas and slots, with a budget of bytes of its own.
+    fn for_robots(&self, max_bytes: u64) -> Self {
+        Self {
+            request: self.request,
+            limit: max_bytes,
+            budget: self.budget,
+            wire: self.wire.beside(max_bytes),
+            turn: self.turn,
+            http11_only: Arc::clone(&self.http11_only),
+            admission: self.admission,
+        }
+    }
 }
 
 impl Fetcher {
@@ -113,6 +135,7 @@ impl Fetcher {
             tls,
             limits,
             interfaces: None,
+            robots: RobotsCache::default(),
         }
     }
 
@@ -263,6 +286,7 @@ impl Fetcher {
             budget: TimeBudget::starting_now(self.total(request)),
             wire: WireBudget::for_body(limit),
             turn: self.limits.next_turn(),
+            http11_only: Arc::new(AtomicBool::new(false)),
             admission: &self.limits,
         };
         Ok((chain, context))

@@ -52,6 +52,8 @@ pub enum BodyFraming {
     Length(u64),
     /// The body ends with the last chunk.
     Chunked,
+    /// The body ends with the frame that ends its stream (HTTP/2).
+    Framed,
     /// The body ends with the connection.
     Close,
 }
@@ -77,8 +79,11 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     match framing {
         // Before a byte of the body is read.
         BodyFraming::Length(length) if length > limit => return Err(Code::TooLarge),
-        BodyFraming::Empty | BodyFraming::Length(_) | BodyFraming::Chunked | BodyFraming::Close => {
-        }
+        BodyFraming::Empty
+        | BodyFraming::Length(_)
+        | BodyFraming::Chunked
+        | BodyFraming::Framed
+        | BodyFraming::Close => {}
     }
     Ok(HeadDecision::Body(BodyPlan {
         status,
@@ -117,7 +122,9 @@ pub fn judge_rest(
         && resume.is_same_version(&parts.headers);
     let is_whole_rest = match framing {
         BodyFraming::Length(length) => length == total.saturating_sub(resume.received),
-        BodyFraming::Empty | BodyFraming::Chunked | BodyFraming::Close => true,
+        BodyFraming::Empty | BodyFraming::Chunked | BodyFraming::Framed | BodyFraming::Close => {
+            true
+        }
     };
     if !is_same || !is_whole_rest {
         return Err(Code::Truncated);
@@ -158,12 +165,14 @@ fn raw_values(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
 
 /// one unambiguous framing or none at all.
 pub(crate) fn body_framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
-    if version != Version::HTTP_11 && version != Version::HTTP_10 {
+    let is_http2 = version == Version::HTTP_2;
+    if version != Version::HTTP_11 && version != Version::HTTP_10 && !is_http2 {
         return Err(Code::MalformedResponse);
     }
     let encodings = raw_values(headers, &TRANSFER_ENCODING);
     let lengths = raw_values(headers, &CONTENT_LENGTH);
     match (encodings.as_slice(), lengths.split_first()) {
+        ([], None) if is_http2 => Ok(BodyFraming::Framed),
         ([], None) => Ok(BodyFraming::Close),
         // Repeated equal lengths may count as one (RFC 9110, section 8.6).
         ([], Some((length, others))) if others.iter().all(|other| other == length) => {

@@ -1,8 +1,8 @@
 //! One request and one response over one stream that is already connected (egress-security 10, 11, 21).
 //!
-//! hyper's low-level connection gets no host name to resolve, keeps no pool and follows no redirect. It is polled by
-//! the future that waits for the head or the body, so dropping [`WireBody`] closes the connection immediately; no task
-//! is left behind. Deadlines belong to the caller.
+//! hyper's low-level connection (HTTP/1.1) and that of h2 (HTTP/2) get no host name to resolve, keep no pool and follow
+//! no redirect. They are polled by the future that waits for the head or the body, so dropping [`WireBody`] closes the
+//! connection immediately; no task is left behind. Deadlines belong to the caller.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -16,6 +16,7 @@ use http::HeaderName;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderValue, IF_RANGE, RANGE, USER_AGENT,
 };
+use http::request::Builder;
 use http::response::Parts;
 use http::{Request, Uri};
 use http_body::Body as _;
@@ -28,12 +29,20 @@ use crate::dial::Io;
 use crate::resume::BodyResumption;
 use crate::wire::{InterimIo, WireError};
 
+mod http2;
+
+use http2::Http2Body;
+pub use http2::send_http2_request;
+
 /// Most header fields of a response head (R-1).
 const MAX_FIELDS: usize = 128;
 /// Most bytes of a response head, and of one read (R-1, B-1).
 const MAX_HEAD: usize = 64 * 1024;
 
 type Connection = http1::Connection<TokioIo<InterimIo>, Empty<Bytes>>;
+
+/// An error of the HTTP library below.
+type SourceError = Box<dyn StdError + Send + Sync>;
 
 /// The request of one hop. Fields that it does not have are never sent (Q-1).
 #[derive(Clone, Debug)]
@@ -57,25 +66,28 @@ pub struct HopRequest<'a> {
 pub enum HopError {
     /// The request could not be built from the canonical URL, which is a bug of this program.
     #[error("could not build the request")]
-    Request(#[source] http::Error),
+    Request(#[source] SourceError),
     /// The connection ended before a response head.
     #[error("the connection ended before a response head")]
-    Closed(#[source] hyper::Error),
-    /// The server sent something that is not HTTP/1.
+    Closed(#[source] SourceError),
+    /// The server answers this request over HTTP/1.1 only (RFC 9113, section 7, `HTTP_1_1_REQUIRED`).
+    #[error("the server requires HTTP/1.1")]
+    Http11Required(#[source] SourceError),
+    /// The server sent something that is not HTTP.
     #[error("the server sent an invalid response")]
-    Malformed(#[source] hyper::Error),
+    Malformed(#[source] SourceError),
     /// The TLS session broke.
     #[error("the TLS session failed")]
-    Tls(#[source] hyper::Error),
+    Tls(#[source] SourceError),
     /// The body ended before it was complete.
     #[error("the body ended before it was complete")]
-    Truncated(#[source] hyper::Error),
+    Truncated(#[source] SourceError),
     /// The peers sent more bytes than a body within the limit needs (I-7).
     #[error("the server sent more bytes than allowed")]
-    TooLarge(#[source] hyper::Error),
+    TooLarge(#[source] SourceError),
     /// A quota of the policy files is used up.
     #[error("a quota is used up")]
-    Quota(#[source] hyper::Error),
+    Quota(#[source] SourceError),
 }
 
 impl HopError {
@@ -83,7 +95,8 @@ impl HopError {
     pub const fn code(&self) -> Code {
         match self {
             Self::Request(_) => Code::Internal,
-            Self::Closed(_) => Code::ConnectionClosed,
+            // Nothing was decided yet, so both are tried again.
+            Self::Closed(_) | Self::Http11Required(_) => Code::ConnectionClosed,
             Self::Malformed(_) => Code::MalformedResponse,
             Self::Tls(_) => Code::TlsError,
             Self::Truncated(_) => Code::Truncated,
@@ -95,41 +108,43 @@ impl HopError {
     fn in_head(error: hyper::Error) -> Self {
         // Checked first: hyper wraps the error of this program's own limit like an error of the connection.
         if let Some(limit) = caused_by_limit(&error) {
-            return Self::beyond(limit, error);
+            return Self::beyond(limit, error.into());
         }
         if error.is_parse() {
-            Self::Malformed(error)
+            Self::Malformed(error.into())
         } else if caused_by_tls(&error) {
-            Self::Tls(error)
+            Self::Tls(error.into())
         } else {
-            Self::Closed(error)
+            Self::Closed(error.into())
         }
     }
 
     fn in_body(error: hyper::Error) -> Self {
         // First here too, before the same error counts as a body that broke off and is resumed.
         if let Some(limit) = caused_by_limit(&error) {
-            return Self::beyond(limit, error);
+            return Self::beyond(limit, error.into());
         }
         if caused_by_tls(&error) {
-            return Self::Tls(error);
+            return Self::Tls(error.into());
         }
         let kind = find_cause::<io::Error>(&error).map(io::Error::kind);
         match kind {
             // hyper reports a bad chunk as an I/O error of these kinds and not as a parse error.
             Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
-                Self::Malformed(error)
+                Self::Malformed(error.into())
             }
-            _ if error.is_parse() => Self::Malformed(error),
-            _ => Self::Truncated(error),
+            _ if error.is_parse() => Self::Malformed(error.into()),
+            _ => Self::Truncated(error.into()),
         }
     }
 
-    fn beyond(limit: WireError, error: hyper::Error) -> Self {
+    fn beyond(limit: WireError, error: SourceError) -> Self {
         match limit {
             WireError::TooManyBytes => Self::TooLarge(error),
             WireError::QuotaExceeded => Self::Quota(error),
-            WireError::TooManyInterimResponses => Self::Malformed(error),
+            WireError::TooManyInterimResponses | WireError::TooManyControlFrames => {
+                Self::Malformed(error)
+            }
         }
     }
 }
@@ -159,7 +174,15 @@ fn caused_by_tls(error: &hyper::Error) -> bool {
 }
 
 /// The body of a response, as it comes over the wire. Dropping it drops the connection without reading further (T-6).
-pub struct WireBody {
+pub struct WireBody(BodySource);
+
+enum BodySource {
+    Http1(Box<Http1Body>),
+    Http2(Box<Http2Body>),
+}
+
+/// The body of a response over HTTP/1.1.
+struct Http1Body {
     connection: Option<Connection>,
     body: Incoming,
 }
@@ -170,12 +193,12 @@ impl std::fmt::Debug for WireBody {
     }
 }
 
-/// Sends the request and waits for the final response head; interim ones are passed over, up to their limit (R-1).
+/// Sends the request over HTTP/1.1 and waits for the final response head; interim ones are passed over, up to their limit (R-1).
 pub async fn send_request(
     io: Box<dyn Io>,
     ask: HopRequest<'_>,
 ) -> Result<(Parts, WireBody), HopError> {
-    let request = build_request(ask).map_err(HopError::Request)?;
+    let request = build_request(ask).map_err(|error| HopError::Request(error.into()))?;
     let (mut sender, connection) = http1::Builder::new()
         // Without this limit hyper accepts a head of 500 kB (section 22).
         .max_headers(MAX_FIELDS)
@@ -184,7 +207,7 @@ pub async fn send_request(
         .title_case_headers(true)
         .handshake(TokioIo::new(InterimIo::new(io)))
         .await
-        .map_err(HopError::Closed)?;
+        .map_err(|error| HopError::Closed(error.into()))?;
     let mut connection = Some(connection);
     let mut response = Box::pin(sender.send_request(request));
     // Head and connection are polled by one future: no task outlives a dropped fetch.
@@ -198,15 +221,24 @@ pub async fn send_request(
     .await
     .map_err(HopError::in_head)?;
     let (parts, body) = response.into_parts();
-    Ok((parts, WireBody { connection, body }))
+    let body = Box::new(Http1Body { connection, body });
+    Ok((parts, WireBody(BodySource::Http1(body))))
 }
 
-/// Builds the request of Q-1: exactly these fields, in this order. `Range` and `If-Range` are sent only for the rest
-/// of a body that broke off, conditions only for a stored response.
+/// Builds the request of Q-1: exactly these fields, in this order.
 fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
     // In origin form (RFC 9112, section 3.2.1): the host is in the `Host` field alone.
-    let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
-        .header(HOST, HeaderValue::from_str(ask.host)?)
+    let request = Request::get(Uri::try_from(ask.path_and_query)?)
+        .header(HOST, HeaderValue::from_str(ask.host)?);
+    add_fields(request, ask)
+        .header(CONNECTION, HeaderValue::from_static("close"))
+        .body(Empty::new())
+}
+
+/// Adds the fields that both versions of HTTP have. `Range` and `If-Range` are sent only for the rest of a body that broke
+/// off, conditions only for a stored response.
+fn add_fields(request: Builder, ask: HopRequest<'_>) -> Builder {
+    let mut request = request
         .header(USER_AGENT, ask.user_agent)
         .header(ACCEPT, HeaderValue::from_static("*/*"))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -216,14 +248,12 @@ fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Err
     for (name, value) in ask.conditions {
         request = request.header(name, value);
     }
-    if let Some(resume) = ask.resume {
-        request = request
+    match ask.resume {
+        Some(resume) => request
             .header(RANGE, format!("bytes={}-", resume.received))
-            .header(IF_RANGE, &resume.validator);
+            .header(IF_RANGE, &resume.validator),
+        None => request,
     }
-    request
-        .header(CONNECTION, HeaderValue::from_static("close"))
-        .body(Empty::new())
 }
 
 /// Moves bytes between the connection and the head or body that waits on it, which also gets its errors.
@@ -239,6 +269,15 @@ fn drive_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
 impl WireBody {
     /// Returns the next chunk, at most 64 KiB (B-1), or `None` at the verified end. Trailers are ignored (R-6).
     pub async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
+        match &mut self.0 {
+            BodySource::Http1(body) => body.next().await,
+            BodySource::Http2(body) => body.next().await,
+        }
+    }
+}
+
+impl Http1Body {
+    async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
         loop {
             match poll_fn(|cx| self.poll_frame(cx)).await {
                 None => return Ok(None),

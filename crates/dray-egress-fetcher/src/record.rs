@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_guard::{CanonicalUrl, ClassifiedAddress, Code, RuleDecision, RuleName, StepLog};
+use dray_guard::{
+    CanonicalUrl, ClassifiedAddress, Code, DnssecStatus, RuleDecision, RuleName, StepLog,
+};
 use tokio::time::Instant;
 
 use crate::body::BodyCounts;
@@ -41,6 +43,8 @@ pub struct FetchRecord {
     pub credentials: Vec<String>,
     /// What the cache did for the last hop; `None` without a cache.
     pub cache: Option<CacheUse>,
+    /// What the robots.txt of the last host decided; `None` where it is not asked for.
+    pub robots: Option<RobotsRecord>,
     /// Method of the request; empty where it is not visible.
     pub method: String,
     /// The operator's switch for all fetches.
@@ -106,6 +110,37 @@ impl CacheUse {
             Self::Hit => "hit",
             Self::Revalidated => "revalidated",
             Self::Miss => "miss",
+        }
+    }
+}
+
+/// The decision of a robots.txt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RobotsRecord {
+    /// What followed from it.
+    pub outcome: RobotsOutcome,
+    /// The line that decided, from 1; 0 where none did.
+    pub line: u32,
+}
+
+/// What follows from a robots.txt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RobotsOutcome {
+    /// It allows the request.
+    Allowed,
+    /// It refuses the request, and the operator only wants to know.
+    Reported,
+    /// It refuses the request.
+    Denied,
+}
+
+impl RobotsOutcome {
+    /// The name in audit events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Reported => "reported",
+            Self::Denied => "denied",
         }
     }
 }
@@ -189,6 +224,12 @@ pub struct HopRecord {
     pub tls: Option<TlsSession>,
     /// Status of the response.
     pub status: Option<u16>,
+    /// HTTP version of the response.
+    pub http_version: Option<http::Version>,
+    /// What the resolver says about DNSSEC; `None` where no name was resolved.
+    pub dnssec: Option<DnssecStatus>,
+    /// Whether it is a request for a robots.txt.
+    pub is_robots: bool,
     /// The reason if the chain ended here.
     pub code: Option<Code>,
 }
@@ -256,6 +297,13 @@ impl FetchRecord {
         self.reported.get_or_insert_with(|| Arc::clone(rule));
     }
 
+    /// Notes the head of the response of a hop.
+    pub(crate) fn note_head(&mut self, parts: &http::response::Parts) {
+        let hop = self.hop();
+        hop.status = Some(parts.status.as_u16());
+        hop.http_version = Some(parts.version);
+    }
+
     /// Notes that a credential is sent, by name.
     pub(crate) fn note_credential(&mut self, name: &str) {
         if !self.credentials.iter().any(|one| one == name) {
@@ -300,7 +348,7 @@ impl FetchRecord {
         let attempt = self
             .hops
             .iter()
-            .filter(|hop| hop.attempt == self.retries)
+            .filter(|hop| hop.attempt == self.retries && !hop.is_robots)
             .filter_map(|hop| hop.url.as_ref());
         let mut hosts: Vec<String> = Vec::new();
         for url in attempt {

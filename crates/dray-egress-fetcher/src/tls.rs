@@ -18,10 +18,15 @@ use tokio_rustls::TlsConnector;
 use crate::dial::Io;
 use crate::wire::WireError;
 
+/// Name of HTTP/2 in ALPN (RFC 9113, section 3.2).
+const HTTP2_PROTOCOL: &[u8] = b"h2";
+
 /// Makes TLS connections to hosts of URLs. Clones share one configuration.
 #[derive(Clone)]
 pub struct TlsClient {
     connector: TlsConnector,
+    /// Offers HTTP/2 beside HTTP/1.1; `None` where the operator turned it off.
+    http2_connector: Option<TlsConnector>,
 }
 
 impl std::fmt::Debug for TlsClient {
@@ -37,6 +42,8 @@ pub struct TlsSession {
     pub version: &'static str,
     /// SHA-256 of the peer's own certificate.
     pub certificate: Sha256Digest,
+    /// Whether the server chose HTTP/2 by ALPN (RFC 7301).
+    pub is_http2: bool,
 }
 
 /// The trust anchors or the handshake failed.
@@ -75,7 +82,6 @@ impl TlsClient {
     /// Trusts the built-in web roots, and the certificates of `bundle` (PEM text) in addition. The protocol inside is
     /// HTTP/1.1.
     pub fn new(bundle: Option<&str>) -> Result<Self, TlsError> {
-        // HTTP/2 would bring connection coalescing, HPACK and its attacks (T-4).
         Self::for_protocol(bundle, b"http/1.1")
     }
 
@@ -104,46 +110,70 @@ impl TlsClient {
         config.enable_early_data = false;
         Ok(Self {
             connector: TlsConnector::from(Arc::new(config)),
+            http2_connector: None,
         })
     }
 
-    /// Shakes hands over a connected stream, for `host` and nothing else. It has no deadline of its own; the caller
-    /// sets one.
+    /// Offers HTTP/2 too, in [`Self::handshake_for_fetch`] alone.
+    #[must_use]
+    pub fn with_http2(mut self) -> Self {
+        let mut config = ClientConfig::clone(self.connector.config());
+        // The client's order is its preference (RFC 7301, section 3.1).
+        config.alpn_protocols.insert(0, HTTP2_PROTOCOL.to_vec());
+        self.http2_connector = Some(TlsConnector::from(Arc::new(config)));
+        self
+    }
+
+    /// Shakes hands over a connected stream, for `host` and nothing else. Offers the one protocol of this client, so a
+    /// caller that cannot speak HTTP/2 never gets it. It has no deadline of its own; the caller sets one.
     pub async fn handshake(
         &self,
         io: Box<dyn Io>,
         host: &Host,
     ) -> Result<(Box<dyn Io>, TlsSession), TlsError> {
-        let name = match host {
-            // The certificate then needs an IP SAN, and no SNI is sent (T-5).
-            Host::Ip(ip) => ServerName::from(*ip),
-            Host::Name(name) => {
-                ServerName::try_from(name.as_str().to_owned()).map_err(|error| {
-                    TlsError::Handshake(io::Error::new(io::ErrorKind::InvalidInput, error))
-                })?
-            }
-        };
-        let stream = self
-            .connector
-            .connect(name, io)
-            .await
-            .map_err(to_tls_error)?;
-        let (_, connection) = stream.get_ref();
-        let session = TlsSession {
-            version: match connection.protocol_version() {
-                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
-                _ => "TLSv1.2",
-            },
-            certificate: connection
-                .peer_certificates()
-                // The peer's own certificate comes first in the list (RFC 8446, section 4.4.2).
-                .and_then(<[_]>::first)
-                .map_or(Sha256Digest::of(b""), |certificate| {
-                    Sha256Digest::of(certificate)
-                }),
-        };
-        Ok((Box::new(stream), session))
+        shake_hands(&self.connector, io, host).await
     }
+
+    /// As [`Self::handshake`], and offers HTTP/2 where the operator allows it. The session says what the server chose.
+    pub async fn handshake_for_fetch(
+        &self,
+        io: Box<dyn Io>,
+        host: &Host,
+    ) -> Result<(Box<dyn Io>, TlsSession), TlsError> {
+        let connector = self.http2_connector.as_ref().unwrap_or(&self.connector);
+        shake_hands(connector, io, host).await
+    }
+}
+
+async fn shake_hands(
+    connector: &TlsConnector,
+    io: Box<dyn Io>,
+    host: &Host,
+) -> Result<(Box<dyn Io>, TlsSession), TlsError> {
+    let name = match host {
+        // The certificate then needs an IP SAN, and no SNI is sent (T-5).
+        Host::Ip(ip) => ServerName::from(*ip),
+        Host::Name(name) => ServerName::try_from(name.as_str().to_owned()).map_err(|error| {
+            TlsError::Handshake(io::Error::new(io::ErrorKind::InvalidInput, error))
+        })?,
+    };
+    let stream = connector.connect(name, io).await.map_err(to_tls_error)?;
+    let (_, connection) = stream.get_ref();
+    let session = TlsSession {
+        version: match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            _ => "TLSv1.2",
+        },
+        certificate: connection
+            .peer_certificates()
+            // The peer's own certificate comes first in the list (RFC 8446, section 4.4.2).
+            .and_then(<[_]>::first)
+            .map_or(Sha256Digest::of(b""), |certificate| {
+                Sha256Digest::of(certificate)
+            }),
+        is_http2: connection.alpn_protocol() == Some(HTTP2_PROTOCOL),
+    };
+    Ok((Box::new(stream), session))
 }
 
 fn to_tls_error(error: io::Error) -> TlsError {

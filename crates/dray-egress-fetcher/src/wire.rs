@@ -1,8 +1,8 @@
 //! Counts what a peer sends, below TLS and HTTP (egress-security I-7, R-1).
 //!
 //! [`MeteredIo`] is between the socket and everything that reads from it, so chunk framing, trailers, interim responses
-//! and TLS records count like the body. `InterimIo` is between TLS and HTTP: the HTTP library skips interim responses
-//! without a limit of its own.
+//! and TLS records count like the body. `InterimIo` and `FrameIo` are between TLS and HTTP, for HTTP/1.1 and HTTP/2: the
+//! HTTP libraries skip interim responses without a limit of their own.
 
 use std::io;
 use std::pin::Pin;
@@ -14,6 +14,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::dial::Io;
 use crate::limits::QuotaLease;
+
+macro_rules! pass_writes_on {
+    ($type:ty) => {
+        impl AsyncWrite for $type {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.io).poll_write(cx, bytes)
+            }
+
+            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.io).poll_flush(cx)
+            }
+
+            fn poll_shutdown(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.io).poll_shutdown(cx)
+            }
+        }
+    };
+}
+
+use pass_writes_on;
+
+mod frames;
+
+pub(crate) use frames::{FrameIo, InterimCount, ReadFailure};
 
 /// Bytes over the wire that need not be content: heads, framing, TLS.
 const OVERHEAD_BYTES: u64 = 256 * 1024;
@@ -34,6 +65,9 @@ pub enum WireError {
     /// Too many interim responses, or too large ones.
     #[error("the server sent too many interim responses")]
     TooManyInterimResponses,
+    /// Too many frames of HTTP/2 that carry no data.
+    #[error("the server sent too many frames without data")]
+    TooManyControlFrames,
 }
 
 impl WireError {
@@ -69,6 +103,11 @@ impl WireBudget {
         self
     }
 
+    /// A budget of its own for another body, with the same quotas.
+    pub(crate) fn beside(&self, limit: u64) -> Self {
+        Self::for_body(limit).with_quota(self.quota.clone())
+    }
+
     /// Takes `count` bytes, unless fewer are left.
     fn take(&self, count: u64) -> Result<(), WireError> {
         if let Some(quota) = &self.quota {
@@ -91,7 +130,6 @@ pub struct MeteredIo {
 }
 
 impl MeteredIo {
-    /// Counts everything that is read from `io`.
     /// Wraps a connection of the fetch whose budget this is.
     pub fn new(io: Box<dyn Io>, budget: WireBudget) -> Self {
         Self { io, budget }
@@ -152,31 +190,6 @@ impl AsyncRead for InterimIo {
         }
         Poll::Ready(Ok(()))
     }
-}
-
-macro_rules! pass_writes_on {
-    ($type:ty) => {
-        impl AsyncWrite for $type {
-            fn poll_write(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.io).poll_write(cx, bytes)
-            }
-
-            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.io).poll_flush(cx)
-            }
-
-            fn poll_shutdown(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-            ) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.io).poll_shutdown(cx)
-            }
-        }
-    };
 }
 
 pass_writes_on!(MeteredIo);

@@ -126,6 +126,23 @@ impl Chain {
         }
     }
 
+    /// A chain of its own for the robots.txt of the current host. The rules of the policy files allowed the current URL, and
+    /// what they say about its path and type does not count for the file; the caller asks them about each host to which
+    /// the file redirects.
+    ///
+    /// # Errors
+    /// None for a URL that was accepted.
+    pub fn for_robots(&self) -> Result<Self, Code> {
+        Ok(Self {
+            policy: Arc::new(EffectivePolicy::clone(&self.policy).with_rules(None)),
+            current: self.current.join("/robots.txt")?,
+            followed: 0,
+            // Kept: a page that redirects into an opened range must not make this request either (8.6).
+            previous_network: self.previous_network,
+            current_network: None,
+        })
+    }
+
     /// Records the network of the current hop. A hop that is never recorded counts as public, the stricter case.
     pub fn note(&mut self, pinned: &PinnedAddresses) {
         // Of the whole DNS response, not of one address: all of its addresses are in the same network (8.6).

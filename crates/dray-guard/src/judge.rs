@@ -61,6 +61,32 @@ pub struct DnsAnswer {
     pub cnames: Vec<String>,
     /// All addresses of both families.
     pub addresses: Vec<IpAddr>,
+    /// What the resolver says about its validation. Recorded alone: no decision depends on it.
+    pub dnssec: DnssecStatus,
+}
+
+/// Whether a validating resolver authenticated an answer (RFC 4035, section 3.2.3). Ordered by how much is known, so the
+/// status of several answers together is the least one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DnssecStatus {
+    /// The resolver is reached over a channel on which its word could be forged, or none was asked.
+    #[default]
+    NotKnown,
+    /// The resolver does not call the answer authenticated: the zone is not signed, or the resolver does not validate.
+    NotAuthenticated,
+    /// The resolver authenticated all records of the answer.
+    Authenticated,
+}
+
+impl DnssecStatus {
+    /// The name in audit events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotKnown => "not_known",
+            Self::NotAuthenticated => "not_authenticated",
+            Self::Authenticated => "authenticated",
+        }
+    }
 }
 
 /// The data of the chain about a hop.

@@ -13,6 +13,7 @@
 //! | [`chain`] | where does this redirect lead, and may it be followed? |
 //! | [`proxy_token`] | whose connection is it that comes to the forward proxy? |
 //! | [`reason`] | which message does the agent get? |
+//! | [`robots`] | may this product request the path, by the robots.txt of its host? |
 //! | [`ruleset`] | may this tenant, session or app reach it, by the operator's policy files? |
 //! | [`steps`] | which steps were judged, and what did each decide? |
 //!
@@ -40,6 +41,7 @@ pub mod pattern;
 pub mod policy;
 pub mod proxy_token;
 pub mod reason;
+pub mod robots;
 pub mod ruleset;
 pub mod steps;
 
@@ -47,8 +49,8 @@ pub use addrclass::{Class, TABLE_EDITION, classify};
 pub use canon::{CanonicalName, CanonicalUrl, Host};
 pub use chain::{Chain, NextHop, RefusedUrl};
 pub use judge::{
-    ClassifiedAddress, DnsAnswer, HopContext, Judge, JudgeConfig, Nat64Prefix, Network, PinnedAddr,
-    PinnedAddresses, PrivateRanges, RefusedHop, blocked_classes,
+    ClassifiedAddress, DnsAnswer, DnssecStatus, HopContext, Judge, JudgeConfig, Nat64Prefix,
+    Network, PinnedAddr, PinnedAddresses, PrivateRanges, RefusedHop, blocked_classes,
 };
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
 pub use policy::{

@@ -40,6 +40,8 @@ pub enum Code {
     ApprovalRequired,
     MediaTypeNotAllowed,
     QuotaExceeded,
+    /// The robots.txt of the host refuses the path by this line; 0 where the file could not be read.
+    RobotsDenied(u32),
     RedirectLimit,
     RedirectDowngrade,
     RedirectInvalid,
@@ -103,8 +105,8 @@ impl fmt::Display for Code {
 impl std::error::Error for Code {}
 
 impl Code {
-    /// Every reason, with one status for all others.
-    pub const ALL_REASONS: [Self; 36] = [
+    /// Every reason, with one status and one line for all others.
+    pub const ALL_REASONS: [Self; 37] = [
         Self::DisabledByAdmin,
         Self::DisabledByApp,
         Self::HostNotInAdminAllowlist,
@@ -121,6 +123,7 @@ impl Code {
         Self::ApprovalRequired,
         Self::MediaTypeNotAllowed,
         Self::QuotaExceeded,
+        Self::RobotsDenied(1),
         Self::RedirectLimit,
         Self::RedirectDowngrade,
         Self::RedirectInvalid,
@@ -162,6 +165,7 @@ impl Code {
             Self::ApprovalRequired => "approval_required",
             Self::MediaTypeNotAllowed => "media_type_not_allowed",
             Self::QuotaExceeded => "quota_exceeded",
+            Self::RobotsDenied(_) => "robots_denied",
             Self::RedirectLimit => "redirect_limit",
             Self::RedirectDowngrade => "redirect_downgrade",
             Self::RedirectInvalid => "redirect_invalid",
@@ -187,7 +191,8 @@ impl Code {
 
     /// The reason that a fault of the fetcher names as its detail; `None` for a detail of another service.
     ///
-    /// The status of [`Code::HttpStatus`] does not travel in the detail: the one returned has an arbitrary status.
+    /// The status of [`Code::HttpStatus`] and the line of [`Code::RobotsDenied`] do not travel in the detail: those
+    /// returned are arbitrary.
     pub fn of_fault(fault: &Fault) -> Option<Self> {
         let mut codes = Self::ALL_REASONS.into_iter();
         codes.find(|code| code.as_str() == fault.detail)
@@ -242,6 +247,7 @@ impl Code {
             | Self::PolicyDenied
             | Self::ApprovalRequired
             | Self::MediaTypeNotAllowed
+            | Self::RobotsDenied(_)
             | Self::RedirectLimit
             | Self::RedirectDowngrade
             | Self::HttpStatus(401 | 403 | 407 | 451) => FaultCode::Denied,

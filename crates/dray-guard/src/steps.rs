@@ -34,11 +34,13 @@ pub enum PolicyStep {
     Resolution,
     /// Every address may be connected to (section 8).
     Addresses,
+    /// The robots.txt of the host. Judged at a fetch alone, because the file has to be requested.
+    Robots,
 }
 
 impl PolicyStep {
     /// Every step, in order.
-    pub const ALL_STEPS: [Self; 13] = [
+    pub const ALL_STEPS: [Self; 14] = [
         Self::OperatorSwitch,
         Self::AppSwitch,
         Self::AppPatterns,
@@ -52,6 +54,7 @@ impl PolicyStep {
         Self::Quota,
         Self::Resolution,
         Self::Addresses,
+        Self::Robots,
     ];
 }
 

@@ -147,7 +147,7 @@ proptest! {
             private_ranges: if open { "10.0.0.0/8,fd00::/8" } else { "" }.parse().unwrap(),
             ..JudgeConfig::default()
         });
-        let answer = DnsAnswer { name: "a.example.com".parse().unwrap(), cnames: Vec::new(), addresses };
+        let answer = DnsAnswer { name: "a.example.com".parse().unwrap(), cnames: Vec::new(), addresses, dnssec: crate::DnssecStatus::NotKnown };
         let hop = HopContext { previous: from_public.then_some(Network::Public), admin_listed };
         match judge.judge_answer(&answer, 443, hop) {
             Ok(pinned) => {

@@ -217,6 +217,7 @@ names!(PolicyStep {
     Addresses => "addresses",
     PolicyRules => "policy_rules",
     Quota => "quota",
+    Robots => "robots",
 });
 
 names!(StepVerdict {

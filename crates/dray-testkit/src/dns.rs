@@ -28,6 +28,8 @@ use encrypted::EncryptedProtocol;
 pub enum DnsReply {
     /// These records, in order: owner and data.
     Records(Vec<(String, RData)>),
+    /// These records, with the AD bit of a validating resolver where the query shows interest in it.
+    Authenticated(Vec<(String, RData)>),
     /// This response code without records.
     Code(ResponseCode),
     /// This response code together with these records.
@@ -82,6 +84,8 @@ pub struct DnsQuestion {
     pub from: SocketAddr,
     /// Largest UDP response that the client accepts.
     pub max_payload: u16,
+    /// Whether it has the AD bit.
+    pub authentic_data: bool,
 }
 
 #[derive(Debug, Default)]
@@ -297,6 +301,7 @@ impl DnsZone {
             tcp,
             from,
             max_payload: question.max_payload(),
+            authentic_data: question.authentic_data,
         });
         let reply = lock_mutex(&self.replies).get(&key).cloned();
         let reply = reply.unwrap_or(DnsReply::Code(ResponseCode::NXDomain));
@@ -324,6 +329,11 @@ impl DnsReply {
             Self::Garbage => return vec![garbage_message(question.id)],
             Self::CodeWithRecords(code, records) => vec![response(code, records)],
             Self::Code(code) => vec![response(code, Vec::new())],
+            Self::Authenticated(records) => {
+                let mut message = response(ResponseCode::NoError, records);
+                message.metadata.authentic_data = question.authentic_data;
+                vec![message]
+            }
             Self::Truncated(_) | Self::TruncatedThenWrong(_) if !tcp => {
                 let mut message = response(ResponseCode::NoError, Vec::new());
                 message.metadata.truncation = true;

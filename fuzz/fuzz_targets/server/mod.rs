@@ -39,6 +39,7 @@ impl Resolver for FakeNetwork {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses: vec![PINNED_ADDRESS],
+                dnssec: dray_guard::DnssecStatus::NotKnown,
             })
         })
     }
@@ -91,6 +92,7 @@ fn fetcher(fake_network: &Arc<FakeNetwork>) -> Fetcher {
         size: 1 << 20,
         size_ceiling: 1 << 20,
         user_agent: "fuzz".parse().unwrap(),
+        robots: dray_guard::robots::RobotsMode::Ignore,
     };
     let admin = AdminPolicy {
         enabled: true,

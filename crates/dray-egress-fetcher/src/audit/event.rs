@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_bus::Meta;
-use dray_guard::{CanonicalUrl, Class, ClassifiedAddress, TABLE_EDITION};
+use dray_guard::{CanonicalUrl, Class, ClassifiedAddress, DnssecStatus, TABLE_EDITION};
 use dray_proto::contract::Audit;
 use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
@@ -109,6 +109,10 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
         event.question_id = question.to_string();
     }
     event.credentials.clone_from(&record.credentials);
+    if let Some(robots) = record.robots {
+        robots.outcome.as_str().clone_into(&mut event.robots);
+        event.robots_line = robots.line;
+    }
     record
         .cache
         .map_or("", CacheUse::as_str)
@@ -238,10 +242,23 @@ fn audit_hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
             .map(|tls| tls.certificate.to_hex())
             .unwrap_or_default(),
         status: hop.status.map(u32::from).unwrap_or_default(),
+        http_version: http_version(hop.http_version).to_owned(),
+        dnssec: hop.dnssec.map_or("", DnssecStatus::as_str).to_owned(),
+        robots: hop.is_robots,
         code: hop
             .code
             .map(|code| code.as_str().to_owned())
             .unwrap_or_default(),
+    }
+}
+
+/// The version as HTTP writes it, without its name.
+const fn http_version(version: Option<http::Version>) -> &'static str {
+    match version {
+        Some(http::Version::HTTP_10) => "1.0",
+        Some(http::Version::HTTP_11) => "1.1",
+        Some(http::Version::HTTP_2) => "2",
+        _ => "",
     }
 }
 

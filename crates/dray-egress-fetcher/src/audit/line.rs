@@ -58,6 +58,8 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         question_id,
         intercepted,
         cache,
+        robots,
+        robots_line,
     } = event;
     let mut line = json!({
         "event_id": event_id, "time": time_ms, "operation_id": operation_id, "app_id": app_id,
@@ -79,6 +81,7 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         "down_bytes": down_bytes, "rules_digest": rules_digest, "decided_by": decided_by,
         "reported_by": reported_by, "method": method, "credentials": credentials,
         "question_id": question_id, "intercepted": intercepted, "cache": cache,
+        "robots": robots, "robots_line": robots_line,
     });
     if let (Value::Object(line), Value::Object(proxied)) = (&mut line, proxied) {
         line.extend(proxied);
@@ -102,6 +105,9 @@ fn hop_json(hop: &v1::AuditHop) -> Value {
         status,
         code,
         upstream_proxy,
+        http_version,
+        dnssec,
+        robots,
     } = hop;
     let answers: Vec<Value> = answers
         .iter()
@@ -112,5 +118,6 @@ fn hop_json(hop: &v1::AuditHop) -> Value {
         "answers": answers, "chosen_address": chosen_address, "peer_address": peer_address,
         "local_port": local_port, "tls_version": tls_version, "certificate_sha256": certificate_sha256,
         "status": status, "code": code, "upstream_proxy": upstream_proxy,
+        "http_version": http_version, "dnssec": dnssec, "robots": robots,
     })
 }

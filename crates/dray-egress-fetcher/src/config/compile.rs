@@ -12,6 +12,7 @@ use dray_service::config::ConfigProblem;
 use dray_types::Period;
 use http::HeaderValue;
 
+use super::robots::contact_comment;
 use super::{
     AuditFileSettings, AuditSyslogSettings, CacheSettings, Config, ProxySettings, QuestionSettings,
 };
@@ -250,11 +251,14 @@ impl Config {
             size: self.max_bytes.as_u64(),
             size_ceiling: self.max_bytes_ceiling.as_u64(),
             user_agent: self.user_agent(checks),
+            robots: self.robots.into(),
         }
     }
 
     fn user_agent(&self, checks: &mut ProblemCollector) -> HeaderValue {
-        let agent = self.user_agent.as_str();
+        let comment = contact_comment(self.contact.as_deref(), checks);
+        let agent = format!("{}{comment}", self.user_agent);
+        let agent = agent.as_str();
         let printable = agent.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let trimmed = agent.trim() == agent && !agent.is_empty();
         match HeaderValue::from_str(agent) {
@@ -264,7 +268,7 @@ impl Config {
             _ => {
                 checks.0.push(ConfigProblem::new(
                     "user_agent",
-                    "must be 1 to 128 printable ASCII characters without blanks around them",
+                    "must be 1 to 128 printable ASCII characters without blanks around them, the contact included",
                 ));
                 // A placeholder until `compile` returns the problem; it is never sent.
                 HeaderValue::from_static("dray")

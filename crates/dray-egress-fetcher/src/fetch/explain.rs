@@ -1,6 +1,7 @@
 //! Judges a URL without fetching it. Every step is judged by the code that judges a fetch.
 
-use dray_guard::{CanonicalUrl, Host, StepLog};
+use dray_guard::robots::RobotsMode;
+use dray_guard::{CanonicalUrl, Host, RuleDecision, StepLog};
 
 use super::approval::AskScope;
 use super::{FetchContext, FetchFailure, FetchJob, Fetcher, record_failure};
@@ -15,7 +16,7 @@ pub struct PolicyExplanation {
     pub steps: StepLog,
     /// The failure that a fetch would have; `None` when nothing that was judged refuses it.
     pub refusal: Option<FetchFailure>,
-    /// Whether nothing is left to judge. `false` if the host is a name that was not looked up.
+    /// Whether nothing is left to judge. `false` if the host is a name that was not looked up, or has a robots.txt to ask.
     pub complete: bool,
     /// SHA-256 (hex) of the policy files; empty without them.
     pub rules_digest: String,
@@ -91,7 +92,9 @@ impl Fetcher {
         };
         let judge = self.current_judge()?;
         self.pin(&chain, &url, &judge, &context, record).await?;
-        Ok(true)
+        // Only a fetch requests the file.
+        let of_rule = record.decision.as_ref().and_then(RuleDecision::robots);
+        Ok(of_rule.unwrap_or(self.settings.robots) == RobotsMode::Ignore)
     }
 
     /// The slot of a lookup. A target whose breaker is open is refused as a fetch of it is.

@@ -3,23 +3,24 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dray_guard::{
-    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, NextHop, PinnedAddr,
-    PinnedAddresses, PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
+    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, PinnedAddr, PinnedAddresses,
+    PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
 };
 use http::StatusCode;
 
 use super::cached::{CachedResponse, HopSource, condition_fields};
 use super::rules::{check_media_type, rule_limit};
-use super::{FetchContext, Fetcher, breaker_key, record_refusal};
+use super::{FetchContext, Fetcher, breaker_key};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
 use crate::freshness::ReuseTerms;
 use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
-use crate::hop::{HopRequest, WireBody, send_request};
+use crate::hop::{HopError, HopRequest, WireBody, send_http2_request, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
-use crate::record::{FetchRecord, RequestedOrigin};
+use crate::record::FetchRecord;
 use crate::resume::BodyResumption;
 use crate::wire::MeteredIo;
 
@@ -47,16 +48,29 @@ pub(super) struct HopResponse {
 
 /// What a request says beyond its URL.
 #[derive(Clone, Copy)]
-struct RequestExtra<'a> {
+pub(super) struct RequestExtra<'a> {
     /// The rest of a body that broke off.
     resume: Option<&'a BodyResumption>,
     /// A stored response that its server may confirm.
     cached: Option<&'a CachedResponse>,
+    /// Whether it is a request for a robots.txt, which gets no credential.
+    is_robots: bool,
+}
+
+impl RequestExtra<'_> {
+    /// A request for a robots.txt.
+    pub(super) const ROBOTS: Self = Self {
+        resume: None,
+        cached: None,
+        is_robots: true,
+    };
 }
 
 /// A connection that is ready for the request, and the slot of its address.
 struct HopConnection {
     io: Box<dyn Io>,
+    /// Whether the server chose HTTP/2.
+    is_http2: bool,
     address: AddressSlot,
 }
 
@@ -83,10 +97,13 @@ impl Fetcher {
     ) -> Result<HopOutcome, FetchError> {
         let HopSource { partial, cached } = source;
         let url = chain.current().clone();
-        record.enter(chain.hop(), Some(&url));
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
+        // Its hops come first, so that the last one of the record is always that of the fetch.
+        let robots = Box::pin(self.judge_robots(chain, decision.as_ref(), context, record)).await;
+        record.enter(chain.hop(), Some(&url));
         record.note_decision(decision);
+        robots?;
         if let Some(cached) = cached.filter(|cached| !cached.terms.fresh_for.is_zero()) {
             self.use_fresh(cached, chain, context, limit, record)
                 .await?;
@@ -96,9 +113,10 @@ impl Fetcher {
         let extra = RequestExtra {
             resume: resume.as_ref(),
             cached,
+            is_robots: false,
         };
         let (parts, wire, slots) = self.ask(chain, &url, context, extra, record).await?;
-        record.hop().status = Some(parts.status.as_u16());
+        record.note_head(&parts);
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
             self.limits.breaker().succeeded(&breaker_key(&url));
@@ -155,56 +173,8 @@ impl Fetcher {
         })
     }
 
-    /// Takes a redirect: its target is then the current URL of the chain.
-    async fn follow(
-        &self,
-        chain: &mut Chain,
-        status: u16,
-        locations: &[Vec<u8>],
-        context: &FetchContext<'_>,
-        record: &mut FetchRecord,
-    ) -> Result<HopOutcome, FetchError> {
-        let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
-        let next = self
-            .redirect(chain, status, &locations, context, record)
-            .await?;
-        record.redirect_count = chain.followed();
-        match next {
-            NextHop::Follow => Ok(HopOutcome::Redirected),
-            // Not reached: `judge_head` returns `Redirect` only for statuses that are redirects.
-            NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
-        }
-    }
-
-    /// Follows a redirect, with the answer of a person where the rules ask about its target.
-    async fn redirect(
-        &self,
-        chain: &mut Chain,
-        status: u16,
-        locations: &[&[u8]],
-        context: &FetchContext<'_>,
-        record: &mut FetchRecord,
-    ) -> Result<NextHop, FetchError> {
-        let tried = RequestedOrigin::redirect(chain.current(), locations);
-        let refused = match chain.on_redirect(status, locations) {
-            Ok(next) => return Ok(next),
-            Err(refused) => refused,
-        };
-        let failure = record_refusal(record, chain.policy(), &refused, tried.clone());
-        let (Code::ApprovalRequired, Some(target)) = (refused.code, &refused.target) else {
-            return Err(failure);
-        };
-        let consulted = self.consult(context.request, target, true, record);
-        chain.grant(context.budget.whole(consulted).await??);
-        // The hop that was refused is entered again, as one that is followed.
-        record.hops.pop();
-        chain
-            .on_redirect(status, locations)
-            .map_err(|refused| record_refusal(record, chain.policy(), &refused, tried))
-    }
-
     /// Runs all steps of the hop up to its response head.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         chain: &mut Chain,
         url: &CanonicalUrl,
@@ -226,7 +196,7 @@ impl Fetcher {
         let host = url.host_header();
         // For the URL that the caller asked for alone: no redirect takes a credential along, not even to its own host.
         let tenant = &context.request.caller.tenant;
-        let credential = (chain.hop() == 0)
+        let credential = (chain.hop() == 0 && !extra.is_robots)
             .then(|| self.credentials.find(tenant, url))
             .flatten();
         let mut path_and_query = url.path_and_query().into();
@@ -243,17 +213,25 @@ impl Fetcher {
             resume: extra.resume,
         };
         record.at(FetchPhase::Head);
+        let sending = async {
+            if connected.is_http2 {
+                send_http2_request(connected.io, ask).await
+            } else {
+                send_request(connected.io, ask).await
+            }
+        };
         let sent = context
             .budget
-            .within(
-                FetchPhase::Head,
-                self.settings.head,
-                send_request(connected.io, ask),
-            )
+            .within(FetchPhase::Head, self.settings.head, sending)
             .await;
         record.at(FetchPhase::Policy);
-        let (parts, wire) = sent?
-            .map_err(|error| FetchError::new(error.code(), FetchPhase::Head).because(error))?;
+        let (parts, wire) = sent?.map_err(|error| {
+            if matches!(error, HopError::Http11Required(_)) {
+                // Read by the next attempt of the same task.
+                context.http11_only.store(true, Ordering::Relaxed);
+            }
+            FetchError::new(error.code(), FetchPhase::Head).because(error)
+        })?;
         Ok((parts, wire, (slot, connected.address)))
     }
 
@@ -398,7 +376,9 @@ impl Fetcher {
                 record.dns_errors.push(error.kind());
                 FetchError::new(error.code(), FetchPhase::Dns).because(error)
             })?;
-        record.hop().cnames.clone_from(&answer.cnames);
+        let hop = record.hop();
+        hop.cnames.clone_from(&answer.cnames);
+        hop.dnssec = Some(answer.dnssec);
         Ok(answer)
     }
 
@@ -477,10 +457,21 @@ impl Fetcher {
         // Metered below TLS, so that the bytes of handshake and records count too (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
-            return Ok(HopConnection { io, address: slot });
+            return Ok(HopConnection {
+                io,
+                is_http2: false,
+                address: slot,
+            });
         }
         record.at(FetchPhase::Tls);
-        let shaking = self.tls.handshake(io, url.host());
+        let http11_only = context.http11_only.load(Ordering::Relaxed);
+        let shaking = async {
+            if http11_only {
+                self.tls.handshake(io, url.host()).await
+            } else {
+                self.tls.handshake_for_fetch(io, url.host()).await
+            }
+        };
         let shaken = context
             .budget
             .within(FetchPhase::Tls, self.settings.tls, shaking)
@@ -488,7 +479,12 @@ impl Fetcher {
         record.at(FetchPhase::Policy);
         let (io, session) = shaken?
             .map_err(|error| FetchError::new(error.code(), FetchPhase::Tls).because(error))?;
+        let is_http2 = session.is_http2;
         record.hop().tls = Some(session);
-        Ok(HopConnection { io, address: slot })
+        Ok(HopConnection {
+            io,
+            is_http2,
+            address: slot,
+        })
     }
 }

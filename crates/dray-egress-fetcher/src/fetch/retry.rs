@@ -81,7 +81,10 @@ impl PartialBody {
             framing: plan.framing,
             total: match plan.framing {
                 BodyFraming::Length(length) => Some(length),
-                BodyFraming::Empty | BodyFraming::Chunked | BodyFraming::Close => plan.whole,
+                BodyFraming::Empty
+                | BodyFraming::Chunked
+                | BodyFraming::Framed
+                | BodyFraming::Close => plan.whole,
             },
             validator: plan.validator.clone(),
             origin: url_origin(url),

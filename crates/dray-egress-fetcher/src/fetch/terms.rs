@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_guard::robots::{RobotsMode, product_token};
 use dray_guard::{AppPolicy, Caller, Code, RequestKind};
 use dray_types::Fault;
 use http::HeaderValue;
@@ -54,6 +55,15 @@ pub struct FetchLimits {
     pub size_ceiling: u64,
     /// Value of `User-Agent` in every request.
     pub user_agent: HeaderValue,
+    /// What is done with the robots.txt of hosts, where the rules of the policy files do not say.
+    pub robots: RobotsMode,
+}
+
+impl FetchLimits {
+    /// The product token by which groups of a robots.txt name this product (RFC 9309, section 2.2.1).
+    pub(super) fn robots_token(&self) -> &str {
+        product_token(self.user_agent.to_str().unwrap_or_default())
+    }
 }
 
 /// What to fetch (egress-security 2). A request cannot set method, headers, body, credentials, proxy or address (C-1).

@@ -70,7 +70,15 @@ fn r_3_transfer_encoding_excludes_content_length_and_http_1_0() {
         Err(Code::MalformedResponse)
     );
     old.version = Version::HTTP_2;
+    assert_eq!(
+        judge_head(&old, HEAD_LIMIT_BYTES),
+        Err(Code::MalformedResponse),
+        "it has no place in HTTP/2"
+    );
     old.headers.clear();
+    let judged = judge_head(&old, HEAD_LIMIT_BYTES);
+    assert!(matches!(judged, Ok(HeadDecision::Body(plan)) if plan.framing == BodyFraming::Framed));
+    old.version = Version::HTTP_3;
     assert_eq!(
         judge_head(&old, HEAD_LIMIT_BYTES),
         Err(Code::MalformedResponse),

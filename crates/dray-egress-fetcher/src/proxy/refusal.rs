@@ -330,6 +330,7 @@ const fn guard_status(code: Code) -> StatusCode {
         | Code::PolicyDenied
         | Code::ApprovalRequired
         | Code::MediaTypeNotAllowed
+        | Code::RobotsDenied(_)
         | Code::RedirectLimit
         | Code::RedirectDowngrade
         | Code::RedirectInvalid

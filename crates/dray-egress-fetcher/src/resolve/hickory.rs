@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_guard::judge::MAX_CNAMES;
-use dray_guard::{CanonicalName, DnsAnswer, Judge};
+use dray_guard::{CanonicalName, DnsAnswer, DnssecStatus, Judge};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
@@ -84,7 +84,8 @@ impl HickoryResolver {
         let mut family = FamilyResult::default();
         let mut owner = name.clone();
         loop {
-            let response = self.ask(&owner, kind).await?;
+            let AnsweredQuery { response, dnssec } = self.ask(&owner, kind).await?;
+            family.dnssec = [family.dnssec, Some(dnssec)].into_iter().flatten().min();
             let moved = family.follow(&response, &mut owner, judge);
             if family.stopped {
                 return Ok(family);
@@ -102,7 +103,7 @@ impl HickoryResolver {
     /// Asks one question: first the server that answered last, then the next one after [`HEDGE_DELAY`] or as soon as
     /// one has failed, and so on, concurrently. The first valid response of any server counts. It has no deadline of
     /// its own; the caller sets one.
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<DnsResponse, DnsError> {
+    async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
         // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
@@ -116,9 +117,9 @@ impl HickoryResolver {
                 biased;
                 // Polled first (`biased`): an answer that is there makes a further question needless.
                 Some((index, answered)) = queries.next(), if !queries.is_empty() => match answered {
-                    Ok(response) => {
+                    Ok(answered) => {
                         self.preferred.store(index, Ordering::Relaxed);
-                        return Ok(response);
+                        return Ok(answered);
                     }
                     Err(error) => {
                         failure.get_or_insert(error);
@@ -141,18 +142,35 @@ impl HickoryResolver {
 
 /// One configured server.
 #[derive(Debug)]
-enum ServerHandle {
+struct ServerHandle {
+    transport: ServerTransport,
+    /// Whether its word about DNSSEC counts.
+    is_trusted: bool,
+}
+
+#[derive(Debug)]
+enum ServerTransport {
     Plain(SocketAddr),
     Encrypted(Box<EncryptedServer>),
+}
+
+/// A valid response, with what its server says about DNSSEC.
+struct AnsweredQuery {
+    response: DnsResponse,
+    dnssec: DnssecStatus,
 }
 
 impl ServerHandle {
     fn new(server: &NameServer, bundle: Option<&str>) -> Result<Self, DnsError> {
         let encrypted = EncryptedServer::new(server, bundle)
             .map_err(|error| DnsError::Failure(format!("{server}: {error}")))?;
-        Ok(match encrypted {
-            Some(encrypted) => Self::Encrypted(Box::new(encrypted)),
-            None => Self::Plain(server.address()),
+        let transport = match encrypted {
+            Some(encrypted) => ServerTransport::Encrypted(Box::new(encrypted)),
+            None => ServerTransport::Plain(server.address()),
+        };
+        Ok(Self {
+            transport,
+            is_trusted: server.is_trusted(),
         })
     }
 }
@@ -162,11 +180,16 @@ async fn ask_one(
     server: &ServerHandle,
     name: &Name,
     kind: RecordType,
-) -> Result<DnsResponse, DnsError> {
+) -> Result<AnsweredQuery, DnsError> {
     let query = Query::query(name.clone(), kind);
-    let response = match server {
-        ServerHandle::Plain(address) => exchange_plain(*address, query.clone()).await?,
-        ServerHandle::Encrypted(server) => server.exchange(query.clone()).await?,
+    let response = match &server.transport {
+        ServerTransport::Plain(address) => exchange_plain(*address, query.clone()).await?,
+        ServerTransport::Encrypted(server) => server.exchange(query.clone()).await?,
+    };
+    let dnssec = match (server.is_trusted, response.authentic_data) {
+        (false, _) => DnssecStatus::NotKnown,
+        (true, false) => DnssecStatus::NotAuthenticated,
+        (true, true) => DnssecStatus::Authenticated,
     };
     let failed = |what: &str| Err(DnsError::Failure(what.to_owned()));
     // D-10. The UDP client drops such answers itself; over other transports nothing else compares the question.
@@ -186,7 +209,7 @@ async fn ask_one(
         .any(|record| record.data.ip_addr().is_some());
     match response.response_code {
         ResponseCode::NXDomain if has_address => failed("NXDOMAIN with an address"),
-        ResponseCode::NoError | ResponseCode::NXDomain => Ok(response),
+        ResponseCode::NoError | ResponseCode::NXDomain => Ok(AnsweredQuery { response, dnssec }),
         code => failed(&code.to_string()),
     }
 }
@@ -196,6 +219,8 @@ async fn ask_one(
 struct FamilyResult {
     cnames: Vec<String>,
     addresses: Vec<IpAddr>,
+    /// The least status of the responses that were used; `None` before the first one.
+    dnssec: Option<DnssecStatus>,
     /// The end of the chain does not exist at all.
     missing: bool,
     /// The chain was left at an alias that the judge refuses, or at one alias too many.
@@ -278,7 +303,9 @@ fn combine_families(
         name: name.clone(),
         cnames: Vec::new(),
         addresses: Vec::new(),
+        dnssec: DnssecStatus::NotKnown,
     };
+    let mut status = None;
     let (mut missing, mut stopped, mut failures) = (false, false, Vec::new());
     let mut longest = 0;
     let mut families = [v4, v6];
@@ -291,6 +318,8 @@ fn combine_families(
                 missing |= family.missing;
                 stopped |= family.stopped;
                 answer.addresses.extend(family.addresses);
+                // A denial counts too: without it, an answer without AAAA could hide a forged one.
+                status = [status, family.dnssec].into_iter().flatten().min();
                 for target in family.cnames {
                     if !answer.cnames.contains(&target) {
                         answer.cnames.push(target);
@@ -301,6 +330,7 @@ fn combine_families(
             Err(failure) => failures.push(failure),
         }
     }
+    answer.dnssec = status.unwrap_or_default();
     // D-8 counts the chain of one family, and every alias was checked when it was followed.
     if longest <= MAX_CNAMES {
         answer.cnames.truncate(MAX_CNAMES);

@@ -55,6 +55,12 @@ impl NameServer {
         self.transport != DnsTransport::Plain
     }
 
+    /// Whether no peer on the way can change what the server says about DNSSEC (RFC 4035, section 4.9.3): the channel is
+    /// authenticated, or does not leave this machine.
+    pub fn is_trusted(&self) -> bool {
+        self.is_encrypted() || self.address.ip().to_canonical().is_loopback()
+    }
+
     pub(super) fn transport(&self) -> &DnsTransport {
         &self.transport
     }

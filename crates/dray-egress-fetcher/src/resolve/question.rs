@@ -27,7 +27,13 @@ const MAX_UDP_TIME: Duration = Duration::from_mins(5);
 
 /// A request for a response of any size that the transport can carry, with the name as it is.
 pub(super) fn dns_request(query: Query) -> DnsRequest {
-    DnsRequest::from_query(query, request_options())
+    with_status(DnsRequest::from_query(query, request_options()))
+}
+
+/// Asks for the AD bit in the response: a server leaves it out where the query shows no interest (RFC 6840, section 5.7).
+fn with_status(mut request: DnsRequest) -> DnsRequest {
+    request.metadata.authentic_data = true;
+    request
 }
 
 fn request_options() -> DnsRequestOptions {
@@ -58,7 +64,7 @@ async fn exchange_udp(server: SocketAddr, query: Query) -> Result<Option<DnsResp
     let mut options = request_options();
     // Each letter is one more bit that a forged response must guess, beside id and port ("0x20").
     options.case_randomization = true;
-    let request = DnsRequest::from_query(query, options);
+    let request = with_status(DnsRequest::from_query(query, options));
     let mut stream = UdpClientStream::builder(server, TokioRuntimeProvider::default())
         .with_timeout(Some(MAX_UDP_TIME))
         .with_max_retries(MAX_UDP_SENDS)

@@ -13,6 +13,7 @@ use hickory_resolver::proto::rr::RecordType;
 use super::*;
 
 mod bounds;
+mod dnssec;
 mod encrypted;
 mod servers;
 

@@ -160,6 +160,7 @@ impl StepText {
             PolicyStep::Quota => (Wire::Quota, Operator, "policy_path", "The quotas of the policy files, where there are some, have room."),
             PolicyStep::Resolution => (Wire::Resolution, BuiltIn, "", "DNS has addresses for the host."),
             PolicyStep::Addresses => (Wire::Addresses, Operator, "private_cidrs", "Every address of the host is public, or in a range that the operator opened."),
+            PolicyStep::Robots => (Wire::Robots, Operator, "robots", "The robots.txt of the host allows the request, where the operator wants that; only a fetch asks for it."),
         };
         Self { code, rule, owner, field }
     }
@@ -176,7 +177,7 @@ mod tests {
         let steps = reported_steps(&StepLog::default(), &ValueOrigins::default(), "", "");
         let codes: Vec<i32> = steps.iter().map(|step| step.step).collect();
         // Numbers are never changed, so later steps have higher ones.
-        assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 10, 11]);
+        assert_eq!(codes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 10, 11, 14]);
         for step in &steps {
             assert_eq!(step.verdict(), v1::StepVerdict::NotJudged);
             assert!(!step.step().name().is_empty() && !step.rule.is_empty());

@@ -47,8 +47,13 @@ pub(super) async fn network_access(
 /// The client of TLS, with the configured trust anchors.
 pub(super) async fn tls_client(config: &Config) -> Result<TlsClient, StartError> {
     let bundle = read_bundle(config).await?;
-    TlsClient::new(bundle.as_deref())
-        .map_err(|error| StartError::with_source("could not set up TLS", error))
+    let client = TlsClient::new(bundle.as_deref())
+        .map_err(|error| StartError::with_source("could not set up TLS", error))?;
+    Ok(if config.http2 {
+        client.with_http2()
+    } else {
+        client
+    })
 }
 
 /// The text of the operator's trust anchors; `None` without any.

@@ -215,7 +215,11 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             ..Offer::default()
         };
-        let fixture = secured("files.example.org", offer, ResponseScript::ok("secret"));
+        let fixture = FetcherFixture {
+            // The fake server speaks HTTP/1.1 alone, whatever it offers.
+            http2: false,
+            ..secured("files.example.org", offer, ResponseScript::ok("secret"))
+        };
         let outcome = fixture.fetch("https://files.example.org/").await;
         assert_eq!((outcome.code(), outcome.body), ("ok", b"secret".to_vec()));
         let session = outcome.record.hops[0].tls.clone().unwrap();

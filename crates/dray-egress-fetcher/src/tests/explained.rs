@@ -227,8 +227,8 @@ async fn the_reply_names_the_setting_and_its_origin_but_no_address_and_no_query(
     let service = start_service(&fake_network, &[("https_only", "false")]).await;
     let reply = explain_call(&service, "http://inside.example.org/a?token=hunter2", true).await;
     assert_eq!(reply.verdict(), StepVerdict::Refused);
-    assert_eq!(reply.steps.len(), 13);
-    let last = reply.steps.last().unwrap();
+    assert_eq!(reply.steps.len(), 14);
+    let last = &reply.steps[12];
     assert_eq!(last.code, "ssrf_blocked");
     assert_eq!(last.setting, "egress-fetcher.private_cidrs");
     assert_eq!(last.origin, "default");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_guard::{
-    AdminPolicy, AppPolicy, CanonicalName, DnsAnswer, Judge, JudgeConfig, PinnedAddr,
+    AdminPolicy, AppPolicy, CanonicalName, DnsAnswer, DnssecStatus, Judge, JudgeConfig, PinnedAddr,
 };
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder, serve_request};
 use futures_util::future::BoxFuture;
@@ -78,6 +78,7 @@ pub(crate) fn answer(name: &str, cnames: &[&str], addresses: &[&str]) -> DnsAnsw
         name: canonical(name),
         cnames: cnames.iter().map(|target| (*target).to_owned()).collect(),
         addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+        dnssec: DnssecStatus::NotKnown,
     }
 }
 
@@ -277,6 +278,7 @@ pub(crate) fn settings() -> FetchLimits {
         size: 10 << 20,
         size_ceiling: 100 << 20,
         user_agent: HeaderValue::from_static("dray/test"),
+        robots: dray_guard::robots::RobotsMode::Ignore,
     }
 }
 
@@ -288,6 +290,8 @@ pub(crate) struct FetcherFixture {
     pub(crate) settings: FetchLimits,
     pub(crate) sizes: AdmissionLimits,
     pub(crate) bundle: Option<String>,
+    /// Whether HTTP/2 is offered.
+    pub(crate) http2: bool,
 }
 
 /// The outcome of a fetch.
@@ -339,6 +343,7 @@ impl Default for FetcherFixture {
             settings: settings(),
             sizes: AdmissionLimits::default(),
             bundle: None,
+            http2: true,
         }
     }
 }
@@ -355,9 +360,18 @@ impl FetcherFixture {
             self.admin.clone(),
             Judge::new(judge),
             self.fake_network.network(),
-            TlsClient::new(self.bundle.as_deref()).unwrap(),
+            self.tls_client(),
             FetchAdmission::new(self.sizes),
         )
+    }
+
+    fn tls_client(&self) -> TlsClient {
+        let client = TlsClient::new(self.bundle.as_deref()).unwrap();
+        if self.http2 {
+            client.with_http2()
+        } else {
+            client
+        }
     }
 
     pub(crate) async fn fetch(&self, url: &str) -> FetchResult {

@@ -15,6 +15,8 @@ mod endings;
 #[cfg(feature = "service")]
 mod explained;
 pub(crate) mod fake_network;
+mod http2;
+mod http2_servers;
 mod load;
 mod messages;
 #[cfg(feature = "service")]
@@ -23,6 +25,7 @@ mod policy;
 mod redirect;
 mod resolution;
 mod retry;
+mod robots;
 mod ruled;
 #[cfg(feature = "service")]
 mod service;

@@ -39,7 +39,8 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
         ..Offer::default()
     };
     let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
-    let tls = TlsClient::new(Some(&authority.pem())).unwrap();
+    // What the proxy and DNS use: it stays on its protocol, also where fetches may take HTTP/2.
+    let tls = TlsClient::new(Some(&authority.pem())).unwrap().with_http2();
     for _ in 0..3 {
         let (near, far) = tokio::io::duplex(1 << 16);
         let name = host("files.example.org");
@@ -54,8 +55,41 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
         let server = accepted.get_ref().1;
         assert_eq!(session.version, "TLSv1.3");
         assert_eq!(server.alpn_protocol(), Some(b"http/1.1".as_slice()));
+        assert!(!session.is_http2);
         assert_eq!(server.server_name(), Some("files.example.org"), "SNI");
         assert_eq!(server.handshake_kind(), Some(rustls::HandshakeKind::Full));
+    }
+}
+
+#[tokio::test]
+async fn t_4_a_fetch_offers_http_2_where_it_is_on() {
+    let authority = Authority::new().unwrap();
+    let offer = Offer {
+        alpn: vec![b"http/1.1".to_vec(), b"h2".to_vec()],
+        ..Offer::default()
+    };
+    for (server_protocols, is_on, expected) in [
+        (offer.alpn.clone(), true, Some(b"http/1.1".as_slice())),
+        (vec![b"h2".to_vec()], true, Some(b"h2")),
+        (vec![b"http/1.1".to_vec()], true, Some(b"http/1.1")),
+        (Vec::new(), true, None),
+        (offer.alpn.clone(), false, Some(b"http/1.1")),
+    ] {
+        let offer = Offer {
+            alpn: server_protocols,
+            ..Offer::default()
+        };
+        let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
+        let tls = TlsClient::new(Some(&authority.pem())).unwrap();
+        let tls = if is_on { tls.with_http2() } else { tls };
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let name = host("files.example.org");
+        let shaking = tls.handshake_for_fetch(Box::new(near), &name);
+        let (shaken, accepted) = tokio::join!(shaking, acceptor.accept(far));
+        let accepted = accepted.unwrap();
+        assert_eq!(accepted.get_ref().1.alpn_protocol(), expected);
+        let (_, session) = shaken.unwrap();
+        assert_eq!(session.is_http2, expected == Some(b"h2"));
     }
 }
 

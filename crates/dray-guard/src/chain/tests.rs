@@ -313,6 +313,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
             name: "files.example.com".parse().unwrap(),
             cnames: Vec::new(),
             addresses: vec![address.parse().unwrap()],
+            dnssec: crate::DnssecStatus::NotKnown,
         };
         let pinned = judge.judge_answer(&answer, chain.current().port(), chain.context());
         pinned
@@ -335,6 +336,11 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
     follow(&mut direct, "/out").unwrap();
     assert_eq!(judged(&mut direct, public), Ok(()));
     follow(&mut direct, "/in").unwrap();
+    // Nor does the request for the robots.txt of the host.
+    let mut robots = direct.for_robots().unwrap();
+    assert_eq!(robots.current().path_and_query(), "/robots.txt");
+    assert_eq!(robots.hop(), 0);
+    assert_eq!(judged(&mut robots, inside), Err(Code::SsrfBlocked));
     assert_eq!(judged(&mut direct, inside), Err(Code::SsrfBlocked));
 
     let mut listed = begin(Some("*.example.com"));

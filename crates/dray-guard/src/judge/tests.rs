@@ -18,6 +18,7 @@ fn answer(texts: &[&str]) -> DnsAnswer {
         name: "files.example.com".parse().unwrap(),
         cnames: Vec::new(),
         addresses: addresses(texts),
+        dnssec: DnssecStatus::NotKnown,
     }
 }
 

@@ -17,6 +17,8 @@ enum ReasonMessage {
     Host,
     /// The status that the server answered.
     Status(u16),
+    /// The line of the robots.txt that refuses the URL; 0 where the file could not be read.
+    Robots(u32),
     /// Only the sentence that the URL could not be fetched.
     NotFetched,
 }
@@ -32,6 +34,15 @@ impl Code {
             ReasonMessage::Host => format!("{not_fetched} could not resolve host {host}."),
             ReasonMessage::Status(status) => {
                 format!("{not_fetched} The server answered HTTP status {status}.")
+            }
+            ReasonMessage::Robots(0) => {
+                format!("{not_fetched} The robots.txt of its server could not be read.")
+            }
+            // The number alone: the text of the line is the server's.
+            ReasonMessage::Robots(line) => {
+                format!(
+                    "External URL {url} is refused by the robots.txt of its server (line {line})."
+                )
             }
             ReasonMessage::NotFetched => not_fetched,
         }
@@ -57,6 +68,7 @@ impl Code {
             Self::ApprovalRequired => ReasonMessage::Policy("External URL host needs the approval of a person for this session."),
             Self::MediaTypeNotAllowed => ReasonMessage::Url("has a media type that operator policy does not allow."),
             Self::QuotaExceeded => ReasonMessage::Policy("External URL fetching has used the quota of this tenant."),
+            Self::RobotsDenied(line) => ReasonMessage::Robots(line),
             Self::RedirectLimit => ReasonMessage::Url("exceeded the configured redirect limit."),
             Self::TooLarge => ReasonMessage::Url("exceeds the configured file-size limit."),
             Self::Timeout => ReasonMessage::Url("timed out."),
@@ -126,7 +138,9 @@ impl Code {
                 "Use a URL that needs no sign-in, or upload the file instead."
             }
             Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504) => "Try again later.",
+            Self::RobotsDenied(0) => "Try again later, or use another source for this file.",
             Self::MalformedResponse
+            | Self::RobotsDenied(_)
             | Self::HttpStatus(_)
             | Self::UnexpectedPartial
             | Self::UnsupportedEncoding

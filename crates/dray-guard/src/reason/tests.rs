@@ -7,7 +7,7 @@ use dray_types::{FaultCode, RetryAdvice};
 use super::*;
 
 /// Every code once, in the order of the table; statuses of each kind.
-const CODE_TABLE: [Code; 49] = [
+const CODE_TABLE: [Code; 51] = [
     Code::DisabledByAdmin,
     Code::DisabledByApp,
     Code::HostNotInAdminAllowlist,
@@ -57,6 +57,8 @@ const CODE_TABLE: [Code; 49] = [
     Code::ApprovalRequired,
     Code::MediaTypeNotAllowed,
     Code::QuotaExceeded,
+    Code::RobotsDenied(12),
+    Code::RobotsDenied(0),
 ];
 
 fn url() -> ShownUrl {
@@ -122,13 +124,14 @@ fn the_golden_file_contains_every_code() {
         Code::MediaTypeNotAllowed => 33,
         Code::QuotaExceeded => 34,
         Code::ApprovalRequired => 35,
+        Code::RobotsDenied(_) => 36,
     };
     let numbers: BTreeSet<i32> = CODE_TABLE.into_iter().map(number).collect();
-    assert_eq!(numbers, (0..36).collect());
+    assert_eq!(numbers, (0..37).collect());
     let listed: BTreeSet<i32> = Code::ALL_REASONS.into_iter().map(number).collect();
     assert_eq!(listed, numbers);
     let names: BTreeSet<&str> = CODE_TABLE.into_iter().map(Code::as_str).collect();
-    assert_eq!(names.len(), 36);
+    assert_eq!(names.len(), 37);
 }
 
 // I-8: only the URL that the agent wrote is in a message; S-5: and of that, no secret.

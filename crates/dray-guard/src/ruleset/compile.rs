@@ -12,6 +12,7 @@ use super::source::{
     DenyEntry, LimitsEntry, MAX_POLICY_BYTES, PolicyDocument, PolicyText, RoleEntry, RuleEntry,
 };
 use super::{Caller, DEFAULT_RULE, DefaultOutcome, RuleName, RuleOutcome, RuleSet};
+use crate::robots::RobotsMode;
 
 mod fields;
 mod intercept;
@@ -84,6 +85,7 @@ pub(super) struct CompiledRule {
 pub(super) struct ResponseLimits {
     pub(super) media_types: Option<Vec<MediaPattern>>,
     pub(super) max_bytes: Option<u64>,
+    pub(super) robots: Option<RobotsMode>,
 }
 
 /// A role with its members and rules.
@@ -337,9 +339,10 @@ impl Compiler {
                 RuleEffect::Deny
             }
         };
-        let has_response = entry.media_types.is_some() || entry.max_bytes.is_some();
+        let has_response =
+            entry.media_types.is_some() || entry.max_bytes.is_some() || entry.robots.is_some();
         if has_response && effect != RuleEffect::Allow {
-            let problem = "media_types and max_bytes are limits of what a rule allows";
+            let problem = "media_types, max_bytes and robots are limits of what a rule allows";
             let remedy = "Move them to a rule with outcome = \"allow\".";
             self.problems.push(file.problem(offset, problem, remedy));
         }
@@ -357,6 +360,7 @@ impl Compiler {
                 max_bytes: entry
                     .max_bytes
                     .map(|limit| self.positive_limit(file, &limit, |size| size.as_u64())),
+                robots: entry.robots.and_then(|mode| self.robots(file, &mode)),
             })
         });
         CompiledRule {

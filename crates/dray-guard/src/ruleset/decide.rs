@@ -12,6 +12,7 @@ use super::pattern::readable_path;
 use super::{RuleName, RuleOutcome, RuleSet};
 use crate::canon::{CanonicalUrl, Host};
 use crate::reason::Code;
+use crate::robots::RobotsMode;
 
 /// The caller of a request. A part that is unknown is empty, and matches only the pattern `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -142,6 +143,11 @@ impl RuleDecision {
     /// Most bytes of the response; `None` for no limit of the rule.
     pub fn max_bytes(&self) -> Option<u64> {
         self.response.as_ref()?.max_bytes
+    }
+
+    /// What a fetch does with the robots.txt of the host; `None` where the rule does not say.
+    pub fn robots(&self) -> Option<RobotsMode> {
+        self.response.as_ref()?.robots
     }
 
     /// Whether the response may have this declared media type, empty for none.

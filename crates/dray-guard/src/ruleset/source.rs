@@ -129,6 +129,7 @@ pub(super) struct RuleEntry {
     pub(super) paths: Option<TextList>,
     pub(super) media_types: Option<TextList>,
     pub(super) max_bytes: Option<Spanned<ByteSize>>,
+    pub(super) robots: Option<Spanned<String>>,
 }
 
 /// The limits of a role.

@@ -138,6 +138,7 @@ impl DestinationGuard for DestinationPolicy {
             // The resolver of the client gives addresses only.
             cnames: Vec::new(),
             addresses: resolved,
+            dnssec: dray_guard::DnssecStatus::NotKnown,
         };
         let pinned = judge
             .judge_answer(&answer, url.port(), HopContext::default())

@@ -88,7 +88,7 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
     check::<TicketDirection>(2);
     check::<TicketState>(7);
     check::<PreviewLinkState>(3);
-    check::<PolicyStep>(13);
+    check::<PolicyStep>(14);
     check::<StepVerdict>(3);
 }
 

@@ -3961,6 +3961,12 @@ pub struct EgressAudit {
     /// it) or `miss`; empty where nothing is stored.
     #[prost(string, tag = "51")]
     pub cache: ::prost::alloc::string::String,
+    /// What the robots.txt of the last host decided: `allowed`, `reported` or `denied`; empty where it is not asked for.
+    #[prost(string, tag = "52")]
+    pub robots: ::prost::alloc::string::String,
+    /// Line of the robots.txt that decided, from 1; 0 where no line did: none matches, or there is no file to read.
+    #[prost(uint32, tag = "53")]
+    pub robots_line: u32,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";
@@ -4127,6 +4133,16 @@ pub struct AuditHop {
     /// Address of the upstream proxy that made the connection; `peer_address` is then what it was asked for. Empty without.
     #[prost(string, tag = "14")]
     pub upstream_proxy: ::prost::alloc::string::String,
+    /// HTTP version of the response: `1.0`, `1.1` or `2`. Empty when none came, and for connections of the proxy.
+    #[prost(string, tag = "15")]
+    pub http_version: ::prost::alloc::string::String,
+    /// What the resolver says about DNSSEC: `authenticated`, `not_authenticated`, or `not_known` where its word could be
+    /// forged on the way. Empty where no name was resolved.
+    #[prost(string, tag = "16")]
+    pub dnssec: ::prost::alloc::string::String,
+    /// Whether it is a request for the robots.txt of a host, which the fetch needed before its own request.
+    #[prost(bool, tag = "17")]
+    pub robots: bool,
 }
 impl ::prost::Name for AuditHop {
 const NAME: &'static str = "AuditHop";
@@ -4178,6 +4194,8 @@ pub enum PolicyStep {
     PolicyRules = 12,
     /// The quotas of the policy files, judged after their rules: `quota`. Not judged without quotas.
     Quota = 13,
+    /// The robots.txt of the host, judged at the fetch alone, since it has to be requested: `robots`.
+    Robots = 14,
 }
 impl PolicyStep {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -4200,6 +4218,7 @@ impl PolicyStep {
             Self::Addresses => "POLICY_STEP_ADDRESSES",
             Self::PolicyRules => "POLICY_STEP_POLICY_RULES",
             Self::Quota => "POLICY_STEP_QUOTA",
+            Self::Robots => "POLICY_STEP_ROBOTS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -4219,6 +4238,7 @@ impl PolicyStep {
             "POLICY_STEP_ADDRESSES" => Some(Self::Addresses),
             "POLICY_STEP_POLICY_RULES" => Some(Self::PolicyRules),
             "POLICY_STEP_QUOTA" => Some(Self::Quota),
+            "POLICY_STEP_ROBOTS" => Some(Self::Robots),
             _ => None,
         }
     }

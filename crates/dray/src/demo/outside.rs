@@ -78,6 +78,7 @@ impl Resolver for FakeInternet {
                 name: name.clone(),
                 cnames: Vec::new(),
                 addresses,
+                dnssec: dray_guard::DnssecStatus::NotKnown,
             })
         })
     }

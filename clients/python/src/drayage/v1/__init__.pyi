@@ -2150,6 +2150,8 @@ POLICY_STEP_POLICY_RULES: PolicyStep
 """The rules of the policy files, judged after the name: `policy_rules`. Not judged without policy files."""
 POLICY_STEP_QUOTA: PolicyStep
 """The quotas of the policy files, judged after their rules: `quota`. Not judged without quotas."""
+POLICY_STEP_ROBOTS: PolicyStep
+"""The robots.txt of the host, judged at the fetch alone, since it has to be requested: `robots`."""
 
 class StepVerdict(_int):
     """The decision of a step."""
@@ -2447,7 +2449,11 @@ class EgressAudit(Message):
     """Whether the proxy looked into the tunnel: method, path and response were judged. False for what it passed unread."""
     cache: _str
     """What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
-    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ..., question_id: _str | None = ..., intercepted: _bool | None = ..., cache: _str | None = ...) -> None: ...
+    robots: _str
+    """What the robots.txt of the last host decided: `allowed`, `reported` or `denied`; empty where it is not asked for."""
+    robots_line: _int
+    """Line of the robots.txt that decided, from 1; 0 where no line did: none matches, or there is no file to read."""
+    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ..., question_id: _str | None = ..., intercepted: _bool | None = ..., cache: _str | None = ..., robots: _str | None = ..., robots_line: _int | None = ...) -> None: ...
 
 class ListEgressQuestionsRequest(Message):
     """Which questions to list."""
@@ -2557,7 +2563,13 @@ class AuditHop(Message):
     """The reason when the chain ended here."""
     upstream_proxy: _str
     """Address of the upstream proxy that made the connection; `peer_address` is then what it was asked for. Empty without."""
-    def __init__(self, *, index: _int | None = ..., scheme: _str | None = ..., host: _str | None = ..., port: _int | None = ..., cname_chain: Iterable[_str] | None = ..., answers: Iterable[AuditAnswer] | None = ..., chosen_address: _str | None = ..., peer_address: _str | None = ..., local_port: _int | None = ..., tls_version: _str | None = ..., certificate_sha256: _str | None = ..., status: _int | None = ..., code: _str | None = ..., upstream_proxy: _str | None = ...) -> None: ...
+    http_version: _str
+    """HTTP version of the response: `1.0`, `1.1` or `2`. Empty when none came, and for connections of the proxy."""
+    dnssec: _str
+    """What the resolver says about DNSSEC: `authenticated`, `not_authenticated`, or `not_known` where its word could be forged on the way. Empty where no name was resolved."""
+    robots: _bool
+    """Whether it is a request for the robots.txt of a host, which the fetch needed before its own request."""
+    def __init__(self, *, index: _int | None = ..., scheme: _str | None = ..., host: _str | None = ..., port: _int | None = ..., cname_chain: Iterable[_str] | None = ..., answers: Iterable[AuditAnswer] | None = ..., chosen_address: _str | None = ..., peer_address: _str | None = ..., local_port: _int | None = ..., tls_version: _str | None = ..., certificate_sha256: _str | None = ..., status: _int | None = ..., code: _str | None = ..., upstream_proxy: _str | None = ..., http_version: _str | None = ..., dnssec: _str | None = ..., robots: _bool | None = ...) -> None: ...
 
 class AuditAnswer(Message):
     """One judged address."""

@@ -8,6 +8,7 @@ use super::super::pattern::{HostList, MAX_PATTERN_BYTES, MediaPattern, NameList,
 use super::super::source::{PolicyText, PortList, TextList};
 use super::{Compiler, NamedPart};
 use crate::pattern::PatternError;
+use crate::robots::RobotsMode;
 
 /// Longest name of a role or rule in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -27,6 +28,21 @@ impl Compiler {
                 .push(file.problem(value.span().start, "a limit of 0", remedy));
         }
         count
+    }
+
+    pub(super) fn robots(
+        &mut self,
+        file: &PolicyText<'_>,
+        mode: &Spanned<String>,
+    ) -> Option<RobotsMode> {
+        let read = RobotsMode::from_name(mode.as_ref());
+        if read.is_none() {
+            let problem = format!("{:?} is not a mode of robots", mode.as_ref());
+            let remedy = "Write \"ignore\", \"report\" or \"obey\".";
+            self.problems
+                .push(file.problem(mode.span().start, problem, remedy));
+        }
+        read
     }
 
     pub(super) fn names(

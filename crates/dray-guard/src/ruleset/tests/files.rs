@@ -75,7 +75,7 @@ const WRONG_FILES: [(&str, &str); 17] = [
 ];
 
 /// Lines of a rule with one problem each, and the beginning of the message.
-const WRONG_LINES: [(&str, &str); 11] = [
+const WRONG_LINES: [(&str, &str); 12] = [
     (
         "methods = [\"get\"]",
         "policy.toml:6: \"get\" is not a method of a request. Write methods in capitals",
@@ -104,6 +104,10 @@ const WRONG_LINES: [(&str, &str); 11] = [
         "media_types = [\"csv\"]",
         "policy.toml:6: \"csv\" is not a media type. Write text/csv",
     ),
+    (
+        "robots = \"yes\"",
+        "policy.toml:6: \"yes\" is not a mode of robots. Write \"ignore\"",
+    ),
     ("max_bytes = 0", "policy.toml:6: a limit of 0."),
     (
         "outcom = 1",
@@ -115,7 +119,7 @@ const WRONG_LINES: [(&str, &str); 11] = [
     ),
     (
         "[[role.rule]]\nname = \"c\"\noutcome = \"deny\"\nmax_bytes = 1",
-        "policy.toml:6: media_types and max_bytes are limits of what a rule allows. Move",
+        "policy.toml:6: media_types, max_bytes and robots are limits of what a rule allows. Move",
     ),
 ];
 

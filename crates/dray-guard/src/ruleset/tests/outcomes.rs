@@ -221,11 +221,12 @@ fn a_file_that_only_reports_refuses_nothing_and_allows_nothing() {
 fn a_rule_limits_the_response_that_it_allows() {
     let rules = rules(
         "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"allow\"\n\
-         media_types = [\"text/csv\", \"image/*\"]\nmax_bytes = \"2MiB\"\n",
+         media_types = [\"text/csv\", \"image/*\"]\nmax_bytes = \"2MiB\"\nrobots = \"report\"\n",
     );
     let target = url("https://files.example.org/");
     let decision = rules.decide(&caller("acme"), &RequestView::fetch(&target));
     assert_eq!(decision.max_bytes(), Some(2 << 20));
+    assert_eq!(decision.robots(), Some(crate::robots::RobotsMode::Report));
     for (declared, is_allowed) in [
         ("text/csv", true),
         ("Text/CSV; charset=utf-8", true),

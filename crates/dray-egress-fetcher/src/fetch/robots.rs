@@ -1,0 +1,290 @@
+//! Asks the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
+//!
+//! The file is requested through the same steps as everything else: the name is resolved and its addresses are judged,
+//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds. It is stored in memory
+//! for the tenant, so that no tenant learns what another one fetched.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode};
+use dray_guard::{CanonicalUrl, Chain, Code, RuleDecision, RuleName};
+use http::StatusCode;
+use tokio::time::Instant;
+
+use super::hop::RequestExtra;
+use super::{FetchContext, Fetcher};
+use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
+use crate::error::{FetchError, FetchPhase};
+use crate::head::{BodyPlan, HeadDecision, judge_head};
+use crate::hop::WireBody;
+use crate::record::{FetchRecord, RobotsOutcome, RobotsRecord};
+use crate::sink::HashingSink;
+
+/// How long a file is used, or that there is none (RFC 9309, section 2.4).
+const MAX_AGE: Duration = Duration::from_hours(24);
+/// How long a host whose file could not be read is not asked again.
+const UNREACHABLE_AGE: Duration = Duration::from_mins(1);
+/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2).
+const MAX_REDIRECTS: u32 = 5;
+/// Most bytes that are received of a file: those that are read, and the rest of the last chunk.
+const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
+/// Most hosts whose files are stored, over all tenants.
+const MAX_HOSTS: usize = 1024;
+/// Most bytes of all stored files together.
+const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
+
+/// What is known of the file of a host.
+#[derive(Debug)]
+enum RobotsSource {
+    /// The rules for this product.
+    File(RobotsFile),
+    /// The server has no file, so everything is allowed (RFC 9309, section 2.3.1.3).
+    Absent,
+    /// The file could not be read, so nothing is allowed (RFC 9309, section 2.3.1.4).
+    Unreachable,
+}
+
+impl RobotsSource {
+    /// The line that refuses a URL, 0 for one without a file; and the line that decided.
+    fn decide(&self, url: &CanonicalUrl) -> (Option<u32>, u32) {
+        match self {
+            Self::File(file) => {
+                let decision = file.decide(url.path_and_query());
+                (decision.refused_by, decision.line.unwrap_or_default())
+            }
+            Self::Absent => (None, 0),
+            Self::Unreachable => (Some(0), 0),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::File(file) => file.size(),
+            Self::Absent | Self::Unreachable => 0,
+        }
+    }
+}
+
+/// The files of hosts, for each tenant.
+#[derive(Debug, Default)]
+pub(super) struct RobotsCache {
+    entries: Mutex<HashMap<RobotsKey, RobotsEntry>>,
+}
+
+/// Tenant, scheme, host and port.
+type RobotsKey = (String, bool, String, u16);
+
+#[derive(Debug)]
+struct RobotsEntry {
+    source: Arc<RobotsSource>,
+    expires: Instant,
+}
+
+impl RobotsCache {
+    fn find(&self, key: &RobotsKey) -> Option<Arc<RobotsSource>> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(key)?;
+        (entry.expires > Instant::now()).then(|| Arc::clone(&entry.source))
+    }
+
+    fn keep(&self, key: RobotsKey, source: &Arc<RobotsSource>) {
+        let now = Instant::now();
+        let age = match **source {
+            RobotsSource::Unreachable => UNREACHABLE_AGE,
+            RobotsSource::File(_) | RobotsSource::Absent => MAX_AGE,
+        };
+        let entry = RobotsEntry {
+            source: Arc::clone(source),
+            expires: now + age,
+        };
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(key, entry);
+        let stored = |entries: &HashMap<_, RobotsEntry>| {
+            let sizes = entries.values().map(|entry| entry.source.size());
+            sizes.sum::<usize>()
+        };
+        if entries.len() <= MAX_HOSTS && stored(&entries) <= MAX_STORED_BYTES {
+            return;
+        }
+        entries.retain(|_, entry| entry.expires > now);
+        // Every turn removes one, so the loop ends.
+        while entries.len() > MAX_HOSTS || stored(&entries) > MAX_STORED_BYTES {
+            let oldest = entries.iter().min_by_key(|(_, entry)| entry.expires);
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            entries.remove(&oldest);
+        }
+    }
+}
+
+impl Fetcher {
+    /// Whether the robots.txt of the host lets this product request the chain's current URL, where the operator asks for
+    /// it. `decision` is that of the policy files about the URL.
+    ///
+    /// # Errors
+    ///
+    /// `robots_denied`, and failures of this service itself.
+    pub(super) async fn judge_robots(
+        &self,
+        chain: &Chain,
+        decision: Option<&RuleDecision>,
+        context: &FetchContext<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        record.robots = None;
+        let of_rule = decision.and_then(RuleDecision::robots);
+        let mode = of_rule.unwrap_or(self.settings.robots);
+        if mode == RobotsMode::Ignore {
+            return Ok(());
+        }
+        let url = chain.current();
+        let source = self.robots_source(chain, context, record).await?;
+        let (refused_by, line) = source.decide(url);
+        let outcome = match (refused_by, mode) {
+            (None, _) => RobotsOutcome::Allowed,
+            (Some(_), RobotsMode::Obey) => RobotsOutcome::Denied,
+            (Some(_), RobotsMode::Report | RobotsMode::Ignore) => RobotsOutcome::Reported,
+        };
+        record.robots = Some(RobotsRecord { outcome, line });
+        match (outcome, refused_by) {
+            (RobotsOutcome::Denied, Some(line)) => Err(FetchError::new(
+                Code::RobotsDenied(line),
+                FetchPhase::Policy,
+            )),
+            (RobotsOutcome::Reported, Some(line)) => {
+                let place = match line {
+                    0 => "could not be read".to_owned(),
+                    line => format!("line {line}"),
+                };
+                let name = "robots.txt".to_owned();
+                record.note_report(&Arc::new(RuleName { name, place }));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn robots_source(
+        &self,
+        chain: &Chain,
+        context: &FetchContext<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<Arc<RobotsSource>, FetchError> {
+        let url = chain.current();
+        let tenant = context.request.caller.tenant.clone();
+        let key = (tenant, url.https(), url.host().to_string(), url.port());
+        if let Some(source) = self.robots.find(&key) {
+            return Ok(source);
+        }
+        let mut requested = self.request_robots(chain, context, record).await;
+        // A connection that ended without a response says nothing; the file is asked for once more.
+        if let Err(failure) = &requested
+            && failure.code == Code::ConnectionClosed
+        {
+            requested = self.request_robots(chain, context, record).await;
+        }
+        let source = match requested {
+            Ok(source) => source,
+            // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
+            Err(failure) if context.budget.left().is_zero() || !failure.code.is_about_url() => {
+                return Err(failure);
+            }
+            Err(failure) => {
+                tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
+                RobotsSource::Unreachable
+            }
+        };
+        let source = Arc::new(source);
+        self.robots.keep(key, &source);
+        Ok(source)
+    }
+
+    /// Requests the file, redirects included.
+    async fn request_robots(
+        &self,
+        chain: &Chain,
+        context: &FetchContext<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<RobotsSource, FetchError> {
+        let refused = |code| FetchError::new(code, FetchPhase::Policy);
+        let rules = Arc::clone(chain.policy());
+        let mut chain = chain.for_robots().map_err(refused)?;
+        let context = context.for_robots(MAX_RECEIVED_BYTES);
+        loop {
+            let url = chain.current().clone();
+            record.enter(chain.hop(), Some(&url));
+            record.hop().is_robots = true;
+            let asked = self.ask(&mut chain, &url, &context, RequestExtra::ROBOTS, record);
+            let asked = asked.await;
+            let (parts, wire, slots) =
+                asked.inspect_err(|failure| record.hop().code = Some(failure.code))?;
+            record.note_head(&parts);
+            // The limit of the file is that of what is read, so a longer one is not refused by its length.
+            match judge_head(&parts, u64::MAX) {
+                Ok(HeadDecision::Body(plan)) => {
+                    let text = self.receive_robots(wire, &plan, &context).await?;
+                    drop(slots);
+                    let token = self.settings.robots_token();
+                    return Ok(RobotsSource::File(RobotsFile::parse(&text, token)));
+                }
+                Ok(HeadDecision::Redirect(locations)) => {
+                    drop((wire, slots));
+                    if chain.followed() >= MAX_REDIRECTS {
+                        return Ok(RobotsSource::Absent);
+                    }
+                    let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
+                    match chain.on_redirect(parts.status.as_u16(), &locations) {
+                        Ok(_) => {}
+                        Err(refusal) if refusal.code == Code::RedirectLimit => {
+                            return Ok(RobotsSource::Absent);
+                        }
+                        Err(refusal) => return Err(refused(refusal.code)),
+                    }
+                    // The rules allowed the host of the fetch, and say nothing about another one.
+                    let decision = rules.decide(chain.current());
+                    if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
+                        return Err(refused(code));
+                    }
+                }
+                Err(Code::HttpStatus(status)) if is_absent(status) => {
+                    return Ok(RobotsSource::Absent);
+                }
+                Err(code) => return Err(FetchError::new(code, FetchPhase::Head)),
+            }
+        }
+    }
+
+    /// The first bytes of the file; a longer one is cut.
+    async fn receive_robots(
+        &self,
+        wire: WireBody,
+        plan: &BodyPlan,
+        context: &FetchContext<'_>,
+    ) -> Result<Vec<u8>, FetchError> {
+        let bounds = BodyLimits {
+            limit: MAX_RECEIVED_BYTES,
+            idle: self.settings.idle,
+            floor: self.settings.floor,
+            grace: self.settings.grace,
+        };
+        let mut sink = HashingSink::new(Vec::new());
+        let mut counts = BodyCounts::default();
+        let mut transfer = BodyTransfer::new(plan, &bounds);
+        let received = transfer
+            .receive(wire, plan, &context.budget, &mut sink, &mut counts)
+            .await
+            .and_then(|()| transfer.finish(&counts).map(drop));
+        match received {
+            Err(failure) if failure.code != Code::TooLarge => Err(failure),
+            _ => Ok(sink.into_inner()),
+        }
+    }
+}
+
+/// Whether a status means that there is no file (RFC 9309, section 2.3.1.3).
+fn is_absent(status: u16) -> bool {
+    StatusCode::from_u16(status).is_ok_and(|status| status.is_client_error())
+}

@@ -1,0 +1,216 @@
+//! One request and one response over HTTP/2 (RFC 9113), on a connection that carries nothing else.
+//!
+//! The h2 crate is used without hyper, for two reasons. hyper reports a body as complete when the server resets its
+//! stream with `NO_ERROR` or `CANCEL`, so a part would pass as the whole (B-3); and it spawns the connection as a task,
+//! which would outlive a dropped fetch. No connection is shared or kept: a certificate that is good for several names
+//! never lets one fetch use the connection of another (T-4).
+//!
+//! Bounds: [`FrameIo`] counts frames below h2, h2 bounds header lists, CONTINUATION frames and the size of a frame, and
+//! flow control bounds what is received and not stored yet. The server may not push.
+
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::client::{Connection, ResponseFuture};
+use h2::{Reason, RecvStream};
+use http::response::Parts;
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderMap, Request, StatusCode, Uri, Version};
+
+use super::{BodySource, HopError, HopRequest, MAX_FIELDS, WireBody, add_fields};
+use crate::dial::Io;
+use crate::wire::{FrameIo, InterimCount, ReadFailure, WireError};
+
+/// Largest decoded header list of a response, as HTTP/2 counts it: 32 bytes for each field beside its text (RFC 9113,
+/// section 6.5.2). So it is a little less than over HTTP/1.1.
+const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+/// Largest payload of a frame: the least that an endpoint may announce (RFC 9113, section 6.5.2).
+const MAX_FRAME_BYTES: u32 = 16 * 1024;
+/// Most body bytes that the server may send before they are stored. A server 100 ms away reaches 10 MiB/s with it.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// How much less than 256 bytes the frames that wait to be stored may carry, in all. A slow store lets tens of thousands of
+/// short frames wait, which the default of h2 would call a flood.
+const SHORT_FRAME_BUDGET: usize = 8 * 1024 * 1024;
+
+type Http2Connection = Connection<FrameIo, Bytes>;
+
+/// The body of a response over HTTP/2.
+pub(super) struct Http2Body {
+    connection: Option<Http2Connection>,
+    body: RecvStream,
+    failure: ReadFailure,
+}
+
+/// Part of an exchange in which an error occurred.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ExchangePart {
+    Head,
+    Body,
+}
+
+/// Sends the request over HTTP/2 and waits for the final response head; interim ones are passed over, up to their limit
+/// . The stream must be one for which the server chose `h2` by ALPN.
+///
+/// # Errors
+///
+/// As over HTTP/1.1, and `Http11Required`.
+pub async fn send_http2_request(
+    io: Box<dyn Io>,
+    ask: HopRequest<'_>,
+) -> Result<(Parts, WireBody), HopError> {
+    let request = build_request(ask).map_err(|error| HopError::Request(error.into()))?;
+    let failure = ReadFailure::default();
+    let in_head = |error| to_hop_error(error, &failure, ExchangePart::Head);
+    let (mut sender, connection) = h2::client::Builder::new()
+        .enable_push(false)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .data_frame_budget(SHORT_FRAME_BUDGET)
+        .handshake(FrameIo::new(io, failure.clone()))
+        .await
+        .map_err(in_head)?;
+    // The end of the stream goes with the head: a GET has no body (C-1).
+    let (mut response, _) = sender.send_request(request, true).map_err(in_head)?;
+    let mut connection = Some(connection);
+    let mut interim = InterimCount::default();
+    let received = poll_fn(|cx| {
+        drive_connection(&mut connection, cx);
+        match poll_interim(&mut response, &mut interim, cx) {
+            Ok(()) => Pin::new(&mut response).poll(cx).map_err(in_head),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    })
+    .await?;
+    let (parts, body) = received.into_parts();
+    // Over HTTP/1.1 its parser counts the fields.
+    if parts.headers.len() > MAX_FIELDS {
+        return Err(HopError::Malformed("too many header fields".into()));
+    }
+    let body = Http2Body {
+        connection,
+        body,
+        failure,
+    };
+    Ok((parts, WireBody(BodySource::Http2(Box::new(body)))))
+}
+
+/// Builds the request of Q-1 in HTTP/2: the pseudo-fields, and the same fields as in HTTP/1.1 but for those of the
+/// connection (RFC 9113, section 8.2.2).
+fn build_request(ask: HopRequest<'_>) -> Result<Request<()>, http::Error> {
+    let uri = Uri::builder()
+        .scheme(Scheme::HTTPS)
+        .authority(ask.host)
+        .path_and_query(PathAndQuery::try_from(ask.path_and_query)?)
+        .build()?;
+    let request = Request::get(uri).version(Version::HTTP_2);
+    add_fields(request, ask).body(())
+}
+
+/// Counts the interim responses that have come.
+fn poll_interim(
+    response: &mut ResponseFuture,
+    interim: &mut InterimCount,
+    cx: &mut Context<'_>,
+) -> Result<(), HopError> {
+    // Ends with the final response, with an error of the stream, which the response has too, or with what has come.
+    while let Poll::Ready(Some(Ok(head))) = response.poll_informational(cx) {
+        // HTTP/2 has no other protocol to switch to (RFC 9113, section 8.6).
+        if head.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(HopError::Malformed("a switch of protocols".into()));
+        }
+        interim
+            .add(header_list_bytes(head.headers()))
+            .map_err(|limit: WireError| HopError::Malformed(limit.into()))?;
+    }
+    Ok(())
+}
+
+/// Size of a header list as HTTP/2 counts it.
+fn header_list_bytes(headers: &HeaderMap) -> u64 {
+    let field_bytes = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        (name.as_str().len() + value.len() + 32) as u64
+    };
+    headers.iter().map(field_bytes).sum()
+}
+
+/// Moves frames between the connection and the stream that waits on it, which also gets its errors.
+fn drive_connection(connection: &mut Option<Http2Connection>, cx: &mut Context<'_>) {
+    if let Some(running) = connection
+        && Pin::new(running).poll(cx).is_ready()
+    {
+        // A finished future must not be polled again.
+        *connection = None;
+    }
+}
+
+/// The error of an exchange. `failure` is the error of the stream below, of which h2 keeps the text alone.
+fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> HopError {
+    let cut_off = |error| match part {
+        ExchangePart::Head => HopError::Closed(error),
+        ExchangePart::Body => HopError::Truncated(error),
+    };
+    if let Some(cause) = failure.take() {
+        return match WireError::of(&cause) {
+            Some(limit) => HopError::beyond(limit, cause.into()),
+            None if is_tls_failure(&cause) => HopError::Tls(cause.into()),
+            None => cut_off(cause.into()),
+        };
+    }
+    // The server gave up the stream or the connection. REFUSED_STREAM, and a GOAWAY that excludes the stream, say that it
+    // was not processed; of the others a GET has no effect that a repetition could double (RFC 9110, section 9.2.2).
+    if error.is_remote() {
+        return match error.reason() {
+            Some(Reason::HTTP_1_1_REQUIRED) if part == ExchangePart::Head => {
+                HopError::Http11Required(error.into())
+            }
+            _ => cut_off(error.into()),
+        };
+    }
+    // What h2 itself refuses: frames, fields and lengths that break the protocol, and floods.
+    if error.is_library() {
+        return HopError::Malformed(error.into());
+    }
+    cut_off(error.into())
+}
+
+fn is_tls_failure(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
+}
+
+impl Http2Body {
+    /// Returns the next chunk, at most [`MAX_FRAME_BYTES`], or `None` after the frame that ends the stream.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
+        loop {
+            let Some(chunk) = poll_fn(|cx| self.poll_data(cx)).await else {
+                return Ok(None);
+            };
+            let chunk =
+                chunk.map_err(|error| to_hop_error(error, &self.failure, ExchangePart::Body))?;
+            // Without it, the window of the stream would run empty.
+            self.body
+                .flow_control()
+                .release_capacity(chunk.len())
+                .map_err(|error| to_hop_error(error, &self.failure, ExchangePart::Body))?;
+            if !chunk.is_empty() {
+                return Ok(Some(chunk));
+            }
+        }
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        // First, so that the server learns what was taken before its window is empty.
+        drive_connection(&mut self.connection, cx);
+        self.body.poll_data(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! Tests of robots.txt over the whole pipeline: when it is asked, what follows from it, and that it is guarded.
+
+use std::time::Duration;
+
+use dray_guard::robots::RobotsMode;
+use dray_guard::{PolicyStep, RuleSet};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
+
+use super::fake_network::*;
+use crate::fetch::FetchJob;
+use crate::record::RobotsOutcome;
+
+const FILE_URL: &str = "http://files.example.org/private/a.csv?x=1";
+const RULES: &str =
+    "User-agent: *\nDisallow: /\n\nUser-agent: dray\nDisallow: /private/\nAllow: /private/open\n";
+
+fn is_robots(request: &ReceivedRequest) -> bool {
+    request.head.starts_with("GET /robots.txt HTTP/1.1\r\n")
+}
+
+/// A fixture with this mode, and its server, which answers requests for the robots.txt with `robots`.
+fn served(mode: RobotsMode, robots: ResponseScript) -> (FetcherFixture, ScriptedResponder) {
+    let mut fixture = FetcherFixture::default();
+    fixture.settings.robots = mode;
+    let server = fixture
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, move |request| {
+            if is_robots(request) {
+                robots.clone()
+            } else {
+                ResponseScript::ok("hello")
+            }
+        });
+    (fixture, server)
+}
+
+/// Number of requests for the file and for robots.txt.
+fn requests(server: &ScriptedResponder) -> (usize, usize) {
+    let requests = server.received_requests();
+    let robots = requests.iter().filter(|request| is_robots(request)).count();
+    (requests.len() - robots, robots)
+}
+
+#[tokio::test(start_paused = true)]
+async fn robots_is_not_asked_for_by_default() {
+    let (fixture, server) = served(RobotsMode::Ignore, ResponseScript::ok(RULES));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.code(), "ok");
+    assert_eq!(outcome.record.robots, None);
+    assert_eq!(requests(&server), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_line_and_sends_no_request_for_the_file() {
+    let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.end(), ("robots_denied", "policy"));
+    assert_eq!(
+        outcome.message(),
+        "External URL http://files.example.org/private/a.csv is refused by the robots.txt of its server (line 5)."
+    );
+    let robots = outcome.record.robots.unwrap();
+    assert_eq!((robots.outcome, robots.line), (RobotsOutcome::Denied, 5));
+    assert_eq!(requests(&server), (0, 1));
+    // The hop of the file stands last, with the code.
+    let hops = outcome.record.hops;
+    let of_robots: Vec<_> = hops.iter().map(|hop| hop.is_robots).collect();
+    assert_eq!(of_robots, [true, false]);
+    assert_eq!(hops[0].status, Some(200));
+    assert_eq!(hops[1].code.unwrap().as_str(), "robots_denied");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_path_is_fetched_and_the_file_is_asked_for_once() {
+    let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
+    let fetcher = fixture.fetcher();
+    for url in [
+        "http://files.example.org/private/open.csv",
+        "http://files.example.org/b",
+        "http://files.example.org/robots.txt",
+    ] {
+        let outcome = run(&fetcher, &request(url)).await;
+        assert_eq!(outcome.code(), "ok", "{url}");
+        let robots = outcome.record.robots.unwrap();
+        assert_eq!(robots.outcome, RobotsOutcome::Allowed);
+    }
+    assert_eq!(
+        run(&fetcher, &request(FILE_URL)).await.code(),
+        "robots_denied"
+    );
+    // Two files, the first robots.txt, and the one that is itself the file.
+    assert_eq!(requests(&server), (2, 2));
+    // Another tenant learns nothing from it, and after a day it is asked again.
+    let mut other = request("http://files.example.org/b");
+    other.caller.tenant = "other".to_owned();
+    assert_eq!(run(&fetcher, &other).await.code(), "ok");
+    assert_eq!(requests(&server), (3, 3));
+    tokio::time::advance(Duration::from_hours(24)).await;
+    assert_eq!(run(&fetcher, &other).await.code(), "ok");
+    assert_eq!(requests(&server), (4, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_reported_where_the_operator_only_wants_to_know() {
+    let (fixture, _) = served(RobotsMode::Report, ResponseScript::ok(RULES));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(
+        (outcome.code(), outcome.body.as_slice()),
+        ("ok", b"hello".as_slice())
+    );
+    assert_eq!(
+        outcome.record.robots.unwrap().outcome,
+        RobotsOutcome::Reported
+    );
+    let reported = outcome.record.reported.unwrap();
+    assert_eq!(reported.to_string(), "robots.txt (line 5)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_absent_allows_and_what_cannot_be_read_refuses() {
+    let raw = |text: &str| ResponseScript::raw(text);
+    for (robots, expected) in [
+        (ResponseScript::status(404), "ok"),
+        (ResponseScript::status(403), "ok"),
+        (ResponseScript::status(429), "ok"),
+        (ResponseScript::ok(""), "ok"),
+        (ResponseScript::status(500), "robots_denied"),
+        (ResponseScript::status(503), "robots_denied"),
+        (raw("nonsense\r\n\r\n"), "robots_denied"),
+        (
+            raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"),
+            "robots_denied",
+        ),
+        (
+            ResponseScript::redirect(301, "http://10.0.0.1/"),
+            "robots_denied",
+        ),
+        (ResponseScript::redirect(301, "/robots.txt"), "ok"),
+    ] {
+        let (fixture, _) = served(RobotsMode::Obey, robots.clone());
+        let outcome = fixture.fetch(FILE_URL).await;
+        assert_eq!(outcome.code(), expected, "{robots:?}");
+        assert!(
+            fixture
+                .fake_network
+                .dialled()
+                .iter()
+                .all(|to| to == "93.184.215.14:80")
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_could_not_be_asked_is_asked_again_after_a_minute() {
+    let (fixture, server) = served(RobotsMode::Obey, ResponseScript::status(500));
+    let fetcher = fixture.fetcher();
+    for _ in 0..2 {
+        let outcome = run(&fetcher, &request(FILE_URL)).await;
+        assert_eq!(
+            outcome.message(),
+            "External URL http://files.example.org/private/a.csv could not be fetched. The robots.txt of its server could \
+             not be read."
+        );
+    }
+    assert_eq!(requests(&server), (0, 1));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(
+        run(&fetcher, &request(FILE_URL)).await.code(),
+        "robots_denied"
+    );
+    assert_eq!(requests(&server), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_redirects_to_the_file_are_followed_and_every_host_is_judged() {
+    let mut fixture = FetcherFixture::default();
+    fixture.settings.robots = RobotsMode::Obey;
+    let chain = |last: usize| {
+        move |request: &ReceivedRequest| {
+            let step = |index: usize| format!("GET /step{index} ");
+            if is_robots(request) {
+                return ResponseScript::redirect(302, "/step1");
+            }
+            for index in 1..last {
+                if request.head.starts_with(&step(index)) {
+                    return ResponseScript::redirect(302, &format!("/step{}", index + 1));
+                }
+            }
+            if request.head.starts_with(&step(last)) {
+                return ResponseScript::ok("user-agent: *\ndisallow: /\n");
+            }
+            ResponseScript::ok("hello")
+        }
+    };
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, chain(5));
+    assert_eq!(fixture.fetch(FILE_URL).await.code(), "robots_denied");
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, chain(6));
+    assert_eq!(
+        fixture.fetch(FILE_URL).await.code(),
+        "ok",
+        "six count as none"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rules_of_a_policy_decide_about_the_mode_and_about_hosts_of_redirects() {
+    let policy = r#"
+[[role]]
+name = "all"
+[[role.rule]]
+name = "files"
+outcome = "allow"
+hosts = ["files.example.org"]
+paths = ["/private/**"]
+robots = "obey"
+"#;
+    let rules = RuleSet::parse(&[dray_guard::ruleset::PolicyText::new("policy.toml", policy)]);
+    let rules = std::sync::Arc::new(rules.unwrap());
+    // The rule allows the paths of files alone, and its robots.txt is asked for nevertheless.
+    let (fixture, server) = served(RobotsMode::Ignore, ResponseScript::ok(RULES));
+    let fetcher = fixture.fetcher();
+    fetcher.set_rules(std::sync::Arc::clone(&rules));
+    assert_eq!(
+        run(&fetcher, &request(FILE_URL)).await.code(),
+        "robots_denied"
+    );
+    assert_eq!(requests(&server), (0, 1));
+    // No rule allows the other host.
+    let target = ResponseScript::redirect(301, "http://other.example.org/robots.txt");
+    let (fixture, _) = served(RobotsMode::Ignore, target);
+    fixture
+        .fake_network
+        .name("other.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    let fetcher = fixture.fetcher();
+    fetcher.set_rules(rules);
+    assert_eq!(
+        run(&fetcher, &request(FILE_URL)).await.code(),
+        "robots_denied"
+    );
+    assert_eq!(fixture.fake_network.queried_names(), ["files.example.org"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_target_is_asked_too() {
+    let (fixture, _) = served(RobotsMode::Obey, ResponseScript::status(404));
+    fixture
+        .fake_network
+        .name("other.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if is_robots(request) {
+            ResponseScript::status(404)
+        } else {
+            ResponseScript::redirect(302, "http://other.example.org/private/b")
+        }
+    });
+    let other = fixture
+        .fake_network
+        .serve_with(OTHER_PUBLIC_ADDRESS, |_| ResponseScript::ok(RULES));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.code(), "robots_denied");
+    assert_eq!(requests(&other), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_file_is_read_up_to_its_limit_and_has_bytes_of_its_own() {
+    let large = format!(
+        "user-agent: dray\ndisallow: /private/\n{}",
+        "#\n".repeat(400 * 1024)
+    );
+    let (fixture, _) = served(RobotsMode::Obey, ResponseScript::ok(&large));
+    let small = FetchJob {
+        size_limit: 10,
+        ..request("http://files.example.org/b")
+    };
+    let fetcher = fixture.fetcher();
+    assert_eq!(run(&fetcher, &small).await.code(), "ok");
+    assert_eq!(
+        run(&fetcher, &request(FILE_URL)).await.code(),
+        "robots_denied"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_robots_txt_ends_with_the_fetch() {
+    let silent = ResponseScript(vec![dray_testkit::http::ResponseStep::Hold]);
+    let (fixture, _) = served(RobotsMode::Obey, silent);
+    let hurried = FetchJob {
+        tool_timeout: Some(Duration::from_secs(3)),
+        ..request(FILE_URL)
+    };
+    let started = tokio::time::Instant::now();
+    let outcome = run(&fixture.fetcher(), &hurried).await;
+    assert_eq!(outcome.code(), "timeout");
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_says_that_robots_is_left_to_judge() {
+    for (mode, complete) in [(RobotsMode::Ignore, true), (RobotsMode::Obey, false)] {
+        let (fixture, server) = served(mode, ResponseScript::ok(RULES));
+        let mut record = crate::record::FetchRecord::default();
+        let explained = fixture
+            .fetcher()
+            .explain(&request(FILE_URL), true, &mut record)
+            .await;
+        assert_eq!(explained.complete, complete, "{mode:?}");
+        assert_eq!(explained.steps.find(PolicyStep::Robots), None);
+        assert_eq!(requests(&server), (0, 0));
+    }
+}

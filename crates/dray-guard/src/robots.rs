@@ -1,0 +1,319 @@
+//! Reads robots.txt and decides by it (RFC 9309).
+//!
+//! Pure: the fetcher requests the file, and decides what follows where there is none. The file comes from a hostile
+//! server, so its size, the number of its rules and the time of a decision are bounded. Lines that are not understood
+//! are passed over, as the RFC demands.
+//!
+//! ```
+//! use dray_guard::robots::RobotsFile;
+//!
+//! let text = "User-agent: dray\nDisallow: /private/\nAllow: /private/public\n";
+//! let file = RobotsFile::parse(text.as_bytes(), "dray");
+//! assert_eq!(file.decide("/private/a.csv").refused_by, Some(2));
+//! assert_eq!(file.decide("/private/public/a.csv").refused_by, None);
+//! ```
+
+use std::fmt::Write as _;
+
+/// Most bytes that are read of a file; what follows is ignored (RFC 9309, section 2.5).
+pub const MAX_ROBOTS_BYTES: usize = 500 * 1024;
+/// Most rules that are kept for one product. A decision compares the path with each of them.
+const MAX_RULES: usize = 10_000;
+
+/// What a fetch does with the robots.txt of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RobotsMode {
+    /// It is not requested.
+    #[default]
+    Ignore,
+    /// It is requested, and a refusal is recorded.
+    Report,
+    /// A refusal ends the fetch.
+    Obey,
+}
+
+impl RobotsMode {
+    /// The mode with this name in the configuration and in policy files.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "ignore" => Some(Self::Ignore),
+            "report" => Some(Self::Report),
+            "obey" => Some(Self::Obey),
+            _ => None,
+        }
+    }
+}
+
+/// The rules of a file for one product.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RobotsFile {
+    rules: Vec<RobotsRule>,
+}
+
+/// The decision about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RobotsDecision {
+    /// Line of the rule that refuses the path, from 1; `None` for a path that may be requested.
+    pub refused_by: Option<u32>,
+    /// Line of the rule that decided; `None` where none matches.
+    pub line: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RobotsRule {
+    line: u32,
+    allows: bool,
+    pattern: RobotsPattern,
+}
+
+/// A normalised pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RobotsPattern {
+    text: String,
+    /// Whether the path must end where the pattern does.
+    is_anchored: bool,
+}
+
+/// A line that counts.
+enum RobotsLine<'a> {
+    UserAgent(&'a [u8]),
+    Rule { allows: bool, path: &'a [u8] },
+}
+
+impl RobotsFile {
+    /// Reads the rules for the product `token`: those of all groups that name it, in any case of letters, and where none
+    /// does, those of the groups for `*`.
+    pub fn parse(bytes: &[u8], token: &str) -> Self {
+        let bytes = bytes.get(..MAX_ROBOTS_BYTES).unwrap_or(bytes);
+        // Editors write a byte order mark, which is no part of the first line.
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let (mut own, mut general) = (Vec::new(), Vec::new());
+        let mut has_own_group = false;
+        let mut group = GroupHead::default();
+        for (index, line) in split_lines(bytes).enumerate() {
+            match read_line(line) {
+                Some(RobotsLine::UserAgent(name)) => {
+                    // A rule ends the names of a group.
+                    if group.has_rules {
+                        group = GroupHead::default();
+                    }
+                    group.is_general |= is_any_product(name);
+                    group.is_own |= is_product(name, token);
+                    has_own_group |= group.is_own;
+                }
+                Some(RobotsLine::Rule { allows, path }) => {
+                    group.has_rules = true;
+                    let line = u32::try_from(index + 1).unwrap_or(u32::MAX);
+                    let rule = RobotsRule::new(line, allows, path);
+                    let Some(rule) = rule else { continue };
+                    if group.is_own && own.len() < MAX_RULES {
+                        own.push(rule.clone());
+                    }
+                    if group.is_general && general.len() < MAX_RULES {
+                        general.push(rule);
+                    }
+                }
+                None => {}
+            }
+        }
+        Self {
+            rules: if has_own_group { own } else { general },
+        }
+    }
+
+    /// Decides about a path with its query. The rule with the longest pattern decides; of equally long ones, one that
+    /// allows.
+    pub fn decide(&self, path_and_query: &str) -> RobotsDecision {
+        // The file itself may always be requested (RFC 9309, section 2.2.2).
+        let is_robots = path_and_query.split('?').next() == Some("/robots.txt");
+        let path = normalize(path_and_query.as_bytes(), TextKind::Path);
+        let rules = self.rules.iter().filter(|rule| rule.pattern.matches(&path));
+        let decisive = rules
+            .filter(|_| !is_robots)
+            .max_by_key(|rule| (rule.pattern.len(), rule.allows));
+        RobotsDecision {
+            refused_by: decisive.filter(|rule| !rule.allows).map(|rule| rule.line),
+            line: decisive.map(|rule| rule.line),
+        }
+    }
+
+    /// Bytes in memory, about.
+    pub fn size(&self) -> usize {
+        let sizes = self.rules.iter().map(|rule| rule.pattern.text.len());
+        sizes.sum::<usize>() + self.rules.len() * size_of::<RobotsRule>()
+    }
+}
+
+/// The names of the group under way.
+#[derive(Clone, Copy, Default)]
+struct GroupHead {
+    is_own: bool,
+    is_general: bool,
+    has_rules: bool,
+}
+
+/// The product token that a `User-Agent` begins with; empty where it begins with none (RFC 9309, section 2.2.1).
+pub fn product_token(user_agent: &str) -> &str {
+    let is_token =
+        |character: char| character.is_ascii_alphabetic() || matches!(character, '-' | '_');
+    let end = user_agent.find(|character| !is_token(character));
+    user_agent
+        .get(..end.unwrap_or(user_agent.len()))
+        .unwrap_or_default()
+}
+
+/// Lines end with CR, LF or both.
+fn split_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(bytes);
+    std::iter::from_fn(move || {
+        let bytes = rest?;
+        let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+            rest = None;
+            return Some(bytes);
+        };
+        let (line, after) = bytes.split_at(end);
+        let after = after
+            .strip_prefix(b"\r\n")
+            .or_else(|| after.get(1..))
+            .unwrap_or_default();
+        rest = Some(after);
+        Some(line)
+    })
+}
+
+fn read_line(line: &[u8]) -> Option<RobotsLine<'_>> {
+    let line = line.split(|byte| *byte == b'#').next()?;
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (key, value) = line.split_at(colon);
+    let value = value.get(1..)?.trim_ascii();
+    let rule = |allows| RobotsLine::Rule {
+        allows,
+        path: value,
+    };
+    match key.trim_ascii().to_ascii_lowercase().as_slice() {
+        b"user-agent" => Some(RobotsLine::UserAgent(value)),
+        b"allow" => Some(rule(true)),
+        b"disallow" => Some(rule(false)),
+        // Sitemaps and others are part of no group.
+        _ => None,
+    }
+}
+
+/// `*`, alone or before a blank.
+fn is_any_product(name: &[u8]) -> bool {
+    name.strip_prefix(b"*")
+        .is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
+}
+
+/// Whether a line names the product. A version behind it does not matter.
+fn is_product(name: &[u8], token: &str) -> bool {
+    let named = std::str::from_utf8(name).map(product_token);
+    !token.is_empty() && named.is_ok_and(|named| named.eq_ignore_ascii_case(token))
+}
+
+impl RobotsRule {
+    /// `None` for an empty path, which matches nothing.
+    fn new(line: u32, allows: bool, path: &[u8]) -> Option<Self> {
+        let (path, is_anchored) = match path.strip_suffix(b"$") {
+            Some(path) => (path, true),
+            None => (path, false),
+        };
+        if path.is_empty() {
+            return None;
+        }
+        Some(Self {
+            line,
+            allows,
+            pattern: RobotsPattern {
+                text: normalize(path, TextKind::Pattern),
+                is_anchored,
+            },
+        })
+    }
+}
+
+impl RobotsPattern {
+    /// Length by which patterns are compared.
+    fn len(&self) -> usize {
+        self.text.len() + usize::from(self.is_anchored)
+    }
+
+    /// Whether it matches a normalised path, from its beginning. The time grows with the length of both, however many
+    /// wildcards there are: each part is found at the first place where it fits.
+    fn matches(&self, path: &str) -> bool {
+        let mut parts = self.text.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = path.strip_prefix(first) else {
+            return false;
+        };
+        let Some(last) = parts.next_back() else {
+            return !self.is_anchored || rest.is_empty();
+        };
+        for part in parts {
+            match rest.split_once(part) {
+                // Splitting at nothing gives the whole.
+                _ if part.is_empty() => {}
+                Some((_, after)) => rest = after,
+                None => return false,
+            }
+        }
+        if self.is_anchored {
+            rest.ends_with(last)
+        } else {
+            rest.contains(last)
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TextKind {
+    Path,
+    Pattern,
+}
+
+/// Brings paths and patterns into the form in which they are compared (RFC 9309, section 2.2.2): what need not be encoded
+/// is decoded, everything else is encoded with capitals. In a path `*` and `$` are encoded, because in patterns they have
+/// a meaning. In a query `:` and `/` count as their encoded forms, as in the example of the RFC.
+fn normalize(text: &[u8], kind: TextKind) -> String {
+    let mut normal = String::with_capacity(text.len());
+    let mut in_query = false;
+    let mut rest = text;
+    while let [byte, after @ ..] = rest {
+        let encoded = match (byte, after) {
+            (b'%', [high, low, ..]) => parse_hex(*high, *low),
+            _ => None,
+        };
+        if let Some(octet) = encoded {
+            rest = after.get(2..).unwrap_or_default();
+            let is_unreserved = octet.is_ascii_alphanumeric() || b"-._~".contains(&octet);
+            if is_unreserved || (in_query && matches!(octet, b':' | b'/')) {
+                normal.push(char::from(octet));
+            } else {
+                push_encoded(&mut normal, octet);
+            }
+        } else {
+            rest = after;
+            in_query |= *byte == b'?';
+            let is_special = *byte == b'$' || (*byte == b'*' && kind == TextKind::Path);
+            if is_special || !byte.is_ascii_graphic() {
+                push_encoded(&mut normal, *byte);
+            } else {
+                normal.push(char::from(*byte));
+            }
+        }
+    }
+    normal
+}
+
+fn push_encoded(text: &mut String, octet: u8) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, "%{octet:02X}");
+}
+
+fn parse_hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+#[cfg(test)]
+mod tests;
