@@ -333,7 +333,7 @@ impl Fetcher {
     /// own deadline is not such a failure: a caller with little time must not block others. The upstream proxy has a
     /// breaker of its own.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
-        if std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure) {
+        if is_of_upstream_proxy(failure) {
             return;
         }
         if matches!(
@@ -347,6 +347,11 @@ impl Fetcher {
             self.limits.breaker().failed(&breaker_key(url));
         }
     }
+}
+
+/// Whether the upstream proxy failed, and not the target.
+fn is_of_upstream_proxy(failure: &FetchError) -> bool {
+    std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure)
 }
 
 /// Key of the breaker, host and port.

@@ -14,7 +14,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::hop::RequestExtra;
-use super::{FetchContext, Fetcher};
+use super::{FetchContext, Fetcher, is_of_upstream_proxy};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyPlan, HeadDecision, judge_head};
@@ -189,7 +189,7 @@ impl Fetcher {
         let source = match requested {
             Ok(source) => source,
             // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
-            Err(failure) if context.budget.left().is_zero() || !failure.code.is_about_url() => {
+            Err(failure) if context.budget.left().is_zero() || !is_of_server(&failure) => {
                 return Err(failure);
             }
             Err(failure) => {
@@ -282,6 +282,11 @@ impl Fetcher {
             _ => Ok(sink.into_inner()),
         }
     }
+}
+
+/// Whether a failure says something about the server or the way to it, and not about this service or the operator's proxy.
+fn is_of_server(failure: &FetchError) -> bool {
+    failure.code.is_about_url() && !is_of_upstream_proxy(failure)
 }
 
 /// Whether a status means that there is no file (RFC 9309, section 2.3.1.3).

@@ -444,6 +444,22 @@ async fn a_proxy_that_is_away_counts_against_itself_and_not_against_the_host() {
 }
 
 #[tokio::test]
+async fn a_robots_txt_behind_a_proxy_that_is_away_does_not_count_as_unreachable() {
+    let fixture = FetcherFixture {
+        // Nothing is repeated, as above.
+        settings: crate::fetch::FetchLimits {
+            total: Duration::from_millis(200),
+            robots: dray_guard::robots::RobotsMode::Obey,
+            ..crate::tests::fake_network::settings()
+        },
+        ..FetcherFixture::default()
+    };
+    let away = settings(&format!("http://{}", closed_address().await));
+    let fetched = fetch(&fixture, away, "http://files.example.org/").await;
+    assert_eq!(fetched.end(), ("connect_failed", "connect"));
+}
+
+#[tokio::test]
 async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are() {
     let address = closed_address().await;
     let dialer = UpstreamProxyDialer::new(settings(&format!("http://{address}")), tls(None));
