@@ -186,6 +186,8 @@ impl Fetcher {
         {
             requested = self.request_robots(chain, context, record).await;
         }
+        // The policy of one app refuses a redirect that the policy of another app of the tenant may allow.
+        let is_refused = matches!(&requested, Err(failure) if failure.phase == FetchPhase::Policy);
         let source = match requested {
             Ok(source) => source,
             // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
@@ -198,7 +200,9 @@ impl Fetcher {
             }
         };
         let source = Arc::new(source);
-        self.robots.keep(key, &source);
+        if !is_refused {
+            self.robots.keep(key, &source);
+        }
         Ok(source)
     }
 

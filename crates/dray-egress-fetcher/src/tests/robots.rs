@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_guard::robots::RobotsMode;
-use dray_guard::{PolicyStep, RuleSet};
+use dray_guard::{AppPolicy, PolicyStep, RuleSet};
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
 
 use super::fake_network::*;
@@ -238,6 +238,28 @@ robots = "obey"
         "robots_denied"
     );
     assert_eq!(fixture.fake_network.queried_names(), ["files.example.org"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_allow_list_of_an_app_does_not_decide_for_other_apps() {
+    let target = ResponseScript::redirect(301, "http://other.example.org/robots.txt");
+    let (fixture, _) = served(RobotsMode::Obey, target);
+    fixture
+        .fake_network
+        .name("other.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fixture
+        .fake_network
+        .serve(OTHER_PUBLIC_ADDRESS, ResponseScript::status(404));
+    let fetcher = fixture.fetcher();
+    let narrow = FetchJob {
+        app_policy: AppPolicy {
+            host_allowlist: Some(vec!["files.example.org".to_owned()]),
+            ..AppPolicy::default()
+        },
+        ..request(FILE_URL)
+    };
+    assert_eq!(run(&fetcher, &narrow).await.code(), "robots_denied");
+    assert_eq!(run(&fetcher, &request(FILE_URL)).await.code(), "ok");
 }
 
 #[tokio::test(start_paused = true)]
