@@ -217,6 +217,7 @@ impl Fetcher {
         let rules = Arc::clone(chain.policy());
         let mut chain = chain.for_robots().map_err(refused)?;
         let context = context.for_robots(MAX_RECEIVED_BYTES);
+        let start = chain.current().clone();
         loop {
             let url = chain.current().clone();
             record.enter(chain.hop(), Some(&url));
@@ -247,8 +248,12 @@ impl Fetcher {
                         }
                         Err(refusal) => return Err(refused(refusal.code)),
                     }
-                    // The rules allowed the host of the fetch, and say nothing about another one.
-                    let decision = rules.decide(chain.current());
+                    let target = chain.current();
+                    let decision = if is_same_site(&start, target) {
+                        None
+                    } else {
+                        rules.decide(target)
+                    };
                     if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
                         return Err(refused(code));
                     }
@@ -286,6 +291,13 @@ impl Fetcher {
             _ => Ok(sink.into_inner()),
         }
     }
+}
+
+/// Whether a redirect stays at the host that the rules allowed for the fetch. What they say about paths there does not
+/// count for its robots.txt, and neither does the change to a default port.
+fn is_same_site(start: &CanonicalUrl, target: &CanonicalUrl) -> bool {
+    let is_known_port = [start.port(), 80, 443].contains(&target.port());
+    start.host() == target.host() && is_known_port
 }
 
 /// Whether a failure says something about the server or the way to it, and not about this service or the operator's proxy.

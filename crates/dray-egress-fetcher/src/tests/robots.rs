@@ -225,6 +225,20 @@ robots = "obey"
         "robots_denied"
     );
     assert_eq!(requests(&server), (0, 1));
+    // Neither do the paths count for a redirect within the host.
+    let (fixture, _) = served(RobotsMode::Ignore, ResponseScript::status(404));
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if is_robots(request) {
+            ResponseScript::redirect(301, "/robots")
+        } else if request.head.starts_with("GET /robots HTTP") {
+            ResponseScript::status(404)
+        } else {
+            ResponseScript::ok("hello")
+        }
+    });
+    let fetcher = fixture.fetcher();
+    fetcher.set_rules(std::sync::Arc::clone(&rules));
+    assert_eq!(run(&fetcher, &request(FILE_URL)).await.code(), "ok");
     // No rule allows the other host.
     let target = ResponseScript::redirect(301, "http://other.example.org/robots.txt");
     let (fixture, _) = served(RobotsMode::Ignore, target);
