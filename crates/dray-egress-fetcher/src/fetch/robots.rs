@@ -9,24 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode};
-use dray_guard::{CanonicalUrl, Chain, Code, RuleDecision, RuleName};
+use dray_guard::{CanonicalUrl, Chain, Code, EffectivePolicy, RuleDecision, RuleName};
 use http::StatusCode;
 use tokio::time::Instant;
 
 use super::hop::RequestExtra;
-use super::{FetchContext, Fetcher, is_of_upstream_proxy};
+use super::{FetchContext, Fetcher, is_of_upstream_proxy, record_refusal};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyPlan, HeadDecision, judge_head};
 use crate::hop::WireBody;
-use crate::record::{FetchRecord, RobotsOutcome, RobotsRecord};
+use crate::record::{FetchRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
 use crate::sink::HashingSink;
 
 /// How long a file is used, or that there is none (RFC 9309, section 2.4).
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// How long a host whose file could not be read is not asked again.
 const UNREACHABLE_AGE: Duration = Duration::from_mins(1);
-/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2).
+/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2). Under a lower limit of
+/// the operator it counts as unreachable.
 const MAX_REDIRECTS: u32 = 5;
 /// Most bytes that are received of a file: those that are read, and the rest of the last chunk.
 const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
@@ -180,14 +181,20 @@ impl Fetcher {
             return Ok(source);
         }
         let mut requested = self.request_robots(chain, context, record).await;
+        note_failure(&requested, record);
         // A connection that ended without a response says nothing; the file is asked for once more.
         if let Err(failure) = &requested
             && failure.code == Code::ConnectionClosed
         {
             requested = self.request_robots(chain, context, record).await;
+            note_failure(&requested, record);
         }
-        // The policy of one app refuses a redirect that the policy of another app of the tenant may allow.
-        let is_refused = matches!(&requested, Err(failure) if failure.phase == FetchPhase::Policy);
+        // The policy of one app refuses a redirect that the policy of another app of the tenant may allow. The limit of
+        // redirects is the operator's and the same for all.
+        let is_refused = matches!(
+            &requested,
+            Err(failure) if failure.phase == FetchPhase::Policy && failure.code != Code::RedirectLimit
+        );
         let source = match requested {
             Ok(source) => source,
             // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
@@ -223,9 +230,7 @@ impl Fetcher {
             record.enter(chain.hop(), Some(&url));
             record.hop().is_robots = true;
             let asked = self.ask(&mut chain, &url, &context, RequestExtra::ROBOTS, record);
-            let asked = asked.await;
-            let (parts, wire, slots) =
-                asked.inspect_err(|failure| record.hop().code = Some(failure.code))?;
+            let (parts, wire, slots) = asked.await?;
             record.note_head(&parts);
             // The limit of the file is that of what is read, so a longer one is not refused by its length.
             match judge_head(&parts, u64::MAX) {
@@ -240,23 +245,14 @@ impl Fetcher {
                     if chain.followed() >= MAX_REDIRECTS {
                         return Ok(RobotsSource::Absent);
                     }
-                    let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
-                    match chain.on_redirect(parts.status.as_u16(), &locations) {
-                        Ok(_) => {}
-                        Err(refusal) if refusal.code == Code::RedirectLimit => {
-                            return Ok(RobotsSource::Absent);
-                        }
-                        Err(refusal) => return Err(refused(refusal.code)),
-                    }
-                    let target = chain.current();
-                    let decision = if is_same_site(&start, target) {
-                        None
-                    } else {
-                        rules.decide(target)
-                    };
-                    if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
-                        return Err(refused(code));
-                    }
+                    let status = parts.status.as_u16();
+                    follow_robots(
+                        &mut chain,
+                        &rules,
+                        &start,
+                        (status, locations.as_slice()),
+                        record,
+                    )?;
                 }
                 Err(Code::HttpStatus(status)) if is_absent(status) => {
                     return Ok(RobotsSource::Absent);
@@ -293,11 +289,46 @@ impl Fetcher {
     }
 }
 
+/// Takes a redirect of the file, and records the target of one that is refused.
+fn follow_robots(
+    chain: &mut Chain,
+    rules: &EffectivePolicy,
+    start: &CanonicalUrl,
+    (status, locations): (u16, &[Vec<u8>]),
+    record: &mut FetchRecord,
+) -> Result<(), FetchError> {
+    let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
+    let tried = RequestedOrigin::redirect(chain.current(), &locations);
+    if let Err(refusal) = chain.on_redirect(status, &locations) {
+        let failure = record_refusal(record, chain.policy(), &refusal, tried);
+        record.hop().is_robots = true;
+        return Err(failure);
+    }
+    let target = chain.current();
+    if is_same_site(start, target) {
+        return Ok(());
+    }
+    let decision = rules.decide(target);
+    if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
+        record.enter(chain.hop(), Some(target));
+        record.hop().is_robots = true;
+        return Err(FetchError::new(code, FetchPhase::Policy));
+    }
+    Ok(())
+}
+
 /// Whether a redirect stays at the host that the rules allowed for the fetch. What they say about paths there does not
 /// count for its robots.txt, and neither does the change to a default port.
 fn is_same_site(start: &CanonicalUrl, target: &CanonicalUrl) -> bool {
     let is_known_port = [start.port(), 80, 443].contains(&target.port());
     start.host() == target.host() && is_known_port
+}
+
+/// Notes at the last hop why the file could not be read.
+fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut FetchRecord) {
+    if let Err(failure) = requested {
+        record.hop().code = Some(failure.code);
+    }
 }
 
 /// Whether a failure says something about the server or the way to it, and not about this service or the operator's proxy.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_guard::robots::RobotsMode;
-use dray_guard::{AppPolicy, PolicyStep, RuleSet};
+use dray_guard::{AppPolicy, Code, MaxRedirects, PolicyStep, RuleSet};
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
 
 use super::fake_network::*;
@@ -200,6 +200,9 @@ async fn five_redirects_to_the_file_are_followed_and_every_host_is_judged() {
         "ok",
         "six count as none"
     );
+    // RFC 9309 allows that only beyond five.
+    fixture.admin.max_redirects = MaxRedirects::new(4).unwrap();
+    assert_eq!(fixture.fetch(FILE_URL).await.code(), "robots_denied");
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,8 +275,22 @@ async fn the_allow_list_of_an_app_does_not_decide_for_other_apps() {
         },
         ..request(FILE_URL)
     };
-    assert_eq!(run(&fetcher, &narrow).await.code(), "robots_denied");
+    let refused = run(&fetcher, &narrow).await;
+    assert_eq!(refused.code(), "robots_denied");
+    // The audit event names the target that was refused.
+    let hop = &refused.record.hops[1];
+    assert!(hop.is_robots);
+    let target = hop.url.as_ref().unwrap();
+    assert_eq!(target.host().to_string(), "other.example.org");
+    assert_eq!(hop.code, Some(Code::HostNotInAppAllowlist));
     assert_eq!(run(&fetcher, &request(FILE_URL)).await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hop_of_a_robots_txt_that_cannot_be_read_says_why() {
+    let (fixture, _) = served(RobotsMode::Obey, ResponseScript::status(500));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.record.hops[0].code, Some(Code::HttpStatus(500)));
 }
 
 #[tokio::test(start_paused = true)]
