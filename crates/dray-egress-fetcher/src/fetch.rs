@@ -98,12 +98,13 @@ struct FetchContext<'a> {
 }
 
 impl FetchContext<'_> {
-    /// The context of a request for a robots.txt: the same time, quotas and slots, with a budget of bytes of its own.
-    fn for_robots(&self, max_bytes: u64) -> Self {
+    /// The context of a request for a robots.txt: the same quotas and slots, with bytes of its own and at most `max_time`
+    /// of the time that is left.
+    fn for_robots(&self, max_bytes: u64, max_time: Duration) -> Self {
         Self {
             request: self.request,
             limit: max_bytes,
-            budget: self.budget,
+            budget: TimeBudget::starting_now(max_time.min(self.budget.left())),
             wire: self.wire.beside(max_bytes),
             turn: self.turn,
             http11_only: Arc::clone(&self.http11_only),

@@ -1,8 +1,8 @@
 //! Asks the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
 //!
 //! The file is requested through the same steps as everything else: the name is resolved and its addresses are judged,
-//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds. It is stored in memory
-//! for the tenant, so that no tenant learns what another one fetched.
+//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds beside a shorter limit. It
+//! is stored in memory for the tenant, so that no tenant learns what another one fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyPlan, HeadDecision, judge_head};
 use crate::hop::WireBody;
-use crate::record::{FetchRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
+use crate::record::{FetchRecord, HopRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
 use crate::sink::HashingSink;
 
 /// How long a file is used, or that there is none (RFC 9309, section 2.4).
@@ -31,6 +31,8 @@ const UNREACHABLE_AGE: Duration = Duration::from_mins(1);
 const MAX_REDIRECTS: u32 = 5;
 /// Most bytes that are received of a file: those that are read, and the rest of the last chunk.
 const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
+/// Longest time for one file, redirects included: a slow one must not use up the time of the fetch.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Most hosts whose files are stored, over all tenants.
 const MAX_HOSTS: usize = 1024;
 /// Most bytes of all stored files together.
@@ -180,13 +182,14 @@ impl Fetcher {
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
-        let mut requested = self.request_robots(chain, context, record).await;
+        let capped = context.for_robots(MAX_RECEIVED_BYTES, MAX_REQUEST_TIME);
+        let mut requested = self.request_robots(chain, &capped, record).await;
         note_failure(&requested, record);
         // A connection that ended without a response says nothing; the file is asked for once more.
         if let Err(failure) = &requested
             && failure.code == Code::ConnectionClosed
         {
-            requested = self.request_robots(chain, context, record).await;
+            requested = self.request_robots(chain, &capped, record).await;
             note_failure(&requested, record);
         }
         // The policy of one app refuses a redirect that the policy of another app of the tenant may allow. The limit of
@@ -200,6 +203,10 @@ impl Fetcher {
             // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
             Err(failure) if context.budget.left().is_zero() || !is_of_server(&failure) => {
                 return Err(failure);
+            }
+            Err(failure) if has_waited_for_slot(&failure, record) => {
+                let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
+                return Err(overloaded.because("the request for a robots.txt got no slot in time"));
             }
             Err(failure) => {
                 tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
@@ -223,19 +230,18 @@ impl Fetcher {
         let refused = |code| FetchError::new(code, FetchPhase::Policy);
         let rules = Arc::clone(chain.policy());
         let mut chain = chain.for_robots().map_err(refused)?;
-        let context = context.for_robots(MAX_RECEIVED_BYTES);
         let start = chain.current().clone();
         loop {
             let url = chain.current().clone();
             record.enter(chain.hop(), Some(&url));
             record.hop().is_robots = true;
-            let asked = self.ask(&mut chain, &url, &context, RequestExtra::ROBOTS, record);
+            let asked = self.ask(&mut chain, &url, context, RequestExtra::ROBOTS, record);
             let (parts, wire, slots) = asked.await?;
             record.note_head(&parts);
             // The limit of the file is that of what is read, so a longer one is not refused by its length.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
-                    let text = self.receive_robots(wire, &plan, &context).await?;
+                    let text = self.receive_robots(wire, &plan, context).await?;
                     drop(slots);
                     let token = self.settings.robots_token();
                     return Ok(RobotsSource::File(RobotsFile::parse(&text, token)));
@@ -334,6 +340,14 @@ fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut Fetch
 /// Whether a failure says something about the server or the way to it, and not about this service or the operator's proxy.
 fn is_of_server(failure: &FetchError) -> bool {
     failure.code.is_about_url() && !is_of_upstream_proxy(failure)
+}
+
+/// Whether the time of the request ended before its first connection was tried. DNS has a shorter limit of its own, so the
+/// time was spent in the queue of this service.
+fn has_waited_for_slot(failure: &FetchError, record: &FetchRecord) -> bool {
+    let is_first = |hop: &HopRecord| hop.index == 0 && hop.chosen.is_none();
+    (failure.code, failure.phase) == (Code::Timeout, FetchPhase::Total)
+        && record.hops.last().is_some_and(is_first)
 }
 
 /// Whether a status means that there is no file (RFC 9309, section 2.3.1.3).

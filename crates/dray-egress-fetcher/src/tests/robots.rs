@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_guard::robots::RobotsMode;
 use dray_guard::{AppPolicy, Code, MaxRedirects, PolicyStep, RuleSet};
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 
 use super::fake_network::*;
 use crate::fetch::FetchJob;
@@ -335,7 +335,7 @@ async fn a_large_file_is_read_up_to_its_limit_and_has_bytes_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_robots_txt_ends_with_the_fetch() {
-    let silent = ResponseScript(vec![dray_testkit::http::ResponseStep::Hold]);
+    let silent = ResponseScript(vec![ResponseStep::Hold]);
     let (fixture, _) = served(RobotsMode::Obey, silent);
     let hurried = FetchJob {
         tool_timeout: Some(Duration::from_secs(3)),
@@ -345,6 +345,29 @@ async fn a_silent_robots_txt_ends_with_the_fetch() {
     let outcome = run(&fixture.fetcher(), &hurried).await;
     assert_eq!(outcome.code(), "timeout");
     assert_eq!(started.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_robots_txt_that_drips_counts_as_unreachable_after_ten_seconds() {
+    let mut steps = vec![ResponseStep::send(
+        "HTTP/1.1 200 OK\r\nContent-Length: 400000\r\n\r\n",
+    )];
+    for _ in 0..100 {
+        // Faster than the slowest rate of a body.
+        steps.push(ResponseStep::send("#\n".repeat(2_000)));
+        steps.push(ResponseStep::Pause(Duration::from_secs(1)));
+    }
+    let (fixture, server) = served(RobotsMode::Report, ResponseScript(steps));
+    let fetcher = fixture.fetcher();
+    let started = tokio::time::Instant::now();
+    for _ in 0..2 {
+        let outcome = run(&fetcher, &request(FILE_URL)).await;
+        assert_eq!(outcome.code(), "ok");
+        let reported = outcome.record.reported.unwrap();
+        assert_eq!(reported.to_string(), "robots.txt (could not be read)");
+    }
+    assert!(started.elapsed() < Duration::from_secs(11));
+    assert_eq!(requests(&server), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
