@@ -467,6 +467,9 @@ async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are(
     for _ in 0..5 {
         let error = dialer.connect(&target).await.unwrap_err();
         assert!(error.to_string().contains("could not connect"), "{error}");
+        tokio::time::pause();
+        tokio::time::advance(FAILURE_INTERVAL).await;
+        tokio::time::resume();
     }
     // It is back, and no connection arrives.
     let listener = std::net::TcpListener::bind(address).unwrap();
@@ -483,6 +486,33 @@ async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are(
             ..JudgeConfig::default()
         }
     )));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_within_a_second_count_once() {
+    let dialer = UpstreamProxyDialer::new(settings("http://192.0.2.1:3128"), tls(None));
+    for _ in 0..4 {
+        for _ in 0..5 {
+            dialer.count_failure();
+        }
+        assert!(!dialer.breaker.is_open(BREAKER_KEY));
+        tokio::time::advance(FAILURE_INTERVAL).await;
+    }
+    dialer.count_failure();
+    assert!(dialer.breaker.is_open(BREAKER_KEY));
+}
+
+#[tokio::test]
+async fn a_target_to_which_the_proxy_drops_tunnels_does_not_count_against_the_proxy() {
+    let proxy = FakeProxy::start("", FakeTarget::Closed).await;
+    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None));
+    let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
+    for _ in 0..6 {
+        let error = dialer.connect(&target).await.unwrap_err();
+        assert!(is_upstream_proxy_failure(&error));
+    }
+    assert_eq!(proxy.heads().len(), 6);
+    assert!(!UpstreamProxyError::Closed.is_counted());
 }
 
 #[tokio::test]
