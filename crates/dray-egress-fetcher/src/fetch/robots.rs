@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode};
+use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode, whole_lines};
 use dray_guard::{CanonicalUrl, Chain, Code, EffectivePolicy, RuleDecision, RuleName};
 use http::StatusCode;
 use tokio::time::Instant;
@@ -268,7 +268,7 @@ impl Fetcher {
         }
     }
 
-    /// The first bytes of the file; a longer one is cut.
+    /// The first bytes of the file; a longer one is cut behind a line.
     async fn receive_robots(
         &self,
         wire: WireBody,
@@ -288,9 +288,14 @@ impl Fetcher {
             .receive(wire, plan, &context.budget, &mut sink, &mut counts)
             .await
             .and_then(|()| transfer.finish(&counts).map(drop));
+        let mut text = sink.into_inner();
         match received {
-            Err(failure) if failure.code != Code::TooLarge => Err(failure),
-            _ => Ok(sink.into_inner()),
+            Ok(()) => Ok(text),
+            Err(failure) if failure.code == Code::TooLarge => {
+                text.truncate(whole_lines(&text).len());
+                Ok(text)
+            }
+            Err(failure) => Err(failure),
         }
     }
 }
