@@ -8,7 +8,7 @@ use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, Scripted
 
 use super::fake_network::*;
 use crate::fetch::FetchJob;
-use crate::record::RobotsOutcome;
+use crate::record::{FetchRecord, RobotsOutcome};
 
 const FILE_URL: &str = "http://files.example.org/private/a.csv?x=1";
 const RULES: &str =
@@ -370,11 +370,21 @@ async fn a_robots_txt_that_drips_counts_as_unreachable_after_ten_seconds() {
     assert_eq!(requests(&server), (2, 1));
 }
 
+#[test]
+fn the_robots_txt_of_a_redirect_target_continues_the_fetch() {
+    let mut record = FetchRecord::default();
+    record.enter(0, None);
+    assert!(!record.continues(), "the first request of all");
+    // A robots.txt begins a chain of its own, whose first hop has number 0 too.
+    record.enter(0, None);
+    assert!(record.continues());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_explanation_says_that_robots_is_left_to_judge() {
     for (mode, complete) in [(RobotsMode::Ignore, true), (RobotsMode::Obey, false)] {
         let (fixture, server) = served(mode, ResponseScript::ok(RULES));
-        let mut record = crate::record::FetchRecord::default();
+        let mut record = FetchRecord::default();
         let explained = fixture
             .fetcher()
             .explain(&request(FILE_URL), true, &mut record)
