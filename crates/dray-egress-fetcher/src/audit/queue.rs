@@ -144,8 +144,8 @@ impl AuditQueue {
         waiting
     }
 
-    /// Waits at most `limit` until everything that was recorded before is written or counted. After a wait that timed out it
-    /// does not wait again until the thread has come to that flush: one stalled disk must not delay every connection.
+    /// Waits at most `limit` until everything that was recorded before is written or counted. After a wait that timed out
+    /// it does not wait again until the thread has come to that flush: one stalled disk must not delay every connection.
     pub(super) async fn flushed(&self, limit: Duration) {
         if self.is_stalled() {
             return;

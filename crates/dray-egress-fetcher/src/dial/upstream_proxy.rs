@@ -75,8 +75,8 @@ impl UpstreamProxyError {
         !matches!(self, Self::Refused(_))
     }
 
-    /// Whether it counts for the breaker of the proxy: only what no target can cause. A proxy that closes the connection may do
-    /// so for one target, which an agent names.
+    /// Whether it counts for the breaker of the proxy: only what no target can cause. A proxy that closes the connection
+    /// may do so for one target, which an agent names.
     const fn is_counted(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Tls(_))
     }

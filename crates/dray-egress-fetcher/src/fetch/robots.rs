@@ -1,8 +1,8 @@
 //! Asks the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
 //!
 //! The file is requested through the same steps as everything else: the name is resolved and its addresses are judged,
-//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds beside a shorter limit. It
-//! is stored in memory for the tenant, so that no tenant learns what another one fetched.
+//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds beside a shorter limit.
+//! It is stored in memory for the tenant, so that no tenant learns what another one fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +26,8 @@ use crate::sink::HashingSink;
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// How long a host whose file could not be read is not asked again.
 const UNREACHABLE_AGE: Duration = Duration::from_mins(1);
-/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2). Under a lower limit of
-/// the operator it counts as unreachable.
+/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2). Under a lower limit
+/// of the operator it counts as unreachable.
 const MAX_REDIRECTS: u32 = 5;
 /// Most bytes that are received of a file: those that are read, and the rest of the last chunk.
 const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
@@ -342,13 +342,14 @@ fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut Fetch
     }
 }
 
-/// Whether a failure says something about the server or the way to it, and not about this service or the operator's proxy.
+/// Whether a failure says something about the server or the way to it, and not about this service or the operator's
+/// proxy.
 fn is_of_server(failure: &FetchError) -> bool {
     failure.code.is_about_url() && !is_of_upstream_proxy(failure)
 }
 
-/// Whether the time of the request ended before its first connection was tried. DNS has a shorter limit of its own, so the
-/// time was spent in the queue of this service.
+/// Whether the time of the request ended before its first connection was tried. DNS has a shorter limit of its own, so
+/// the time was spent in the queue of this service.
 fn has_waited_for_slot(failure: &FetchError, record: &FetchRecord) -> bool {
     let is_first = |hop: &HopRecord| hop.index == 0 && hop.chosen.is_none();
     (failure.code, failure.phase) == (Code::Timeout, FetchPhase::Total)
