@@ -110,13 +110,12 @@ impl Auditor {
     /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far. A process that is killed loses what its
     /// queue holds, and not what the kernel has.
     async fn flush_file(&self) {
-        let places = self.inner.places.iter();
-        let flushed = places
-            .filter(|place| place.is_file())
-            .map(AuditQueue::flush);
-        // A full queue or a slow disk costs the line; log and stream have the event too.
-        let _ =
-            tokio::time::timeout(PUBLISH_TIMEOUT, futures_util::future::join_all(flushed)).await;
+        for place in &self.inner.places {
+            // A full queue or a slow disk costs the line; log and stream have the event too.
+            if place.is_file() {
+                place.flushed(PUBLISH_TIMEOUT).await;
+            }
+        }
     }
 
     /// Publishes within [`PUBLISH_TIMEOUT`]; counts a failure. Returns whether the stream has the event.

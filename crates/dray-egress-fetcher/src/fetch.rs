@@ -98,12 +98,13 @@ struct FetchContext<'a> {
 }
 
 impl FetchContext<'_> {
-    /// The context of a request for a robots.txt: the same time, quotas and slots, with a budget of bytes of its own.
-    fn for_robots(&self, max_bytes: u64) -> Self {
+    /// The context of a request for a robots.txt: the same quotas and slots, with bytes of its own and at most `max_time`
+    /// of the time that is left.
+    fn for_robots(&self, max_bytes: u64, max_time: Duration) -> Self {
         Self {
             request: self.request,
             limit: max_bytes,
-            budget: self.budget,
+            budget: TimeBudget::starting_now(max_time.min(self.budget.left())),
             wire: self.wire.beside(max_bytes),
             turn: self.turn,
             http11_only: Arc::clone(&self.http11_only),
@@ -333,7 +334,7 @@ impl Fetcher {
     /// own deadline is not such a failure: a caller with little time must not block others. The upstream proxy has a
     /// breaker of its own.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
-        if std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure) {
+        if is_of_upstream_proxy(failure) {
             return;
         }
         if matches!(
@@ -347,6 +348,11 @@ impl Fetcher {
             self.limits.breaker().failed(&breaker_key(url));
         }
     }
+}
+
+/// Whether the upstream proxy failed, and not the target.
+fn is_of_upstream_proxy(failure: &FetchError) -> bool {
+    std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure)
 }
 
 /// Key of the breaker, host and port.

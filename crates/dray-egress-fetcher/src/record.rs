@@ -329,6 +329,11 @@ impl FetchRecord {
         self.redirect_count = 0;
     }
 
+    /// Whether the fetch had a hop before the one under way, that of a robots.txt or of an earlier attempt included.
+    pub(crate) const fn continues(&self) -> bool {
+        self.hops.len() > 1 || self.retries > 0
+    }
+
     /// Returns the hop that is under way.
     pub(crate) fn hop(&mut self) -> &mut HopRecord {
         if self.hops.is_empty() {

@@ -84,7 +84,8 @@ impl RobotsFile {
     /// Reads the rules for the product `token`: those of all groups that name it, in any case of letters, and where none
     /// does, those of the groups for `*`.
     pub fn parse(bytes: &[u8], token: &str) -> Self {
-        let bytes = bytes.get(..MAX_ROBOTS_BYTES).unwrap_or(bytes);
+        // With one byte more, which shows whether the last line is whole.
+        let bytes = bytes.get(..=MAX_ROBOTS_BYTES).map_or(bytes, whole_lines);
         // Editors write a byte order mark, which is no part of the first line.
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let (mut own, mut general) = (Vec::new(), Vec::new());
@@ -160,6 +161,12 @@ pub fn product_token(user_agent: &str) -> &str {
     user_agent
         .get(..end.unwrap_or(user_agent.len()))
         .unwrap_or_default()
+}
+
+/// The whole lines of a file that was cut. The beginning of a rule refuses more than the rule: `/a` more than `/a$`.
+pub fn whole_lines(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| matches!(byte, b'\r' | b'\n'));
+    bytes.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 /// Lines end with CR, LF or both.

@@ -116,7 +116,7 @@ impl RotatedFile {
 }
 
 /// Removes the last line if its process was killed while it wrote it, so that every line can be read; the size afterwards.
-/// A file with another last line gets a line end and loses nothing.
+/// A file with another last line, or with a whole event there, gets a line end and loses nothing.
 fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     let start = size.saturating_sub(MAX_TORN_BYTES);
     let mut tail = Vec::new();
@@ -132,7 +132,9 @@ fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
         None if start == 0 => &tail,
         None => &[],
     };
-    if last_line.starts_with(b"{") {
+    // A whole event only lacks its line end.
+    let is_whole = serde_json::from_slice::<serde::de::IgnoredAny>(last_line).is_ok();
+    if last_line.starts_with(b"{") && !is_whole {
         let whole = size - last_line.len() as u64;
         file.set_len(whole)?;
         tracing::warn!(

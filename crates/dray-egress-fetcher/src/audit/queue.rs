@@ -5,14 +5,17 @@
 //! dropped and counted; log and stream have the event as well.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use dray_proto::v1;
 use dray_types::Sha256Digest;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::timeout;
 
 use super::line::event_json;
 use super::ocsf::ocsf_json;
@@ -50,6 +53,8 @@ pub struct AuditQueue {
     pub(super) tasks: SyncSender<QueueTask>,
     pub(super) queued_bytes: Arc<AtomicUsize>,
     pub(super) metrics: EgressMetrics,
+    /// A flush for which a wait timed out.
+    late_flush: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
 }
 
 /// How events are chosen and written.
@@ -100,6 +105,7 @@ impl AuditQueue {
             tasks,
             queued_bytes: Arc::default(),
             metrics,
+            late_flush: Arc::default(),
         }
     }
 
@@ -136,6 +142,31 @@ impl AuditQueue {
         // Where it is not taken, the other end is dropped here.
         let _ = self.tasks.try_send(QueueTask::Flush(done));
         waiting
+    }
+
+    /// Waits at most `limit` until everything that was recorded before is written or counted. After a wait that timed out
+    /// it does not wait again until the thread has come to that flush: one stalled disk must not delay every connection.
+    pub(super) async fn flushed(&self, limit: Duration) {
+        if self.is_stalled() {
+            return;
+        }
+        let mut waiting = self.flush();
+        if timeout(limit, &mut waiting).await.is_err() {
+            let mut late = self
+                .late_flush
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *late = Some(waiting);
+        }
+    }
+
+    fn is_stalled(&self) -> bool {
+        let mut late = self
+            .late_flush
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        late.as_mut()
+            .is_some_and(|waiting| matches!(waiting.try_recv(), Err(TryRecvError::Empty)))
     }
 }
 

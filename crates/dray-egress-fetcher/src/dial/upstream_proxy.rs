@@ -10,6 +10,7 @@
 use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_guard::{CanonicalUrl, Class, Host, PinnedAddr};
@@ -17,6 +18,7 @@ use dray_types::Secret;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::{DialedStream, Dialer, Io, TcpDialer, new_socket};
 use crate::limits::CircuitBreaker;
@@ -28,6 +30,8 @@ const MAX_HEAD_BYTES: usize = 8 * 1024;
 const PROXY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The one entry of the proxy's circuit breaker.
 const BREAKER_KEY: &str = "upstream proxy";
+/// Least time between two failures that count: the addresses of one host are tried at the same time.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 /// Most header fields of a response to `CONNECT`.
 const MAX_HEADER_FIELDS: usize = 64;
 
@@ -71,9 +75,10 @@ impl UpstreamProxyError {
         !matches!(self, Self::Refused(_))
     }
 
-    /// Whether it counts for the breaker of the proxy. Credentials do not: each failure names the setting in the log.
+    /// Whether it counts for the breaker of the proxy: only what no target can cause. A proxy that closes the connection
+    /// may do so for one target, which an agent names.
     const fn is_counted(&self) -> bool {
-        self.is_of_proxy() && !matches!(self, Self::Away | Self::Credentials)
+        matches!(self, Self::Connect(_) | Self::Tls(_))
     }
 }
 
@@ -101,6 +106,7 @@ pub struct UpstreamProxyDialer {
     settings: UpstreamProxySettings,
     tls: TlsClient,
     breaker: CircuitBreaker,
+    last_failure: Arc<Mutex<Option<Instant>>>,
 }
 
 impl UpstreamProxyDialer {
@@ -110,6 +116,7 @@ impl UpstreamProxyDialer {
             settings,
             tls,
             breaker: CircuitBreaker::default(),
+            last_failure: Arc::default(),
         }
     }
 
@@ -120,11 +127,25 @@ impl UpstreamProxyDialer {
         }
         let opened = self.open_tunnel(target).await;
         match &opened {
-            Err(error) if error.is_counted() => self.breaker.failed(BREAKER_KEY),
+            Err(error) if error.is_counted() => self.count_failure(),
             // Also a refusal shows that the proxy is there.
             _ => self.breaker.succeeded(BREAKER_KEY),
         }
         opened
+    }
+
+    /// Counts a failure for the breaker, unless the last one is too near.
+    fn count_failure(&self) {
+        let now = Instant::now();
+        let mut last = self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_near = last.is_some_and(|earlier| now < earlier + FAILURE_INTERVAL);
+        if !is_near {
+            *last = Some(now);
+            self.breaker.failed(BREAKER_KEY);
+        }
     }
 
     /// Connects to the proxy; also returns its address and ours.

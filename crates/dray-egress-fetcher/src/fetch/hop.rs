@@ -268,8 +268,7 @@ impl Fetcher {
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopAdmission, FetchError> {
-        let continues = chain.hop() > 0 || record.retries > 0;
-        let mut request = Self::slot_request(url, context, continues);
+        let mut request = Self::slot_request(url, context, record.continues());
         let slot = context
             .budget
             .whole(context.admission.slot(request.clone()))

@@ -1,35 +1,38 @@
 //! Asks the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
 //!
 //! The file is requested through the same steps as everything else: the name is resolved and its addresses are judged,
-//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds. It is stored in memory
-//! for the tenant, so that no tenant learns what another one fetched.
+//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds beside a shorter limit.
+//! It is stored in memory for the tenant, so that no tenant learns what another one fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode};
-use dray_guard::{CanonicalUrl, Chain, Code, RuleDecision, RuleName};
+use dray_guard::robots::{MAX_ROBOTS_BYTES, RobotsFile, RobotsMode, whole_lines};
+use dray_guard::{CanonicalUrl, Chain, Code, EffectivePolicy, RuleDecision, RuleName};
 use http::StatusCode;
 use tokio::time::Instant;
 
 use super::hop::RequestExtra;
-use super::{FetchContext, Fetcher};
+use super::{FetchContext, Fetcher, is_of_upstream_proxy, record_refusal};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyPlan, HeadDecision, judge_head};
 use crate::hop::WireBody;
-use crate::record::{FetchRecord, RobotsOutcome, RobotsRecord};
+use crate::record::{FetchRecord, HopRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
 use crate::sink::HashingSink;
 
 /// How long a file is used, or that there is none (RFC 9309, section 2.4).
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// How long a host whose file could not be read is not asked again.
 const UNREACHABLE_AGE: Duration = Duration::from_mins(1);
-/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2).
+/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2). Under a lower limit
+/// of the operator it counts as unreachable.
 const MAX_REDIRECTS: u32 = 5;
 /// Most bytes that are received of a file: those that are read, and the rest of the last chunk.
 const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
+/// Longest time for one file, redirects included: a slow one must not use up the time of the fetch.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Most hosts whose files are stored, over all tenants.
 const MAX_HOSTS: usize = 1024;
 /// Most bytes of all stored files together.
@@ -179,18 +182,31 @@ impl Fetcher {
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
-        let mut requested = self.request_robots(chain, context, record).await;
+        let capped = context.for_robots(MAX_RECEIVED_BYTES, MAX_REQUEST_TIME);
+        let mut requested = self.request_robots(chain, &capped, record).await;
+        note_failure(&requested, record);
         // A connection that ended without a response says nothing; the file is asked for once more.
         if let Err(failure) = &requested
             && failure.code == Code::ConnectionClosed
         {
-            requested = self.request_robots(chain, context, record).await;
+            requested = self.request_robots(chain, &capped, record).await;
+            note_failure(&requested, record);
         }
+        // The policy of one app refuses a redirect that the policy of another app of the tenant may allow. The limit of
+        // redirects is the operator's and the same for all.
+        let is_refused = matches!(
+            &requested,
+            Err(failure) if failure.phase == FetchPhase::Policy && failure.code != Code::RedirectLimit
+        );
         let source = match requested {
             Ok(source) => source,
             // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
-            Err(failure) if context.budget.left().is_zero() || !failure.code.is_about_url() => {
+            Err(failure) if context.budget.left().is_zero() || !is_of_server(&failure) => {
                 return Err(failure);
+            }
+            Err(failure) if has_waited_for_slot(&failure, record) => {
+                let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
+                return Err(overloaded.because("the request for a robots.txt got no slot in time"));
             }
             Err(failure) => {
                 tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
@@ -198,7 +214,9 @@ impl Fetcher {
             }
         };
         let source = Arc::new(source);
-        self.robots.keep(key, &source);
+        if !is_refused {
+            self.robots.keep(key, &source);
+        }
         Ok(source)
     }
 
@@ -212,20 +230,18 @@ impl Fetcher {
         let refused = |code| FetchError::new(code, FetchPhase::Policy);
         let rules = Arc::clone(chain.policy());
         let mut chain = chain.for_robots().map_err(refused)?;
-        let context = context.for_robots(MAX_RECEIVED_BYTES);
+        let start = chain.current().clone();
         loop {
             let url = chain.current().clone();
             record.enter(chain.hop(), Some(&url));
             record.hop().is_robots = true;
-            let asked = self.ask(&mut chain, &url, &context, RequestExtra::ROBOTS, record);
-            let asked = asked.await;
-            let (parts, wire, slots) =
-                asked.inspect_err(|failure| record.hop().code = Some(failure.code))?;
+            let asked = self.ask(&mut chain, &url, context, RequestExtra::ROBOTS, record);
+            let (parts, wire, slots) = asked.await?;
             record.note_head(&parts);
             // The limit of the file is that of what is read, so a longer one is not refused by its length.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
-                    let text = self.receive_robots(wire, &plan, &context).await?;
+                    let text = self.receive_robots(wire, &plan, context).await?;
                     drop(slots);
                     let token = self.settings.robots_token();
                     return Ok(RobotsSource::File(RobotsFile::parse(&text, token)));
@@ -235,19 +251,14 @@ impl Fetcher {
                     if chain.followed() >= MAX_REDIRECTS {
                         return Ok(RobotsSource::Absent);
                     }
-                    let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
-                    match chain.on_redirect(parts.status.as_u16(), &locations) {
-                        Ok(_) => {}
-                        Err(refusal) if refusal.code == Code::RedirectLimit => {
-                            return Ok(RobotsSource::Absent);
-                        }
-                        Err(refusal) => return Err(refused(refusal.code)),
-                    }
-                    // The rules allowed the host of the fetch, and say nothing about another one.
-                    let decision = rules.decide(chain.current());
-                    if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
-                        return Err(refused(code));
-                    }
+                    let status = parts.status.as_u16();
+                    follow_robots(
+                        &mut chain,
+                        &rules,
+                        &start,
+                        (status, locations.as_slice()),
+                        record,
+                    )?;
                 }
                 Err(Code::HttpStatus(status)) if is_absent(status) => {
                     return Ok(RobotsSource::Absent);
@@ -257,7 +268,7 @@ impl Fetcher {
         }
     }
 
-    /// The first bytes of the file; a longer one is cut.
+    /// The first bytes of the file; a longer one is cut behind a line.
     async fn receive_robots(
         &self,
         wire: WireBody,
@@ -277,11 +288,72 @@ impl Fetcher {
             .receive(wire, plan, &context.budget, &mut sink, &mut counts)
             .await
             .and_then(|()| transfer.finish(&counts).map(drop));
+        let mut text = sink.into_inner();
         match received {
-            Err(failure) if failure.code != Code::TooLarge => Err(failure),
-            _ => Ok(sink.into_inner()),
+            Ok(()) => Ok(text),
+            Err(failure) if failure.code == Code::TooLarge => {
+                text.truncate(whole_lines(&text).len());
+                Ok(text)
+            }
+            Err(failure) => Err(failure),
         }
     }
+}
+
+/// Takes a redirect of the file, and records the target of one that is refused.
+fn follow_robots(
+    chain: &mut Chain,
+    rules: &EffectivePolicy,
+    start: &CanonicalUrl,
+    (status, locations): (u16, &[Vec<u8>]),
+    record: &mut FetchRecord,
+) -> Result<(), FetchError> {
+    let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
+    let tried = RequestedOrigin::redirect(chain.current(), &locations);
+    if let Err(refusal) = chain.on_redirect(status, &locations) {
+        let failure = record_refusal(record, chain.policy(), &refusal, tried);
+        record.hop().is_robots = true;
+        return Err(failure);
+    }
+    let target = chain.current();
+    if is_same_site(start, target) {
+        return Ok(());
+    }
+    let decision = rules.decide(target);
+    if let Some(Err(code)) = decision.map(|decision| decision.verdict()) {
+        record.enter(chain.hop(), Some(target));
+        record.hop().is_robots = true;
+        return Err(FetchError::new(code, FetchPhase::Policy));
+    }
+    Ok(())
+}
+
+/// Whether a redirect stays at the host that the rules allowed for the fetch. What they say about paths there does not
+/// count for its robots.txt, and neither does the change to a default port.
+fn is_same_site(start: &CanonicalUrl, target: &CanonicalUrl) -> bool {
+    let is_known_port = [start.port(), 80, 443].contains(&target.port());
+    start.host() == target.host() && is_known_port
+}
+
+/// Notes at the last hop why the file could not be read.
+fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut FetchRecord) {
+    if let Err(failure) = requested {
+        record.hop().code = Some(failure.code);
+    }
+}
+
+/// Whether a failure says something about the server or the way to it, and not about this service or the operator's
+/// proxy.
+fn is_of_server(failure: &FetchError) -> bool {
+    failure.code.is_about_url() && !is_of_upstream_proxy(failure)
+}
+
+/// Whether the time of the request ended before its first connection was tried. DNS has a shorter limit of its own, so
+/// the time was spent in the queue of this service.
+fn has_waited_for_slot(failure: &FetchError, record: &FetchRecord) -> bool {
+    let is_first = |hop: &HopRecord| hop.index == 0 && hop.chosen.is_none();
+    (failure.code, failure.phase) == (Code::Timeout, FetchPhase::Total)
+        && record.hops.last().is_some_and(is_first)
 }
 
 /// Whether a status means that there is no file (RFC 9309, section 2.3.1.3).

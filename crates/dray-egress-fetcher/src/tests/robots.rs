@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use dray_guard::robots::RobotsMode;
-use dray_guard::{PolicyStep, RuleSet};
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
+use dray_guard::{AppPolicy, Code, MaxRedirects, PolicyStep, RuleSet};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 
 use super::fake_network::*;
 use crate::fetch::FetchJob;
-use crate::record::RobotsOutcome;
+use crate::record::{FetchRecord, RobotsOutcome};
 
 const FILE_URL: &str = "http://files.example.org/private/a.csv?x=1";
 const RULES: &str =
@@ -200,6 +200,9 @@ async fn five_redirects_to_the_file_are_followed_and_every_host_is_judged() {
         "ok",
         "six count as none"
     );
+    // RFC 9309 allows that only beyond five.
+    fixture.admin.max_redirects = MaxRedirects::new(4).unwrap();
+    assert_eq!(fixture.fetch(FILE_URL).await.code(), "robots_denied");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,6 +228,20 @@ robots = "obey"
         "robots_denied"
     );
     assert_eq!(requests(&server), (0, 1));
+    // Neither do the paths count for a redirect within the host.
+    let (fixture, _) = served(RobotsMode::Ignore, ResponseScript::status(404));
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if is_robots(request) {
+            ResponseScript::redirect(301, "/robots")
+        } else if request.head.starts_with("GET /robots HTTP") {
+            ResponseScript::status(404)
+        } else {
+            ResponseScript::ok("hello")
+        }
+    });
+    let fetcher = fixture.fetcher();
+    fetcher.set_rules(std::sync::Arc::clone(&rules));
+    assert_eq!(run(&fetcher, &request(FILE_URL)).await.code(), "ok");
     // No rule allows the other host.
     let target = ResponseScript::redirect(301, "http://other.example.org/robots.txt");
     let (fixture, _) = served(RobotsMode::Ignore, target);
@@ -238,6 +255,42 @@ robots = "obey"
         "robots_denied"
     );
     assert_eq!(fixture.fake_network.queried_names(), ["files.example.org"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_allow_list_of_an_app_does_not_decide_for_other_apps() {
+    let target = ResponseScript::redirect(301, "http://other.example.org/robots.txt");
+    let (fixture, _) = served(RobotsMode::Obey, target);
+    fixture
+        .fake_network
+        .name("other.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fixture
+        .fake_network
+        .serve(OTHER_PUBLIC_ADDRESS, ResponseScript::status(404));
+    let fetcher = fixture.fetcher();
+    let narrow = FetchJob {
+        app_policy: AppPolicy {
+            host_allowlist: Some(vec!["files.example.org".to_owned()]),
+            ..AppPolicy::default()
+        },
+        ..request(FILE_URL)
+    };
+    let refused = run(&fetcher, &narrow).await;
+    assert_eq!(refused.code(), "robots_denied");
+    // The audit event names the target that was refused.
+    let hop = &refused.record.hops[1];
+    assert!(hop.is_robots);
+    let target = hop.url.as_ref().unwrap();
+    assert_eq!(target.host().to_string(), "other.example.org");
+    assert_eq!(hop.code, Some(Code::HostNotInAppAllowlist));
+    assert_eq!(run(&fetcher, &request(FILE_URL)).await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hop_of_a_robots_txt_that_cannot_be_read_says_why() {
+    let (fixture, _) = served(RobotsMode::Obey, ResponseScript::status(500));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.record.hops[0].code, Some(Code::HttpStatus(500)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +335,7 @@ async fn a_large_file_is_read_up_to_its_limit_and_has_bytes_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_robots_txt_ends_with_the_fetch() {
-    let silent = ResponseScript(vec![dray_testkit::http::ResponseStep::Hold]);
+    let silent = ResponseScript(vec![ResponseStep::Hold]);
     let (fixture, _) = served(RobotsMode::Obey, silent);
     let hurried = FetchJob {
         tool_timeout: Some(Duration::from_secs(3)),
@@ -295,10 +348,43 @@ async fn a_silent_robots_txt_ends_with_the_fetch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_robots_txt_that_drips_counts_as_unreachable_after_ten_seconds() {
+    let mut steps = vec![ResponseStep::send(
+        "HTTP/1.1 200 OK\r\nContent-Length: 400000\r\n\r\n",
+    )];
+    for _ in 0..100 {
+        // Faster than the slowest rate of a body.
+        steps.push(ResponseStep::send("#\n".repeat(2_000)));
+        steps.push(ResponseStep::Pause(Duration::from_secs(1)));
+    }
+    let (fixture, server) = served(RobotsMode::Report, ResponseScript(steps));
+    let fetcher = fixture.fetcher();
+    let started = tokio::time::Instant::now();
+    for _ in 0..2 {
+        let outcome = run(&fetcher, &request(FILE_URL)).await;
+        assert_eq!(outcome.code(), "ok");
+        let reported = outcome.record.reported.unwrap();
+        assert_eq!(reported.to_string(), "robots.txt (could not be read)");
+    }
+    assert!(started.elapsed() < Duration::from_secs(11));
+    assert_eq!(requests(&server), (2, 1));
+}
+
+#[test]
+fn the_robots_txt_of_a_redirect_target_continues_the_fetch() {
+    let mut record = FetchRecord::default();
+    record.enter(0, None);
+    assert!(!record.continues(), "the first request of all");
+    // A robots.txt begins a chain of its own, whose first hop has number 0 too.
+    record.enter(0, None);
+    assert!(record.continues());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_explanation_says_that_robots_is_left_to_judge() {
     for (mode, complete) in [(RobotsMode::Ignore, true), (RobotsMode::Obey, false)] {
         let (fixture, server) = served(mode, ResponseScript::ok(RULES));
-        let mut record = crate::record::FetchRecord::default();
+        let mut record = FetchRecord::default();
         let explained = fixture
             .fetcher()
             .explain(&request(FILE_URL), true, &mut record)

@@ -244,6 +244,21 @@ fn what_exceeds_the_limits_is_ignored() {
 }
 
 #[test]
+fn a_line_that_the_limit_cuts_is_ignored_and_a_whole_one_counts() {
+    for (after, expected) in [("$\n", true), ("\ndisallow: /b\n", false)] {
+        let rule = "disallow: /a";
+        let mut text = "user-agent: dray\n".to_owned();
+        text.push_str(&"\n".repeat(MAX_ROBOTS_BYTES - text.len() - rule.len()));
+        text.push_str(rule);
+        text.push_str(after);
+        assert_eq!(allows(&text, "/a/b"), expected, "{after:?}");
+        assert!(allows(&text, "/b"), "{after:?}");
+    }
+    assert_eq!(whole_lines(b"a\nb"), b"a");
+    assert_eq!(whole_lines(b"a"), b"");
+}
+
+#[test]
 fn a_hostile_pattern_does_not_make_a_decision_long() {
     // Backtracking would need more steps than there are atoms.
     let pattern = format!("disallow: /{}b$", "*a".repeat(4_000));

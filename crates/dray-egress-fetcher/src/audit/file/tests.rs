@@ -3,6 +3,7 @@
 use dray_bus::{Bus, Meta};
 use dray_service::telemetry::InstrumentCatalogue;
 use dray_types::{Clock, Deadline, TenantId};
+use futures_util::FutureExt as _;
 use serde_json::Value;
 
 use std::sync::Arc;
@@ -205,6 +206,8 @@ fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
         (format!("{whole}{torn}"), whole.clone()),
         (torn.to_owned(), String::new()),
         (whole.clone(), whole.clone()),
+        // Only the line end is missing.
+        (whole.trim_end().to_owned(), whole.clone()),
         // Not a line of ours: nothing of it is lost.
         (format!("{whole}a note"), format!("{whole}a note\n")),
         ("x".repeat(2 << 20), format!("{}\n", "x".repeat(2 << 20))),
@@ -222,6 +225,30 @@ fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
         let next: Value = serde_json::from_str(next).unwrap();
         assert_eq!(next["operation_id"], "next");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_stalls_delays_one_connection_and_not_the_next() {
+    let fixture = FileFixture::new();
+    // No worker takes tasks from the queue.
+    let (tasks, received) = sync_channel(8);
+    let metrics = EgressMetrics::new(&fixture.catalogue.meter());
+    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics);
+    file.flushed(Duration::from_secs(2)).await;
+    assert!(
+        file.flushed(Duration::from_secs(2))
+            .now_or_never()
+            .is_some()
+    );
+    // The worker comes to the flush, so the next connection waits again.
+    while let Ok(task) = received.try_recv() {
+        drop(task);
+    }
+    assert!(
+        file.flushed(Duration::from_secs(2))
+            .now_or_never()
+            .is_none()
+    );
 }
 
 #[tokio::test]

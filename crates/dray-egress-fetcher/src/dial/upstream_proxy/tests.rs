@@ -20,6 +20,8 @@ use crate::fetch::{Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
 use crate::tests::fake_network::{FetchResult, FetcherFixture, PUBLIC_ADDRESS, request, run};
 
+mod breaker;
+
 const TUNNEL_OPEN: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// What the proxy does after its response.
@@ -405,79 +407,4 @@ async fn tinyproxy_opens_tunnels_for_the_right_password_alone() {
         heads[0].starts_with(&format!("CONNECT {PUBLIC_ADDRESS}:80 HTTP/1.")),
         "{heads:?}"
     );
-}
-
-/// An address on which nothing listens.
-async fn closed_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap()
-}
-
-#[tokio::test]
-async fn a_proxy_that_is_away_counts_against_itself_and_not_against_the_host() {
-    let fixture = FetcherFixture {
-        // Nothing is repeated, as above.
-        settings: crate::fetch::FetchLimits {
-            total: Duration::from_millis(200),
-            ..crate::tests::fake_network::settings()
-        },
-        ..FetcherFixture::default()
-    };
-    let away = settings(&format!("http://{}", closed_address().await));
-    let limits = FetchAdmission::new(fixture.sizes);
-    let fetcher = Fetcher::new(
-        fixture.settings.clone(),
-        fixture.admin.clone(),
-        Judge::new(fixture.judge.clone()),
-        NetworkAccess {
-            dialer: Arc::new(UpstreamProxyDialer::new(away, tls(None))),
-            ..fixture.fake_network.network()
-        },
-        tls(None),
-        limits.clone(),
-    );
-    for _ in 0..6 {
-        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
-        assert_eq!(fetched.code(), "connect_failed");
-    }
-    assert!(!limits.breaker().is_open("files.example.org:80"));
-}
-
-#[tokio::test]
-async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are() {
-    let address = closed_address().await;
-    let dialer = UpstreamProxyDialer::new(settings(&format!("http://{address}")), tls(None));
-    let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
-    for _ in 0..5 {
-        let error = dialer.connect(&target).await.unwrap_err();
-        assert!(error.to_string().contains("could not connect"), "{error}");
-    }
-    // It is back, and no connection arrives.
-    let listener = std::net::TcpListener::bind(address).unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let error = dialer.connect(&target).await.unwrap_err();
-    assert!(error.to_string().contains("not tried"), "{error}");
-    assert!(is_upstream_proxy_failure(&error));
-    let accepted = listener.accept().unwrap_err();
-    assert_eq!(accepted.kind(), io::ErrorKind::WouldBlock);
-    assert!(is_direct(&pinned(
-        "10.0.0.7",
-        JudgeConfig {
-            private_ranges: PrivateRanges::parse("10.0.0.0/24").unwrap(),
-            ..JudgeConfig::default()
-        }
-    )));
-}
-
-#[tokio::test]
-async fn a_target_that_the_proxy_cannot_reach_counts_against_the_target() {
-    let proxy = FakeProxy::start("HTTP/1.1 502 Bad Gateway\r\n\r\n", FakeTarget::Closed).await;
-    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None));
-    let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
-    for _ in 0..6 {
-        let error = dialer.connect(&target).await.unwrap_err();
-        assert!(error.to_string().contains("status 502"), "{error}");
-        assert!(!is_upstream_proxy_failure(&error));
-    }
-    assert_eq!(proxy.heads().len(), 6);
 }

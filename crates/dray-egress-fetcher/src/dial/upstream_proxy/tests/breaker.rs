@@ -1,0 +1,124 @@
+//! Tests of what counts against the proxy and what against the host behind it.
+
+use super::*;
+
+/// An address on which nothing listens.
+async fn closed_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_away_counts_against_itself_and_not_against_the_host() {
+    let fixture = FetcherFixture {
+        // Nothing is repeated: a further attempt would begin after a quarter of a second.
+        settings: crate::fetch::FetchLimits {
+            total: Duration::from_millis(200),
+            ..crate::tests::fake_network::settings()
+        },
+        ..FetcherFixture::default()
+    };
+    let away = settings(&format!("http://{}", closed_address().await));
+    let limits = FetchAdmission::new(fixture.sizes);
+    let fetcher = Fetcher::new(
+        fixture.settings.clone(),
+        fixture.admin.clone(),
+        Judge::new(fixture.judge.clone()),
+        NetworkAccess {
+            dialer: Arc::new(UpstreamProxyDialer::new(away, tls(None))),
+            ..fixture.fake_network.network()
+        },
+        tls(None),
+        limits.clone(),
+    );
+    for _ in 0..6 {
+        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
+        assert_eq!(fetched.code(), "connect_failed");
+    }
+    assert!(!limits.breaker().is_open("files.example.org:80"));
+}
+
+#[tokio::test]
+async fn a_robots_txt_behind_a_proxy_that_is_away_does_not_count_as_unreachable() {
+    let fixture = FetcherFixture {
+        // Nothing is repeated, as above.
+        settings: crate::fetch::FetchLimits {
+            total: Duration::from_millis(200),
+            robots: dray_guard::robots::RobotsMode::Obey,
+            ..crate::tests::fake_network::settings()
+        },
+        ..FetcherFixture::default()
+    };
+    let away = settings(&format!("http://{}", closed_address().await));
+    let fetched = fetch(&fixture, away, "http://files.example.org/").await;
+    assert_eq!(fetched.end(), ("connect_failed", "connect"));
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are() {
+    let address = closed_address().await;
+    let dialer = UpstreamProxyDialer::new(settings(&format!("http://{address}")), tls(None));
+    let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
+    for _ in 0..5 {
+        let error = dialer.connect(&target).await.unwrap_err();
+        assert!(error.to_string().contains("could not connect"), "{error}");
+        tokio::time::pause();
+        tokio::time::advance(FAILURE_INTERVAL).await;
+        tokio::time::resume();
+    }
+    // It is back, and no connection arrives.
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let error = dialer.connect(&target).await.unwrap_err();
+    assert!(error.to_string().contains("not tried"), "{error}");
+    assert!(is_upstream_proxy_failure(&error));
+    let accepted = listener.accept().unwrap_err();
+    assert_eq!(accepted.kind(), io::ErrorKind::WouldBlock);
+    assert!(is_direct(&pinned(
+        "10.0.0.7",
+        JudgeConfig {
+            private_ranges: PrivateRanges::parse("10.0.0.0/24").unwrap(),
+            ..JudgeConfig::default()
+        }
+    )));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_within_a_second_count_once() {
+    let dialer = UpstreamProxyDialer::new(settings("http://192.0.2.1:3128"), tls(None));
+    for _ in 0..4 {
+        for _ in 0..5 {
+            dialer.count_failure();
+        }
+        assert!(!dialer.breaker.is_open(BREAKER_KEY));
+        tokio::time::advance(FAILURE_INTERVAL).await;
+    }
+    dialer.count_failure();
+    assert!(dialer.breaker.is_open(BREAKER_KEY));
+}
+
+#[tokio::test]
+async fn a_target_to_which_the_proxy_drops_tunnels_does_not_count_against_the_proxy() {
+    let proxy = FakeProxy::start("", FakeTarget::Closed).await;
+    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None));
+    let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
+    for _ in 0..6 {
+        let error = dialer.connect(&target).await.unwrap_err();
+        assert!(is_upstream_proxy_failure(&error));
+    }
+    assert_eq!(proxy.heads().len(), 6);
+    assert!(!UpstreamProxyError::Closed.is_counted());
+}
+
+#[tokio::test]
+async fn a_target_that_the_proxy_cannot_reach_counts_against_the_target() {
+    let proxy = FakeProxy::start("HTTP/1.1 502 Bad Gateway\r\n\r\n", FakeTarget::Closed).await;
+    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None));
+    let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
+    for _ in 0..6 {
+        let error = dialer.connect(&target).await.unwrap_err();
+        assert!(error.to_string().contains("status 502"), "{error}");
+        assert!(!is_upstream_proxy_failure(&error));
+    }
+    assert_eq!(proxy.heads().len(), 6);
+}
