@@ -55,7 +55,7 @@ const NOT_ALLOWED: &str =
     "You are not one of the people who may answer in this chat. Nothing was done.";
 /// Said when a decision could not be recorded.
 const NOT_RECORDED: &str =
-    "Your answer could not be recorded. Nothing was done. Please press again.";
+    "Your answer could not be recorded yet. Press again if no outcome is shown within a minute.";
 /// Said in a chat that was taken out of the configuration.
 const NOT_CONFIGURED: &str = "Questions are not answered in this chat any more. Nothing was done.";
 
@@ -231,10 +231,12 @@ impl QuestionService {
             return;
         };
         // Together: a decision may take longer than the platform waits for the acknowledgement.
-        let (reply, ()) = tokio::join!(
+        let (decided, ()) = tokio::join!(
             self.decide(account, press, button),
             acknowledge(channel, press, id)
         );
+        let is_decided = decided.is_some();
+        let reply = decided.unwrap_or_else(|| notice(NOT_RECORDED));
         let replied = channel.reply(press, &reply);
         let replied = tokio::time::timeout(REPLY_TIMEOUT, replied).await;
         let replied = replied.unwrap_or_else(|_elapsed| {
@@ -255,26 +257,28 @@ impl QuestionService {
             Some(chat) if reply.outcome.is_some() && replied.is_ok() => {
                 self.forget(chat, id).await;
             }
-            Some(chat) => self.end_press(chat, id).await,
-            None => {}
+            // A press without a decision stays in the record: the reconciler repeats it.
+            Some(chat) if is_decided => self.end_press(chat, id, press).await,
+            _ => {}
         }
     }
 
-    async fn end_press(&self, chat: &str, id: &str) {
-        if let Err(error) = self.open.clear_press(chat, id).await {
+    async fn end_press(&self, chat: &str, id: &str, press: &ButtonPress) {
+        if let Err(error) = self.open.clear_press(chat, id, press).await {
             log_key_failure(chat, &error);
         }
     }
 
+    /// Decides what a press says; `None` when the decision could not be recorded.
     async fn decide(
         &self,
         account: &PlatformAccount,
         press: &ButtonPress,
         button: PressedButton<'_>,
-    ) -> PressReply {
+    ) -> Option<PressReply> {
         let id = button.id;
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
-            return notice(NOT_CONFIGURED);
+            return Some(notice(NOT_CONFIGURED));
         };
         // By id: names are chosen by their owners.
         if !chat.people.contains(&press.sender) {
@@ -284,7 +288,7 @@ impl QuestionService {
                 sender = press.sender,
                 "a person who may not answer pressed a button"
             );
-            return notice(NOT_ALLOWED);
+            return Some(notice(NOT_ALLOWED));
         }
         let choice = match (button.kind, chat.host_questions) {
             (QuestionKind::Call, _) => button.choice,
@@ -292,7 +296,7 @@ impl QuestionService {
                 let answer = (id, button.choice == ApprovalChoice::Approved);
                 return self.answer_host(account, (name, chat), press, answer).await;
             }
-            (QuestionKind::Host, false) => return notice(NOT_CONFIGURED),
+            (QuestionKind::Host, false) => return Some(notice(NOT_CONFIGURED)),
         };
         let mut request = v1::DecideInChatRequest {
             question_id: id.to_owned(),
@@ -306,17 +310,17 @@ impl QuestionService {
         let deadline = Deadline::after(self.clock.now_ms(), DECIDE_TIMEOUT);
         let meta = Meta::new(account.tenant.clone().unwrap_or_default(), deadline);
         match self.bus.call(&meta, &request).await {
-            Ok(decided) => PressReply {
+            Ok(decided) => Some(PressReply {
                 notice: decided.notice,
                 outcome: Some(decided.outcome).filter(|outcome| !outcome.is_empty()),
-            },
+            }),
             Err(error) => {
                 tracing::warn!(
                     question = id,
                     error = &error as &dyn std::error::Error,
                     "a decision was not recorded"
                 );
-                notice(NOT_RECORDED)
+                None
             }
         }
     }

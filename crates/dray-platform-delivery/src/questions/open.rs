@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
+use dray_platform::ButtonPress;
 use serde::{Deserialize, Serialize};
 
 /// Most open questions of one chat, so that their record fits into a value of the bucket.
@@ -52,6 +53,15 @@ pub(crate) struct KeptPress {
     pub(crate) reference: String,
     /// Unix milliseconds at which it arrived.
     pub(crate) taken_ms: u64,
+}
+
+impl KeptPress {
+    /// Returns whether this is the record of a press.
+    fn is_of(&self, press: &ButtonPress) -> bool {
+        self.sender == press.sender
+            && self.data == press.data
+            && self.message_id == press.message_id
+    }
 }
 
 /// What the message of a question shows, and where it is.
@@ -174,13 +184,18 @@ impl OpenQuestionStore {
         .await
     }
 
-    /// Forgets the press of a question, which had its end.
-    pub(crate) async fn clear_press(&self, chat: &str, id: &str) -> Result<(), KeyError> {
+    /// Forgets the press of a question, which had its end. The press of another person stays.
+    pub(crate) async fn clear_press(
+        &self,
+        chat: &str,
+        id: &str,
+        press: &ButtonPress,
+    ) -> Result<(), KeyError> {
         self.change(chat, |record| {
             let mut questions = record.questions.iter_mut();
             let question = questions.find(|one| one.id == id);
             question
-                .and_then(|question| question.press.take())
+                .and_then(|question| question.press.take_if(|kept| kept.is_of(press)))
                 .is_some()
         })
         .await

@@ -19,6 +19,8 @@ use crate::config::QuestionChat;
 use crate::delivery_service::DeliveryService;
 use crate::inbound::listener;
 
+mod presses;
+
 const HOST_ID: &str = "egq_00000000000000000000000000000000000000ff";
 const CALL_ID: &str = "apr_1";
 /// The chat of the people who answer.
@@ -35,6 +37,8 @@ struct Deciders {
     /// Outcome of the call, and the requests for it.
     call_outcome: String,
     outcome_requests: Vec<v1::DecideInChatRequest>,
+    /// Answers about hosts fail.
+    is_failing: bool,
 }
 
 struct QuestionFixture {
@@ -199,6 +203,9 @@ fn answer_host(
     request: &v1::AnswerEgressQuestionRequest,
     now_ms: u64,
 ) -> Result<v1::AnswerEgressQuestionReply, Fault> {
+    if known.is_failing {
+        return Err(Fault::new(FaultCode::Unavailable, "It fails."));
+    }
     let mut hosts = known.hosts.iter_mut();
     let found = hosts.find(|one| one.id == request.id);
     let question = found.ok_or_else(|| Fault::new(FaultCode::NotFound, "It does not exist."))?;

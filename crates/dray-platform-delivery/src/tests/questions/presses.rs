@@ -1,0 +1,60 @@
+//! Presses whose process dies, or whose decision cannot be recorded.
+
+use super::*;
+
+impl QuestionFixture {
+    /// Keeps a press in the chat of the approvers; the process dies before it decides.
+    async fn keep_press(&self, person: &str, data: &str) {
+        let inbound = &self.fixture.replica.inbound;
+        let account = inbound.accounts.named("bot").unwrap();
+        let press = press_of(OPS_CHAT, person, data);
+        inbound
+            .questions
+            .keep_press(&account, &press)
+            .await
+            .unwrap();
+    }
+
+    /// Shows a question about a host, and returns the data of its first button.
+    async fn allow_button(&self) -> String {
+        self.asks_about_host();
+        self.reconcile_one().await;
+        self.question().buttons[0].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_of_a_person_who_may_not_answer_leaves_the_kept_press_of_an_approver() {
+    let asked = QuestionFixture::new().await;
+    let allow = asked.allow_button().await;
+    asked.keep_press(APPROVER, &allow).await;
+    let press_reply = asked.press(OPS_CHAT, "8", &allow).await;
+    assert!(
+        press_reply.contains("not one of the people"),
+        "{press_reply}"
+    );
+    asked.advance(30_000);
+    asked.reconcile_one().await;
+    let [answer] = &asked.answers()[..] else {
+        panic!("{:?}", asked.answers());
+    };
+    assert_eq!(answer.principal, "chat ops:7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_whose_decision_was_not_recorded_is_repeated() {
+    let asked = QuestionFixture::new().await;
+    let allow = asked.allow_button().await;
+    asked.keep_press(APPROVER, &allow).await;
+    asked.deciders.lock().unwrap().is_failing = true;
+    let press_reply = asked.press(OPS_CHAT, APPROVER, &allow).await;
+    assert!(
+        press_reply.contains("could not be recorded"),
+        "{press_reply}"
+    );
+    asked.deciders.lock().unwrap().is_failing = false;
+    asked.advance(30_000);
+    asked.reconcile_one().await;
+    assert_eq!(asked.answers().len(), 1);
+    assert!(asked.question().outcome.starts_with("Allowed by Ada (7)"));
+}
