@@ -33,8 +33,8 @@ const CLAIM_MS: u64 = 60_000;
 const MAX_DOUBLINGS: u32 = 6;
 /// Attempts to show the end of a question. The message keeps its buttons then, and a press learns the outcome.
 const MAX_ATTEMPTS: u32 = 12;
-/// How long the end of a question is left to the process that has its press.
-const PRESS_GRACE_MS: u64 = 15_000;
+/// How long the end of a question is left to the process that has its press, which takes 25 s at most.
+const PRESS_GRACE_MS: u64 = 30_000;
 /// How long after its expiry a question whose outcome cannot be learned is shown as ended.
 const UNKNOWN_GRACE_MS: u64 = 3_600_000;
 /// Longest wait for the rate of a chat.

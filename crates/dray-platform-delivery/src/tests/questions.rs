@@ -336,9 +336,10 @@ async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_th
     asked.press(OPS_CHAT, APPROVER, &buttons[1]).await;
     assert_eq!(asked.answers().len(), 1);
     // The press may still show it itself.
+    asked.advance(25_000);
     asked.reconcile_one().await;
     assert_eq!(asked.question().edits, 0);
-    asked.advance(15_000);
+    asked.advance(5_000);
     asked.reconcile_one().await;
     asked.reconcile_one().await;
     let ended = asked.question();
@@ -458,7 +459,7 @@ async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_an
     let second = other(&asked.fixture);
     asked.reconcile(&[&second]).await;
     assert!(asked.answers().is_empty());
-    asked.advance(15_000);
+    asked.advance(30_000);
     for _ in 0..2 {
         asked.reconcile(&[&asked.fixture.replica, &second]).await;
     }
