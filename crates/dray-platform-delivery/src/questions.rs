@@ -189,7 +189,7 @@ impl QuestionService {
     }
 
     /// Keeps a press of a person who may answer, so that it is decided also when this process ends after the platform got
-    /// its confirmation.
+    /// its confirmation. Returns `false` for a press without a record, which is decided before the confirmation.
     ///
     /// # Errors
     ///
@@ -198,16 +198,16 @@ impl QuestionService {
         &self,
         account: &PlatformAccount,
         press: &ButtonPress,
-    ) -> Result<(), dray_bus::KeyError> {
+    ) -> Result<bool, dray_bus::KeyError> {
         let Some(button) = PressedButton::read(&press.data) else {
-            return Ok(());
+            return Ok(true);
         };
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
-            return Ok(());
+            return Ok(true);
         };
         // Others get a notice alone, which needs no record.
         if !chat.people.contains(&press.sender) {
-            return Ok(());
+            return Ok(true);
         }
         let kept = KeptPress {
             message_id: press.message_id.clone(),

@@ -42,6 +42,26 @@ async fn a_press_of_a_person_who_may_not_answer_leaves_the_kept_press_of_an_appr
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
+    let asked = QuestionFixture::new().await;
+    let allow = asked.allow_button().await;
+    let inbound = &asked.fixture.replica.inbound;
+    let open = &inbound.questions.open;
+    open.remove("ops", HOST_ID).await.unwrap();
+    let fake = &asked.fixture.fake;
+    fake.brings_press(press_of(OPS_CHAT, APPROVER, &allow));
+    let request = Request::post("/platforms/bot/webhook?press")
+        .header("host", "localhost")
+        .header("x-signed", "1");
+    let router = listener::inbound_router(Arc::clone(inbound));
+    let response = router.oneshot(request.body(Body::empty()).unwrap());
+    assert_eq!(response.await.unwrap().status(), 200);
+    // Background tasks had no turn since.
+    assert_eq!(asked.answers().len(), 1);
+    assert_eq!(fake.notices(), ["Your answer is recorded."]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_press_whose_decision_was_not_recorded_is_repeated() {
     let asked = QuestionFixture::new().await;
     let allow = asked.allow_button().await;
