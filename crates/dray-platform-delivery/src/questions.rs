@@ -94,11 +94,8 @@ impl QuestionService {
             Fault::new(FaultCode::Unsupported, "This platform has no buttons.").detail("no_buttons")
         })?;
         let left = meta.deadline.remaining(self.clock.now_ms());
-        let wait = self.delay(&account, &target);
         // Refused instead of a question after the deadline of its caller.
-        if wait >= left {
-            return Err(busy(wait));
-        }
+        let wait = self.reserve(&account, &target, left).map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
         // Before it is shown: a process that dies afterwards leaves a question that another replica ends.
@@ -118,11 +115,29 @@ impl QuestionService {
         Ok(v1::AskInChatReply { message_id })
     }
 
-    /// How long to wait before a message to a chat. The message counts from now on.
-    fn delay(&self, account: &PlatformAccount, target: &DeliveryTarget) -> Duration {
+    /// Whether a message to a chat would wait less than `limit`.
+    fn has_room(
+        &self,
+        account: &PlatformAccount,
+        target: &DeliveryTarget,
+        limit: Duration,
+    ) -> bool {
         let rates = account.platform.rates(target);
-        let wait = self.limiter.reserve(&account.id(), &target.chat, rates);
-        wait.max(self.limiter.held(&account.id(), &target.chat))
+        let (account, chat) = (account.id(), &target.chat);
+        self.limiter.next_wait(&account, chat, rates) < limit
+    }
+
+    /// How long to wait before a message to a chat. The message counts from now on, unless it would wait for `limit`: then the
+    /// wait is the error.
+    fn reserve(
+        &self,
+        account: &PlatformAccount,
+        target: &DeliveryTarget,
+        limit: Duration,
+    ) -> Result<Duration, Duration> {
+        let rates = account.platform.rates(target);
+        let (account, chat) = (account.id(), &target.chat);
+        self.limiter.reserve_within(&account, chat, rates, limit)
     }
 
     fn report_failure(

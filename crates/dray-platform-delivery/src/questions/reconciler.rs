@@ -55,6 +55,16 @@ enum QuestionStep {
     Forget(String),
 }
 
+impl QuestionStep {
+    /// Whether it sends a message or an edit within the rate of the chat.
+    const fn is_sent(&self) -> bool {
+        matches!(
+            self,
+            Self::Show(_) | Self::Close { .. } | Self::Settle { .. }
+        )
+    }
+}
+
 /// A chat of the configuration with the account that writes in it.
 struct ChatAccess<'a> {
     name: &'a str,
@@ -118,7 +128,9 @@ impl QuestionService {
         let mut record = self.open.read(access.name).await?;
         let hosts = self.host_list(access).await;
         let now_ms = self.clock.now_ms();
-        let steps = plan_steps(&mut record, access, hosts.as_ref(), now_ms);
+        // Nothing is claimed that cannot be sent: another replica may have room in its rate.
+        let can_send = self.has_room(access.account, &access.target, MAX_RATE_WAIT);
+        let steps = plan_steps(&mut record, access, hosts.as_ref(), (now_ms, can_send));
         if steps.is_empty() {
             return Ok(());
         }
@@ -265,11 +277,10 @@ impl QuestionService {
         access: &ChatAccess<'_>,
         request: impl Future<Output = Result<T, PlatformError>>,
     ) -> Result<T, PlatformError> {
-        let wait = self.delay(access.account, &access.target);
-        if wait > MAX_RATE_WAIT {
-            let error = PlatformError::new(ErrorKind::RateLimited, "the chat takes no message now");
-            return Err(error);
-        }
+        let reserved = self.reserve(access.account, &access.target, MAX_RATE_WAIT);
+        let wait = reserved.map_err(|_wait| {
+            PlatformError::new(ErrorKind::RateLimited, "the chat takes no message now")
+        })?;
         tokio::time::sleep(wait).await;
         let sent = tokio::time::timeout(REPLY_TIMEOUT, request).await;
         sent.unwrap_or_else(|_elapsed| {
@@ -321,12 +332,13 @@ fn ended_outcome(expires_ms: u64) -> String {
     format!("Ended, {}.", shown_minute(expires_ms))
 }
 
-/// What is to be done for a chat now. The steps are claimed in the record, which holds for others once it is written.
+/// What is to be done for a chat now, without messages when it takes none. The steps are claimed in the record, which holds
+/// for others once it is written.
 fn plan_steps(
     record: &mut RevisedQuestions,
     access: &ChatAccess<'_>,
     hosts: Option<&HostQuestionList>,
-    now_ms: u64,
+    (now_ms, can_send): (u64, bool),
 ) -> Vec<QuestionStep> {
     let mut steps = Vec::new();
     for question in &mut record.questions {
@@ -341,7 +353,9 @@ fn plan_steps(
             (None, QuestionKind::Call) => call_step(question, now_ms),
             (None, QuestionKind::Host) => host_step(question, access.name, hosts, now_ms),
         };
-        let Some(step) = step else { continue };
+        let Some(step) = step.filter(|step| can_send || !step.is_sent()) else {
+            continue;
+        };
         // A question about a host is shown as long as it waits.
         if question.attempts >= MAX_ATTEMPTS && !matches!(step, QuestionStep::Show(_)) {
             steps.push(QuestionStep::Forget(question.id.clone()));
@@ -350,7 +364,8 @@ fn plan_steps(
         }
         claim(question, now_ms);
     }
-    let listed = hosts.map(|hosts| hosts.questions.as_slice());
+    let listed = hosts.filter(|_| can_send);
+    let listed = listed.map(|hosts| hosts.questions.as_slice());
     for question in listed.unwrap_or_default() {
         let is_known = record.questions.iter().any(|one| one.id == question.id);
         if steps.len() >= MAX_STEPS || is_known || !is_waiting(question) {

@@ -19,6 +19,7 @@ use crate::config::QuestionChat;
 use crate::delivery_service::DeliveryService;
 use crate::inbound::listener;
 
+mod limits;
 mod presses;
 
 const HOST_ID: &str = "egq_00000000000000000000000000000000000000ff";
