@@ -51,7 +51,7 @@ impl RateBuckets {
     ) -> Duration {
         let token_wait = |key: &str, per_minute: u32| {
             let full_at = self.full_at.get(key).copied().unwrap_or(now);
-            TokenRate::new(per_minute).wait(full_at, now)
+            TokenRate::new(per_minute).token_wait(full_at, now)
         };
         let account_wait = token_wait(&account_key(account), rates.account_per_minute);
         account_wait.max(token_wait(
@@ -82,7 +82,7 @@ impl RateBuckets {
         let rate = TokenRate::new(per_minute);
         // Each token moves the time at which the bucket is full by one interval.
         let full_at = self.full_at.entry(key).or_insert(now);
-        let wait = rate.wait(*full_at, now);
+        let wait = rate.token_wait(*full_at, now);
         *full_at = (*full_at).max(now) + rate.interval;
         wait
     }
@@ -116,7 +116,7 @@ impl TokenRate {
     }
 
     /// The wait for a token of a bucket that is full at this time. It is only needed beyond the burst.
-    fn wait(self, full_at: Duration, now: Duration) -> Duration {
+    fn token_wait(self, full_at: Duration, now: Duration) -> Duration {
         full_at
             .saturating_sub(now)
             .saturating_sub(self.interval * (self.burst - 1))

@@ -95,7 +95,9 @@ impl QuestionService {
         })?;
         let left = meta.deadline.remaining(self.clock.now_ms());
         // Refused instead of a question after the deadline of its caller.
-        let wait = self.reserve(&account, &target, left).map_err(busy)?;
+        let wait = self
+            .reserve_message(&account, &target, left)
+            .map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
         // Before it is shown: a process that dies afterwards leaves a question that another replica ends.
@@ -129,7 +131,7 @@ impl QuestionService {
 
     /// How long to wait before a message to a chat. The message counts from now on, unless it would wait for `limit`: then the
     /// wait is the error.
-    fn reserve(
+    fn reserve_message(
         &self,
         account: &PlatformAccount,
         target: &DeliveryTarget,

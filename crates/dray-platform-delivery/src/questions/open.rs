@@ -212,6 +212,32 @@ impl OpenQuestionStore {
         .await
     }
 
+    /// Gives back the claims in `claimed` of steps that were not begun. Claims that another replica has by now stay.
+    pub(crate) async fn release_claims(
+        &self,
+        chat: &str,
+        ids: &[&str],
+        claimed: &RevisedQuestions,
+    ) -> Result<(), KeyError> {
+        let is_claimed = |question: &OpenQuestion| {
+            let mut own = claimed.questions.iter();
+            ids.contains(&question.id.as_str())
+                && own.any(|one| one.id == question.id && one.due_ms == question.due_ms)
+        };
+        self.change(chat, |record| {
+            let mut is_changed = false;
+            for question in &mut record.questions {
+                if is_claimed(question) {
+                    question.due_ms = 0;
+                    question.attempts = question.attempts.saturating_sub(1);
+                    is_changed = true;
+                }
+            }
+            is_changed
+        })
+        .await
+    }
+
     /// Removes a question and its text.
     pub(crate) async fn remove(&self, chat: &str, id: &str) -> Result<(), KeyError> {
         self.change(chat, |record| {

@@ -3,6 +3,7 @@
 //! Each round reads one record for each chat. A replica claims a step in that record before it does it, and at most
 //! [`MAX_STEPS`] of a chat in a round.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use dray_bus::{KeyError, Meta};
@@ -29,7 +30,10 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_STEPS: usize = 8;
 /// How long a step is left to the replica that claimed it; each further attempt waits twice as long.
 const CLAIM_MS: u64 = 60_000;
-/// Doublings of that time: the longest is about an hour.
+/// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another replica
+/// begins it.
+const LAST_START_MS: u64 = 20_000;
+/// Doublings of the time of a claim: the longest is about an hour.
 const MAX_DOUBLINGS: u32 = 6;
 /// Attempts to show the end of a question. The message keeps its buttons then, and a press learns the outcome.
 const MAX_ATTEMPTS: u32 = 12;
@@ -56,6 +60,16 @@ enum QuestionStep {
 }
 
 impl QuestionStep {
+    fn question_id(&self) -> &str {
+        match self {
+            Self::Show(question) => &question.id,
+            Self::Close { id, .. }
+            | Self::Settle { id, .. }
+            | Self::Repeat { id, .. }
+            | Self::Forget(id) => id,
+        }
+    }
+
     /// Whether it sends a message or an edit within the rate of the chat.
     const fn is_sent(&self) -> bool {
         matches!(
@@ -129,7 +143,7 @@ impl QuestionService {
         let hosts = self.host_list(access).await;
         let now_ms = self.clock.now_ms();
         // Nothing is claimed that cannot be sent: another replica may have room in its rate.
-        let can_send = self.has_room(access.account, &access.target, MAX_RATE_WAIT);
+        let can_send = self.takes_message(access);
         let steps = plan_steps(&mut record, access, hosts.as_ref(), (now_ms, can_send));
         if steps.is_empty() {
             return Ok(());
@@ -140,10 +154,24 @@ impl QuestionService {
             Err(KeyError::Stale | KeyError::Exists) => return Ok(()),
             Err(error) => return Err(error),
         }
-        for step in steps {
+        let mut steps = VecDeque::from(steps);
+        while let Some(step) = steps.pop_front() {
+            let is_late = self.clock.now_ms() >= now_ms.saturating_add(LAST_START_MS);
+            if is_late || (step.is_sent() && !self.takes_message(access)) {
+                steps.push_front(step);
+                break;
+            }
             self.run_step(access, step).await?;
         }
-        Ok(())
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = steps.iter().map(QuestionStep::question_id).collect();
+        self.open.release_claims(access.name, &ids, &record).await
+    }
+
+    fn takes_message(&self, access: &ChatAccess<'_>) -> bool {
+        self.has_room(access.account, &access.target, MAX_RATE_WAIT)
     }
 
     async fn host_list(&self, access: &ChatAccess<'_>) -> Option<HostQuestionList> {
@@ -277,7 +305,7 @@ impl QuestionService {
         access: &ChatAccess<'_>,
         request: impl Future<Output = Result<T, PlatformError>>,
     ) -> Result<T, PlatformError> {
-        let reserved = self.reserve(access.account, &access.target, MAX_RATE_WAIT);
+        let reserved = self.reserve_message(access.account, &access.target, MAX_RATE_WAIT);
         let wait = reserved.map_err(|_wait| {
             PlatformError::new(ErrorKind::RateLimited, "the chat takes no message now")
         })?;

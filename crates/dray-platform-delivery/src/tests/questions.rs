@@ -38,6 +38,8 @@ struct Deciders {
     /// Outcome of the call, and the requests for it.
     call_outcome: String,
     outcome_requests: Vec<v1::DecideInChatRequest>,
+    /// How long each of them takes.
+    decision_time: Duration,
     /// Answers about hosts fail.
     is_failing: bool,
 }
@@ -89,9 +91,10 @@ impl QuestionFixture {
             },
         )
         .await;
-        let known = Arc::clone(&deciders);
+        let (known, clock) = (Arc::clone(&deciders), fixture.clock.clone());
         serve(bus, &mut tasks, move |request: v1::DecideInChatRequest| {
             let mut known = known.lock().unwrap();
+            clock.advance(known.decision_time);
             known.outcome_requests.push(request);
             Ok(v1::DecideInChatReply {
                 outcome: known.call_outcome.clone(),
@@ -169,9 +172,13 @@ impl QuestionFixture {
 
     /// Shows a call that expires in an hour.
     async fn ask_about_call(&self) -> Result<v1::AskInChatReply, Fault> {
+        self.ask_about(CALL_ID).await
+    }
+
+    async fn ask_about(&self, id: &str) -> Result<v1::AskInChatReply, Fault> {
         let request = v1::AskInChatRequest {
             chat: "calls".to_owned(),
-            question_id: CALL_ID.to_owned(),
+            question_id: id.to_owned(),
             text: "May it?".to_owned(),
             detail: "{}".to_owned(),
             expires_at_ms: NOW_MS + HOUR_MS,
