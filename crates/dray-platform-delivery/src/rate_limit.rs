@@ -34,8 +34,8 @@ impl RateLimiter {
         self.lock().reserve(account, chat, rates, now, now_ms)
     }
 
-    /// How long a message to this chat would wait now: for a token, and for a delay that the platform requested. It takes no
-    /// token.
+    /// How long a message to this chat would wait now: for a token, and for a delay that the platform requested. It takes
+    /// no token.
     pub(crate) fn next_wait(&self, account: &str, chat: &str, rates: RateLimits) -> Duration {
         let (now, now_ms) = (self.origin.elapsed(), self.clock.now_ms());
         let buckets = self.lock();
@@ -43,7 +43,7 @@ impl RateLimiter {
         wait.max(buckets.held(account, chat, now_ms))
     }
 
-    /// Takes a token for one visible request if it waits less than `limit`, and returns the wait, as [`Self::next_wait`] does.
+    /// Takes a token for one visible request if it waits less than `limit`, and returns the wait.
     ///
     /// # Errors
     ///

@@ -30,8 +30,8 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_STEPS: usize = 8;
 /// How long a step is left to the replica that claimed it; each further attempt waits twice as long.
 const CLAIM_MS: u64 = 60_000;
-/// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another replica
-/// begins it.
+/// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another
+/// replica begins it.
 const LAST_START_MS: u64 = 20_000;
 /// Doublings of the time of a claim: the longest is about an hour.
 const MAX_DOUBLINGS: u32 = 6;
