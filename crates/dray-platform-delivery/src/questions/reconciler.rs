@@ -112,7 +112,7 @@ impl QuestionService {
             let Ok(target) = chat.chat.parse::<DeliveryTarget>() else {
                 continue;
             };
-            // An entry names no tenant, so the account does.
+            // An entry names no tenant, so the account does. The configuration refuses entries with several.
             let accounts = self.accounts.iter().filter(|account| {
                 account.platform.name() == target.platform
                     && (target.account.is_empty() || account.name == target.account)
