@@ -129,8 +129,8 @@ impl QuestionService {
         self.limiter.next_wait(&account, chat, rates) < limit
     }
 
-    /// How long to wait before a message to a chat. The message counts from now on, unless it would wait for `limit`: then the
-    /// wait is the error.
+    /// How long to wait before a message to a chat. The message counts from now on, unless it would wait for `limit`:
+    /// then the wait is the error.
     fn reserve_message(
         &self,
         account: &PlatformAccount,

@@ -1,7 +1,7 @@
 //! Lists of the questions of a tenant.
 //!
-//! Records are kept longer than the longest question, and reading one takes a request. So a list begins at the first record
-//! that had a question whose time was not over.
+//! Records are kept longer than the longest question, and reading one takes a request. So a list begins at the first
+//! record that had a question whose time was not over.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

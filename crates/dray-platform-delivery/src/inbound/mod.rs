@@ -95,8 +95,8 @@ impl DurableInboundSink {
         self.account.tenant.clone().unwrap_or_default()
     }
 
-    /// Keeps a press, and decides it in the background. Above [`MAX_BACKGROUND_PRESSES`], or without a record of its question,
-    /// it is decided here.
+    /// Keeps a press, and decides it in the background. Above [`MAX_BACKGROUND_PRESSES`], or without a record of its
+    /// question, it is decided here.
     pub(crate) async fn begin_press(&self, press: ButtonPress) -> Result<(), PlatformError> {
         let (service, account) = (Arc::clone(&self.service), Arc::clone(&self.account));
         let kept = service.questions.keep_press(&account, &press).await;

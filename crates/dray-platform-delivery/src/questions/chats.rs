@@ -97,7 +97,8 @@ pub(crate) fn question_problems(
     problems
 }
 
-/// Whether an entry says which account writes in its chat. Questions that end without a press have no tenant to find it by.
+/// Whether an entry says which account writes in its chat. Questions that end without a press have no tenant to find it
+/// by.
 fn has_one_account(chat: &QuestionChat, accounts: &BTreeMap<String, AccountConfig>) -> bool {
     let target = chat.chat.parse::<DeliveryTarget>().ok();
     target.is_none_or(|target| {

@@ -173,8 +173,8 @@ impl OpenQuestionStore {
         .await
     }
 
-    /// Keeps a press of a question that is open. The first one stays, since it is the one that decides. Returns whether the
-    /// question is open.
+    /// Keeps a press of a question that is open. The first one stays, since it is the one that decides. Returns whether
+    /// the question is open.
     pub(crate) async fn keep_press(
         &self,
         chat: &str,

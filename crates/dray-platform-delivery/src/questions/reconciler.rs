@@ -360,8 +360,8 @@ fn ended_outcome(expires_ms: u64) -> String {
     format!("Ended, {}.", shown_minute(expires_ms))
 }
 
-/// What is to be done for a chat now, without messages when it takes none. The steps are claimed in the record, which holds
-/// for others once it is written.
+/// What is to be done for a chat now, without messages when it takes none. The steps are claimed in the record, which
+/// holds for others once it is written.
 fn plan_steps(
     record: &mut RevisedQuestions,
     access: &ChatAccess<'_>,
