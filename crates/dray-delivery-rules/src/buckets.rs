@@ -36,9 +36,28 @@ impl RateBuckets {
     ) -> Duration {
         // Called here instead of by a timer, because the maps only grow in this method and in `hold`.
         self.remove_idle(now, now_ms);
-        let account_wait = self.take_token(format!("a\0{account}"), rates.account_per_minute, now);
+        let account_wait = self.take_token(account_key(account), rates.account_per_minute, now);
         let chat_wait = self.take_token(bucket_key(account, chat), rates.chat_per_minute, now);
         account_wait.max(chat_wait)
+    }
+
+    /// How long the next request would wait. It takes no token.
+    pub fn next_wait(
+        &self,
+        account: &str,
+        chat: &str,
+        rates: RateLimits,
+        now: Duration,
+    ) -> Duration {
+        let token_wait = |key: &str, per_minute: u32| {
+            let full_at = self.full_at.get(key).copied().unwrap_or(now);
+            TokenRate::new(per_minute).token_wait(full_at, now)
+        };
+        let account_wait = token_wait(&account_key(account), rates.account_per_minute);
+        account_wait.max(token_wait(
+            &bucket_key(account, chat),
+            rates.chat_per_minute,
+        ))
     }
 
     /// Records that the platform accepts no request for this chat for `delay`.
@@ -60,17 +79,12 @@ impl RateBuckets {
     }
 
     fn take_token(&mut self, key: String, per_minute: u32, now: Duration) -> Duration {
-        let per_minute = per_minute.max(1);
-        let interval = Duration::from_mins(1) / per_minute;
-        let burst = (per_minute * BURST_SECONDS / 60).clamp(1, 30);
-        // Each token moves the time at which the bucket is full by one interval. A wait is only needed beyond the
-        // burst.
+        let rate = TokenRate::new(per_minute);
+        // Each token moves the time at which the bucket is full by one interval.
         let full_at = self.full_at.entry(key).or_insert(now);
-        let start = (*full_at).max(now);
-        *full_at = start + interval;
-        start
-            .saturating_sub(now)
-            .saturating_sub(interval * (burst - 1))
+        let wait = rate.token_wait(*full_at, now);
+        *full_at = (*full_at).max(now) + rate.interval;
+        wait
     }
 
     fn remove_idle(&mut self, now: Duration, now_ms: u64) {
@@ -83,6 +97,36 @@ impl RateBuckets {
     }
 }
 
+/// How fast a bucket fills.
+#[derive(Clone, Copy, Debug)]
+struct TokenRate {
+    /// Time for one token.
+    interval: Duration,
+    /// Tokens of a full bucket.
+    burst: u32,
+}
+
+impl TokenRate {
+    fn new(per_minute: u32) -> Self {
+        let per_minute = per_minute.max(1);
+        Self {
+            interval: Duration::from_mins(1) / per_minute,
+            burst: (per_minute * BURST_SECONDS / 60).clamp(1, 30),
+        }
+    }
+
+    /// The wait for a token of a bucket that is full at this time. It is only needed beyond the burst.
+    fn token_wait(self, full_at: Duration, now: Duration) -> Duration {
+        full_at
+            .saturating_sub(now)
+            .saturating_sub(self.interval * (self.burst - 1))
+    }
+}
+
+fn account_key(account: &str) -> String {
+    format!("a\0{account}")
+}
+
 fn bucket_key(account: &str, chat: &str) -> String {
     format!("c\0{account}\0{chat}")
 }
@@ -90,6 +134,23 @@ fn bucket_key(account: &str, chat: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_at_the_next_wait_takes_no_token() {
+        let rates = RateLimits {
+            account_per_minute: 1200,
+            chat_per_minute: 60,
+        };
+        let mut buckets = RateBuckets::default();
+        for expected in [0, 0, 0, 0, 0, 1, 2] {
+            for _ in 0..3 {
+                let wait = buckets.next_wait("a", "1", rates, Duration::ZERO);
+                assert_eq!(wait.as_secs(), expected);
+            }
+            let wait = buckets.reserve("a", "1", rates, Duration::ZERO, 0);
+            assert_eq!(wait.as_secs(), expected);
+        }
+    }
 
     #[test]
     fn only_requests_above_the_burst_wait_and_the_longest_delay_applies() {

@@ -19,12 +19,14 @@ use crate::fetch::approval::SESSION_DIGEST_BYTES;
 use crate::fetch::{HostAnswer, HostApprovals, HostQuestion, QuestionId};
 use crate::metrics::EgressMetrics;
 
+mod list;
+
+use self::list::ListStarts;
+
 /// The bucket of questions.
 pub const QUESTION_BUCKET: &str = "dray_egress_questions";
 /// Most attempts at a change that others keep overtaking.
 const MAX_ATTEMPTS: usize = 8;
-/// Most sessions whose questions are listed.
-const MAX_LISTED_SESSIONS: usize = 200;
 /// How long an audit event may take to be stored.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest name of a person in bytes.
@@ -242,6 +244,7 @@ pub(crate) struct QuestionStore {
     clock: Clock,
     settings: QuestionSettings,
     metrics: EgressMetrics,
+    list_starts: ListStarts,
 }
 
 impl QuestionStore {
@@ -257,35 +260,8 @@ impl QuestionStore {
             clock,
             settings,
             metrics,
+            list_starts: ListStarts::default(),
         }
-    }
-
-    /// The questions of a tenant, and whether there are more.
-    pub(crate) async fn list(
-        &self,
-        tenant: &TenantId,
-        include_answered: bool,
-    ) -> Result<(Vec<v1::EgressQuestion>, bool), QuestionError> {
-        let listing = self
-            .keys
-            .list(&tenant_prefix(tenant), MAX_LISTED_SESSIONS)
-            .await?;
-        // Records are kept longer than the longest question, so some hold none that counts.
-        let now_ms = self.clock.now_ms();
-        let mut questions = Vec::new();
-        for (_, entry) in listing.entries {
-            let Ok(record) = serde_json::from_slice::<SessionQuestions>(&entry.value) else {
-                tracing::error!("a record of questions cannot be read");
-                continue;
-            };
-            let key = SessionKey::of_session(tenant, &record.session);
-            let current = record.questions.iter().filter(|question| {
-                question.expires_ms > now_ms && (include_answered || question.answer.is_none())
-            });
-            questions.extend(current.map(|question| record.to_proto(&key, question)));
-        }
-        questions.sort_by_key(|question| question.asked_at_ms);
-        Ok((questions, listing.truncated))
     }
 
     /// Answers a question of the tenant. The audit event comes first.

@@ -29,6 +29,11 @@ macro_rules! account_kinds {
                 [$(self.$key.is_some()),+].into_iter().filter(|is_set| *is_set).count()
             }
 
+            /// Whether it is an account of the platform with this key.
+            pub(crate) fn is_of(&self, platform: &str) -> bool {
+                [$(self.$key.is_some() && stringify!($key) == platform),+].contains(&true)
+            }
+
             /// Opens the account under its name in the configuration; `None` when no platform is set.
             ///
             /// # Errors

@@ -190,7 +190,7 @@ impl Section for Config {
             );
         }
         problems.extend(self.upload_problems());
-        problems.extend(question_problems(&self.question_chats));
+        problems.extend(question_problems(&self.question_chats, &self.accounts));
         problems.extend(rule_problems(&self.web_files));
         problems
     }

@@ -55,7 +55,7 @@ const NOT_ALLOWED: &str =
     "You are not one of the people who may answer in this chat. Nothing was done.";
 /// Said when a decision could not be recorded.
 const NOT_RECORDED: &str =
-    "Your answer could not be recorded. Nothing was done. Please press again.";
+    "Your answer could not be recorded yet. Press again if no outcome is shown within a minute.";
 /// Said in a chat that was taken out of the configuration.
 const NOT_CONFIGURED: &str = "Questions are not answered in this chat any more. Nothing was done.";
 
@@ -94,11 +94,10 @@ impl QuestionService {
             Fault::new(FaultCode::Unsupported, "This platform has no buttons.").detail("no_buttons")
         })?;
         let left = meta.deadline.remaining(self.clock.now_ms());
-        let wait = self.delay(&account, &target);
         // Refused instead of a question after the deadline of its caller.
-        if wait >= left {
-            return Err(busy(wait));
-        }
+        let wait = self
+            .reserve_message(&account, &target, left)
+            .map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
         // Before it is shown: a process that dies afterwards leaves a question that another replica ends.
@@ -118,11 +117,29 @@ impl QuestionService {
         Ok(v1::AskInChatReply { message_id })
     }
 
-    /// How long to wait before a message to a chat. The message counts from now on.
-    fn delay(&self, account: &PlatformAccount, target: &DeliveryTarget) -> Duration {
+    /// Whether a message to a chat would wait less than `limit`.
+    fn has_room(
+        &self,
+        account: &PlatformAccount,
+        target: &DeliveryTarget,
+        limit: Duration,
+    ) -> bool {
         let rates = account.platform.rates(target);
-        let wait = self.limiter.reserve(&account.id(), &target.chat, rates);
-        wait.max(self.limiter.held(&account.id(), &target.chat))
+        let (account, chat) = (account.id(), &target.chat);
+        self.limiter.next_wait(&account, chat, rates) < limit
+    }
+
+    /// How long to wait before a message to a chat. The message counts from now on, unless it would wait for `limit`:
+    /// then the wait is the error.
+    fn reserve_message(
+        &self,
+        account: &PlatformAccount,
+        target: &DeliveryTarget,
+        limit: Duration,
+    ) -> Result<Duration, Duration> {
+        let rates = account.platform.rates(target);
+        let (account, chat) = (account.id(), &target.chat);
+        self.limiter.reserve_within(&account, chat, rates, limit)
     }
 
     fn report_failure(
@@ -189,7 +206,7 @@ impl QuestionService {
     }
 
     /// Keeps a press of a person who may answer, so that it is decided also when this process ends after the platform got
-    /// its confirmation.
+    /// its confirmation. Returns `false` for a press without a record, which is decided before the confirmation.
     ///
     /// # Errors
     ///
@@ -198,16 +215,16 @@ impl QuestionService {
         &self,
         account: &PlatformAccount,
         press: &ButtonPress,
-    ) -> Result<(), dray_bus::KeyError> {
+    ) -> Result<bool, dray_bus::KeyError> {
         let Some(button) = PressedButton::read(&press.data) else {
-            return Ok(());
+            return Ok(true);
         };
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
-            return Ok(());
+            return Ok(true);
         };
         // Others get a notice alone, which needs no record.
         if !chat.people.contains(&press.sender) {
-            return Ok(());
+            return Ok(true);
         }
         let kept = KeptPress {
             message_id: press.message_id.clone(),
@@ -231,10 +248,12 @@ impl QuestionService {
             return;
         };
         // Together: a decision may take longer than the platform waits for the acknowledgement.
-        let (reply, ()) = tokio::join!(
+        let (decided, ()) = tokio::join!(
             self.decide(account, press, button),
             acknowledge(channel, press, id)
         );
+        let is_decided = decided.is_some();
+        let reply = decided.unwrap_or_else(|| notice(NOT_RECORDED));
         let replied = channel.reply(press, &reply);
         let replied = tokio::time::timeout(REPLY_TIMEOUT, replied).await;
         let replied = replied.unwrap_or_else(|_elapsed| {
@@ -255,26 +274,28 @@ impl QuestionService {
             Some(chat) if reply.outcome.is_some() && replied.is_ok() => {
                 self.forget(chat, id).await;
             }
-            Some(chat) => self.end_press(chat, id).await,
-            None => {}
+            // A press without a decision stays in the record: the reconciler repeats it.
+            Some(chat) if is_decided => self.end_press(chat, id, press).await,
+            _ => {}
         }
     }
 
-    async fn end_press(&self, chat: &str, id: &str) {
-        if let Err(error) = self.open.clear_press(chat, id).await {
+    async fn end_press(&self, chat: &str, id: &str, press: &ButtonPress) {
+        if let Err(error) = self.open.clear_press(chat, id, press).await {
             log_key_failure(chat, &error);
         }
     }
 
+    /// Decides what a press says; `None` when the decision could not be recorded.
     async fn decide(
         &self,
         account: &PlatformAccount,
         press: &ButtonPress,
         button: PressedButton<'_>,
-    ) -> PressReply {
+    ) -> Option<PressReply> {
         let id = button.id;
         let Some((name, chat)) = self.chat_of(account, &press.target) else {
-            return notice(NOT_CONFIGURED);
+            return Some(notice(NOT_CONFIGURED));
         };
         // By id: names are chosen by their owners.
         if !chat.people.contains(&press.sender) {
@@ -284,7 +305,7 @@ impl QuestionService {
                 sender = press.sender,
                 "a person who may not answer pressed a button"
             );
-            return notice(NOT_ALLOWED);
+            return Some(notice(NOT_ALLOWED));
         }
         let choice = match (button.kind, chat.host_questions) {
             (QuestionKind::Call, _) => button.choice,
@@ -292,7 +313,7 @@ impl QuestionService {
                 let answer = (id, button.choice == ApprovalChoice::Approved);
                 return self.answer_host(account, (name, chat), press, answer).await;
             }
-            (QuestionKind::Host, false) => return notice(NOT_CONFIGURED),
+            (QuestionKind::Host, false) => return Some(notice(NOT_CONFIGURED)),
         };
         let mut request = v1::DecideInChatRequest {
             question_id: id.to_owned(),
@@ -306,17 +327,17 @@ impl QuestionService {
         let deadline = Deadline::after(self.clock.now_ms(), DECIDE_TIMEOUT);
         let meta = Meta::new(account.tenant.clone().unwrap_or_default(), deadline);
         match self.bus.call(&meta, &request).await {
-            Ok(decided) => PressReply {
+            Ok(decided) => Some(PressReply {
                 notice: decided.notice,
                 outcome: Some(decided.outcome).filter(|outcome| !outcome.is_empty()),
-            },
+            }),
             Err(error) => {
                 tracing::warn!(
                     question = id,
                     error = &error as &dyn std::error::Error,
                     "a decision was not recorded"
                 );
-                notice(NOT_RECORDED)
+                None
             }
         }
     }

@@ -34,6 +34,38 @@ impl RateLimiter {
         self.lock().reserve(account, chat, rates, now, now_ms)
     }
 
+    /// How long a message to this chat would wait now: for a token, and for a delay that the platform requested. It takes
+    /// no token.
+    pub(crate) fn next_wait(&self, account: &str, chat: &str, rates: RateLimits) -> Duration {
+        let (now, now_ms) = (self.origin.elapsed(), self.clock.now_ms());
+        let buckets = self.lock();
+        let wait = buckets.next_wait(account, chat, rates, now);
+        wait.max(buckets.held(account, chat, now_ms))
+    }
+
+    /// Takes a token for one visible request if it waits less than `limit`, and returns the wait.
+    ///
+    /// # Errors
+    ///
+    /// A wait of `limit` or longer, for which no token is taken.
+    pub(crate) fn reserve_within(
+        &self,
+        account: &str,
+        chat: &str,
+        rates: RateLimits,
+        limit: Duration,
+    ) -> Result<Duration, Duration> {
+        let (now, now_ms) = (self.origin.elapsed(), self.clock.now_ms());
+        let mut buckets = self.lock();
+        let wait = buckets.next_wait(account, chat, rates, now);
+        let wait = wait.max(buckets.held(account, chat, now_ms));
+        if wait >= limit {
+            return Err(wait);
+        }
+        buckets.reserve(account, chat, rates, now, now_ms);
+        Ok(wait)
+    }
+
     /// Records that the platform accepts no message for this chat during `delay`.
     pub fn hold(&self, account: &str, chat: &str, delay: Duration) {
         let now_ms = self.clock.now_ms();
@@ -90,6 +122,24 @@ mod tests {
             .map(|chat| pace.reserve("a", &chat.to_string(), rates).as_secs())
             .collect();
         assert_eq!(waits, [0, 0, 0, 0, 0, 1, 2]);
+    }
+
+    // paused clock
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_would_wait_too_long_takes_no_token() {
+        let limiter = RateLimiter::new(Clock::manual(1));
+        let limit = Duration::from_secs(2);
+        let reserve = || limiter.reserve_within("a", "1", TEST_RATES, limit);
+        let waits: Vec<_> = (0..6).map(|_| reserve()).collect();
+        assert_eq!(waits.last(), Some(&Ok(Duration::from_secs(1))));
+        for _ in 0..100 {
+            assert_eq!(reserve(), Err(limit));
+        }
+        assert_eq!(limiter.next_wait("a", "1", TEST_RATES), limit);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(reserve(), Ok(Duration::from_secs(1)));
+        limiter.hold("a", "1", Duration::from_secs(9));
+        assert_eq!(reserve(), Err(Duration::from_secs(9)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use dray_bus::Topology;
 use dray_guard::Caller;
 use dray_service::telemetry::InstrumentCatalogue;
 
+use super::list::MAX_LISTED_SESSIONS;
 use super::*;
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -206,6 +207,40 @@ async fn concurrent_requests_ask_one_question() {
     let ids = futures_util::future::join_all(asking).await;
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert_eq!(fixture.listed("acme", false).await, ["a.example.org"]);
+}
+
+#[tokio::test]
+async fn sessions_whose_questions_ended_hide_no_session_with_a_question() {
+    let fixture = QuestionFixture::new().await;
+    // The oldest record counts longer than the ones after it.
+    let held = fixture.waiting("held", "held.example.org").await;
+    fixture.answer(held, true, None).await;
+    for number in 0..=MAX_LISTED_SESSIONS {
+        let session = format!("old-{number}");
+        fixture.waiting(&session, "old.example.org").await;
+    }
+    fixture.clock.advance(Duration::from_hours(1));
+    fixture.waiting("new", "new.example.org").await;
+    let all = fixture.listed("acme", true).await;
+    assert_eq!(all, ["held.example.org", "new.example.org"]);
+    assert_eq!(fixture.listed("acme", false).await, ["new.example.org"]);
+    fixture.clock.advance(Duration::from_hours(1));
+    assert_eq!(fixture.listed("acme", true).await, [""; 0]);
+    // A session before the start of the next list asks again.
+    fixture.waiting("old-0", "again.example.org").await;
+    assert_eq!(fixture.listed("acme", true).await, ["again.example.org"]);
+}
+
+#[tokio::test]
+async fn a_list_of_more_sessions_than_its_limit_says_so() {
+    let fixture = QuestionFixture::new().await;
+    for number in 0..=MAX_LISTED_SESSIONS {
+        let session = format!("chat-{number}");
+        fixture.waiting(&session, "a.example.org").await;
+    }
+    let tenant = TenantId::new("acme").unwrap();
+    let (questions, is_truncated) = fixture.store.list(&tenant, false).await.unwrap();
+    assert_eq!((questions.len(), is_truncated), (MAX_LISTED_SESSIONS, true));
 }
 
 #[tokio::test]

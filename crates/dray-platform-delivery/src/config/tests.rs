@@ -68,6 +68,42 @@ fn every_field_has_its_bounds() {
 }
 
 #[test]
+fn a_chat_for_questions_names_its_account_where_the_platform_has_several() {
+    let telegram = AccountConfig {
+        telegram: Some(dray_platform_telegram::TelegramOptions::default()),
+        ..AccountConfig::default()
+    };
+    let accounts = BTreeMap::from([
+        ("one".to_owned(), telegram.clone()),
+        ("two".to_owned(), telegram),
+    ]);
+    let chats = |chat: &str| {
+        let ops = QuestionChat {
+            chat: chat.to_owned(),
+            people: vec!["7".to_owned()],
+            ..QuestionChat::default()
+        };
+        BTreeMap::from([("ops".to_owned(), ops)])
+    };
+    let several = accounts.clone();
+    check(
+        |config| {
+            config.accounts = several;
+            config.question_chats = chats("telegram:42");
+        },
+        "question_chats.ops.chat",
+    );
+    for chat in ["telegram/one:42", "slack:C1"] {
+        let config = Config {
+            accounts: accounts.clone(),
+            question_chats: chats(chat),
+            ..Config::default()
+        };
+        assert_eq!(config.validate(), [], "{chat}");
+    }
+}
+
+#[test]
 fn bots_and_mailboxes_have_a_way_in() {
     let accounts = BTreeMap::from([
         (

@@ -95,14 +95,16 @@ impl DurableInboundSink {
         self.account.tenant.clone().unwrap_or_default()
     }
 
-    /// Keeps a press, and decides it in the background. Above [`MAX_BACKGROUND_PRESSES`] it is decided here.
+    /// Keeps a press, and decides it in the background. Above [`MAX_BACKGROUND_PRESSES`], or without a record of its
+    /// question, it is decided here.
     pub(crate) async fn begin_press(&self, press: ButtonPress) -> Result<(), PlatformError> {
         let (service, account) = (Arc::clone(&self.service), Arc::clone(&self.account));
         let kept = service.questions.keep_press(&account, &press).await;
-        kept.map_err(|error| {
+        let is_kept = kept.map_err(|error| {
             PlatformError::new(ErrorKind::Transient, "could not keep a press").caused_by(error)
         })?;
-        let Ok(permit) = Arc::clone(&service.press_permits).try_acquire_owned() else {
+        let permit = Arc::clone(&service.press_permits).try_acquire_owned();
+        let Some(permit) = permit.ok().filter(|_| is_kept) else {
             service.questions.take_press(&account, &press).await;
             return Ok(());
         };

@@ -8,7 +8,7 @@ use dray_types::Period;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::is_name;
+use crate::config::{AccountConfig, is_name};
 
 /// Longest time for which an answer about a host may hold: the longest that the egress-fetcher can be configured with.
 const MAX_HOST_ANSWER_TIME: Period = Period::secs(7 * 24 * 3600);
@@ -42,7 +42,10 @@ impl Default for QuestionChat {
 }
 
 /// What is wrong with chats for questions.
-pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<ConfigProblem> {
+pub(crate) fn question_problems(
+    chats: &BTreeMap<String, QuestionChat>,
+    accounts: &BTreeMap<String, AccountConfig>,
+) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let mut unless = |right: bool, field: &str, message: &str| {
         if !right {
@@ -66,6 +69,11 @@ pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<C
             "must be written like telegram:12345",
         );
         unless(
+            has_one_account(chat, accounts),
+            &format!("{field}.chat"),
+            "must name the account, like telegram/ACCOUNT:12345: the platform has several",
+        );
+        unless(
             !chat.people.is_empty() && chat.people.iter().all(|person| !person.is_empty()),
             &format!("{field}.people"),
             "must name at least one person",
@@ -87,4 +95,14 @@ pub(crate) fn question_problems(chats: &BTreeMap<String, QuestionChat>) -> Vec<C
         );
     }
     problems
+}
+
+/// Whether an entry says which account writes in its chat. Questions that end without a press have no tenant to find it
+/// by.
+fn has_one_account(chat: &QuestionChat, accounts: &BTreeMap<String, AccountConfig>) -> bool {
+    let target = chat.chat.parse::<DeliveryTarget>().ok();
+    target.is_none_or(|target| {
+        let matching = accounts.values().filter(|one| one.is_of(&target.platform));
+        !target.account.is_empty() || matching.count() <= 1
+    })
 }

@@ -8,7 +8,7 @@ use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, EgressAnswer};
 use dray_types::{Deadline, Fault, FaultCode, TenantId};
 
-use super::{DECIDE_TIMEOUT, HOST_DATA_PREFIX, MAX_NAME_CHARS, NOT_RECORDED, QuestionChat, notice};
+use super::{DECIDE_TIMEOUT, HOST_DATA_PREFIX, MAX_NAME_CHARS, QuestionChat, notice};
 use super::{QuestionService, shown_minute};
 use crate::accounts::PlatformAccount;
 
@@ -56,14 +56,14 @@ impl QuestionService {
         })
     }
 
-    /// Records the answer of a person who may answer in this chat.
+    /// Records the answer of a person who may answer in this chat; `None` when it could not be recorded.
     pub(super) async fn answer_host(
         &self,
         account: &PlatformAccount,
         (name, chat): (&str, &QuestionChat),
         press: &ButtonPress,
         (id, is_allowed): (&str, bool),
-    ) -> PressReply {
+    ) -> Option<PressReply> {
         let tenant = account.tenant.clone().unwrap_or_default();
         let mut request = v1::AnswerEgressQuestionRequest {
             id: id.to_owned(),
@@ -84,22 +84,22 @@ impl QuestionService {
             Ok(reply) => {
                 let question = reply.question.unwrap_or_default();
                 let by = person_of(press);
-                return PressReply {
+                return Some(PressReply {
                     notice: "Your answer is recorded.".to_owned(),
                     outcome: Some(answer_outcome(&question, &by)),
-                };
+                });
             }
             Err(error) => Fault::from(error),
         };
         // Expired, or of another tenant: both are the same for a chat.
         if fault.code == FaultCode::NotFound {
-            return notice(GONE);
+            return Some(notice(GONE));
         }
         if fault.detail == ANSWERED_DETAIL {
-            return self.earlier_answer(&tenant, id).await;
+            return Some(self.earlier_answer(&tenant, id).await);
         }
         tracing::warn!(question = id, code = %fault.code, "an answer about a host was not recorded");
-        notice(NOT_RECORDED)
+        None
     }
 
     /// The reply to a press after an answer. The message shows that answer already, or the reconciler shows it.

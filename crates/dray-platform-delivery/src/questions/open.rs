@@ -7,10 +7,13 @@
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
+use dray_platform::ButtonPress;
 use serde::{Deserialize, Serialize};
 
 /// Most open questions of one chat, so that their record fits into a value of the bucket.
 const MAX_OPEN_QUESTIONS: usize = 128;
+/// Most of them about hosts, so that sessions that ask about many hosts leave room for approvals.
+const MAX_HOST_QUESTIONS: usize = 96;
 /// Attempts at a change that other replicas overtake.
 const MAX_ATTEMPTS: usize = 8;
 
@@ -54,6 +57,15 @@ pub(crate) struct KeptPress {
     pub(crate) taken_ms: u64,
 }
 
+impl KeptPress {
+    /// Returns whether this is the record of a press.
+    fn is_of(&self, press: &ButtonPress) -> bool {
+        self.sender == press.sender
+            && self.data == press.data
+            && self.message_id == press.message_id
+    }
+}
+
 /// What the message of a question shows, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QuestionText {
@@ -76,7 +88,10 @@ impl RevisedQuestions {
         if self.questions.iter().any(|one| one.id == question.id) {
             return true;
         }
-        let has_room = self.questions.len() < MAX_OPEN_QUESTIONS;
+        let about_hosts = self.questions.iter();
+        let about_hosts = about_hosts.filter(|one| one.kind == QuestionKind::Host);
+        let has_room = self.questions.len() < MAX_OPEN_QUESTIONS
+            && (question.kind != QuestionKind::Host || about_hosts.count() < MAX_HOST_QUESTIONS);
         if has_room {
             self.questions.push(question);
         }
@@ -158,30 +173,67 @@ impl OpenQuestionStore {
         .await
     }
 
-    /// Keeps a press of a question that is open. The first one stays, since it is the one that decides.
+    /// Keeps a press of a question that is open. The first one stays, since it is the one that decides. Returns whether
+    /// the question is open.
     pub(crate) async fn keep_press(
         &self,
         chat: &str,
         id: &str,
         press: &KeptPress,
+    ) -> Result<bool, KeyError> {
+        let mut is_open = false;
+        self.change(chat, |record| {
+            let mut questions = record.questions.iter_mut();
+            let open = questions.find(|one| one.id == id);
+            is_open = open.is_some();
+            let unpressed = open.filter(|question| question.press.is_none());
+            unpressed
+                .map(|question| question.press = Some(press.clone()))
+                .is_some()
+        })
+        .await?;
+        Ok(is_open)
+    }
+
+    /// Forgets the press of a question, which had its end. The press of another person stays.
+    pub(crate) async fn clear_press(
+        &self,
+        chat: &str,
+        id: &str,
+        press: &ButtonPress,
     ) -> Result<(), KeyError> {
         self.change(chat, |record| {
             let mut questions = record.questions.iter_mut();
-            let open = questions.find(|one| one.id == id && one.press.is_none());
-            open.map(|question| question.press = Some(press.clone()))
+            let question = questions.find(|one| one.id == id);
+            question
+                .and_then(|question| question.press.take_if(|kept| kept.is_of(press)))
                 .is_some()
         })
         .await
     }
 
-    /// Forgets the press of a question, which had its end.
-    pub(crate) async fn clear_press(&self, chat: &str, id: &str) -> Result<(), KeyError> {
+    /// Gives back the claims in `claimed` of steps that were not begun. Claims that another replica has by now stay.
+    pub(crate) async fn release_claims(
+        &self,
+        chat: &str,
+        ids: &[&str],
+        claimed: &RevisedQuestions,
+    ) -> Result<(), KeyError> {
+        let is_claimed = |question: &OpenQuestion| {
+            let mut own = claimed.questions.iter();
+            ids.contains(&question.id.as_str())
+                && own.any(|one| one.id == question.id && one.due_ms == question.due_ms)
+        };
         self.change(chat, |record| {
-            let mut questions = record.questions.iter_mut();
-            let question = questions.find(|one| one.id == id);
-            question
-                .and_then(|question| question.press.take())
-                .is_some()
+            let mut is_changed = false;
+            for question in &mut record.questions {
+                if is_claimed(question) {
+                    question.due_ms = 0;
+                    question.attempts = question.attempts.saturating_sub(1);
+                    is_changed = true;
+                }
+            }
+            is_changed
         })
         .await
     }
@@ -257,4 +309,34 @@ fn record_key(chat: &str) -> String {
 // Names of chats and ids of questions have no character that keys do not have.
 fn text_key(chat: &str, id: &str) -> String {
     format!("question-text.{chat}.{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(id: usize, kind: QuestionKind) -> OpenQuestion {
+        OpenQuestion {
+            id: id.to_string(),
+            kind,
+            message_id: None,
+            expires_ms: 0,
+            due_ms: 0,
+            attempts: 0,
+            press: None,
+        }
+    }
+
+    #[test]
+    fn questions_about_hosts_leave_room_for_calls() {
+        let mut record = RevisedQuestions::default();
+        for id in 0..MAX_HOST_QUESTIONS {
+            assert!(record.add(question(id, QuestionKind::Host)));
+        }
+        assert!(!record.add(question(MAX_HOST_QUESTIONS, QuestionKind::Host)));
+        for id in MAX_HOST_QUESTIONS..MAX_OPEN_QUESTIONS {
+            assert!(record.add(question(id, QuestionKind::Call)));
+        }
+        assert!(!record.add(question(MAX_OPEN_QUESTIONS, QuestionKind::Call)));
+    }
 }

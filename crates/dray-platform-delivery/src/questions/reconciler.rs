@@ -3,6 +3,7 @@
 //! Each round reads one record for each chat. A replica claims a step in that record before it does it, and at most
 //! [`MAX_STEPS`] of a chat in a round.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use dray_bus::{KeyError, Meta};
@@ -29,12 +30,15 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_STEPS: usize = 8;
 /// How long a step is left to the replica that claimed it; each further attempt waits twice as long.
 const CLAIM_MS: u64 = 60_000;
-/// Doublings of that time: the longest is about an hour.
+/// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another
+/// replica begins it.
+const LAST_START_MS: u64 = 20_000;
+/// Doublings of the time of a claim: the longest is about an hour.
 const MAX_DOUBLINGS: u32 = 6;
 /// Attempts to show the end of a question. The message keeps its buttons then, and a press learns the outcome.
 const MAX_ATTEMPTS: u32 = 12;
-/// How long the end of a question is left to the process that has its press.
-const PRESS_GRACE_MS: u64 = 15_000;
+/// How long the end of a question is left to the process that has its press, which takes 25 s at most.
+const PRESS_GRACE_MS: u64 = 30_000;
 /// How long after its expiry a question whose outcome cannot be learned is shown as ended.
 const UNKNOWN_GRACE_MS: u64 = 3_600_000;
 /// Longest wait for the rate of a chat.
@@ -53,6 +57,26 @@ enum QuestionStep {
     Repeat { id: String, press: KeptPress },
     /// Leaves the message as it is.
     Forget(String),
+}
+
+impl QuestionStep {
+    fn question_id(&self) -> &str {
+        match self {
+            Self::Show(question) => &question.id,
+            Self::Close { id, .. }
+            | Self::Settle { id, .. }
+            | Self::Repeat { id, .. }
+            | Self::Forget(id) => id,
+        }
+    }
+
+    /// Whether it sends a message or an edit within the rate of the chat.
+    const fn is_sent(&self) -> bool {
+        matches!(
+            self,
+            Self::Show(_) | Self::Close { .. } | Self::Settle { .. }
+        )
+    }
 }
 
 /// A chat of the configuration with the account that writes in it.
@@ -88,7 +112,7 @@ impl QuestionService {
             let Ok(target) = chat.chat.parse::<DeliveryTarget>() else {
                 continue;
             };
-            // An entry names no tenant, so the account does.
+            // An entry names no tenant, so the account does. The configuration refuses entries with several.
             let accounts = self.accounts.iter().filter(|account| {
                 account.platform.name() == target.platform
                     && (target.account.is_empty() || account.name == target.account)
@@ -118,7 +142,9 @@ impl QuestionService {
         let mut record = self.open.read(access.name).await?;
         let hosts = self.host_list(access).await;
         let now_ms = self.clock.now_ms();
-        let steps = plan_steps(&mut record, access, hosts.as_ref(), now_ms);
+        // Nothing is claimed that cannot be sent: another replica may have room in its rate.
+        let can_send = self.takes_message(access);
+        let steps = plan_steps(&mut record, access, hosts.as_ref(), (now_ms, can_send));
         if steps.is_empty() {
             return Ok(());
         }
@@ -128,10 +154,24 @@ impl QuestionService {
             Err(KeyError::Stale | KeyError::Exists) => return Ok(()),
             Err(error) => return Err(error),
         }
-        for step in steps {
+        let mut steps = VecDeque::from(steps);
+        while let Some(step) = steps.pop_front() {
+            let is_late = self.clock.now_ms() >= now_ms.saturating_add(LAST_START_MS);
+            if is_late || (step.is_sent() && !self.takes_message(access)) {
+                steps.push_front(step);
+                break;
+            }
             self.run_step(access, step).await?;
         }
-        Ok(())
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<_> = steps.iter().map(QuestionStep::question_id).collect();
+        self.open.release_claims(access.name, &ids, &record).await
+    }
+
+    fn takes_message(&self, access: &ChatAccess<'_>) -> bool {
+        self.has_room(access.account, &access.target, MAX_RATE_WAIT)
     }
 
     async fn host_list(&self, access: &ChatAccess<'_>) -> Option<HostQuestionList> {
@@ -265,11 +305,10 @@ impl QuestionService {
         access: &ChatAccess<'_>,
         request: impl Future<Output = Result<T, PlatformError>>,
     ) -> Result<T, PlatformError> {
-        let wait = self.delay(access.account, &access.target);
-        if wait > MAX_RATE_WAIT {
-            let error = PlatformError::new(ErrorKind::RateLimited, "the chat takes no message now");
-            return Err(error);
-        }
+        let reserved = self.reserve_message(access.account, &access.target, MAX_RATE_WAIT);
+        let wait = reserved.map_err(|_wait| {
+            PlatformError::new(ErrorKind::RateLimited, "the chat takes no message now")
+        })?;
         tokio::time::sleep(wait).await;
         let sent = tokio::time::timeout(REPLY_TIMEOUT, request).await;
         sent.unwrap_or_else(|_elapsed| {
@@ -321,12 +360,13 @@ fn ended_outcome(expires_ms: u64) -> String {
     format!("Ended, {}.", shown_minute(expires_ms))
 }
 
-/// What is to be done for a chat now. The steps are claimed in the record, which holds for others once it is written.
+/// What is to be done for a chat now, without messages when it takes none. The steps are claimed in the record, which
+/// holds for others once it is written.
 fn plan_steps(
     record: &mut RevisedQuestions,
     access: &ChatAccess<'_>,
     hosts: Option<&HostQuestionList>,
-    now_ms: u64,
+    (now_ms, can_send): (u64, bool),
 ) -> Vec<QuestionStep> {
     let mut steps = Vec::new();
     for question in &mut record.questions {
@@ -341,7 +381,9 @@ fn plan_steps(
             (None, QuestionKind::Call) => call_step(question, now_ms),
             (None, QuestionKind::Host) => host_step(question, access.name, hosts, now_ms),
         };
-        let Some(step) = step else { continue };
+        let Some(step) = step.filter(|step| can_send || !step.is_sent()) else {
+            continue;
+        };
         // A question about a host is shown as long as it waits.
         if question.attempts >= MAX_ATTEMPTS && !matches!(step, QuestionStep::Show(_)) {
             steps.push(QuestionStep::Forget(question.id.clone()));
@@ -350,7 +392,8 @@ fn plan_steps(
         }
         claim(question, now_ms);
     }
-    let listed = hosts.map(|hosts| hosts.questions.as_slice());
+    let listed = hosts.filter(|_| can_send);
+    let listed = listed.map(|hosts| hosts.questions.as_slice());
     for question in listed.unwrap_or_default() {
         let is_known = record.questions.iter().any(|one| one.id == question.id);
         if steps.len() >= MAX_STEPS || is_known || !is_waiting(question) {

@@ -19,6 +19,9 @@ use crate::config::QuestionChat;
 use crate::delivery_service::DeliveryService;
 use crate::inbound::listener;
 
+mod limits;
+mod presses;
+
 const HOST_ID: &str = "egq_00000000000000000000000000000000000000ff";
 const CALL_ID: &str = "apr_1";
 /// The chat of the people who answer.
@@ -35,6 +38,10 @@ struct Deciders {
     /// Outcome of the call, and the requests for it.
     call_outcome: String,
     outcome_requests: Vec<v1::DecideInChatRequest>,
+    /// How long each of them takes.
+    decision_time: Duration,
+    /// Answers about hosts fail.
+    is_failing: bool,
 }
 
 struct QuestionFixture {
@@ -84,9 +91,10 @@ impl QuestionFixture {
             },
         )
         .await;
-        let known = Arc::clone(&deciders);
+        let (known, clock) = (Arc::clone(&deciders), fixture.clock.clone());
         serve(bus, &mut tasks, move |request: v1::DecideInChatRequest| {
             let mut known = known.lock().unwrap();
+            clock.advance(known.decision_time);
             known.outcome_requests.push(request);
             Ok(v1::DecideInChatReply {
                 outcome: known.call_outcome.clone(),
@@ -164,9 +172,13 @@ impl QuestionFixture {
 
     /// Shows a call that expires in an hour.
     async fn ask_about_call(&self) -> Result<v1::AskInChatReply, Fault> {
+        self.ask_about(CALL_ID).await
+    }
+
+    async fn ask_about(&self, id: &str) -> Result<v1::AskInChatReply, Fault> {
         let request = v1::AskInChatRequest {
             chat: "calls".to_owned(),
-            question_id: CALL_ID.to_owned(),
+            question_id: id.to_owned(),
             text: "May it?".to_owned(),
             detail: "{}".to_owned(),
             expires_at_ms: NOW_MS + HOUR_MS,
@@ -199,6 +211,9 @@ fn answer_host(
     request: &v1::AnswerEgressQuestionRequest,
     now_ms: u64,
 ) -> Result<v1::AnswerEgressQuestionReply, Fault> {
+    if known.is_failing {
+        return Err(Fault::new(FaultCode::Unavailable, "It fails."));
+    }
     let mut hosts = known.hosts.iter_mut();
     let found = hosts.find(|one| one.id == request.id);
     let question = found.ok_or_else(|| Fault::new(FaultCode::NotFound, "It does not exist."))?;
@@ -329,9 +344,10 @@ async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_th
     asked.press(OPS_CHAT, APPROVER, &buttons[1]).await;
     assert_eq!(asked.answers().len(), 1);
     // The press may still show it itself.
+    asked.advance(25_000);
     asked.reconcile_one().await;
     assert_eq!(asked.question().edits, 0);
-    asked.advance(15_000);
+    asked.advance(5_000);
     asked.reconcile_one().await;
     asked.reconcile_one().await;
     let ended = asked.question();
@@ -451,7 +467,7 @@ async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_an
     let second = other(&asked.fixture);
     asked.reconcile(&[&second]).await;
     assert!(asked.answers().is_empty());
-    asked.advance(15_000);
+    asked.advance(30_000);
     for _ in 0..2 {
         asked.reconcile(&[&asked.fixture.replica, &second]).await;
     }

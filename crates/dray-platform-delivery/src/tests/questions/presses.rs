@@ -1,0 +1,80 @@
+//! Presses whose process dies, or whose decision cannot be recorded.
+
+use super::*;
+
+impl QuestionFixture {
+    /// Keeps a press in the chat of the approvers; the process dies before it decides.
+    async fn keep_press(&self, person: &str, data: &str) {
+        let inbound = &self.fixture.replica.inbound;
+        let account = inbound.accounts.named("bot").unwrap();
+        let press = press_of(OPS_CHAT, person, data);
+        inbound
+            .questions
+            .keep_press(&account, &press)
+            .await
+            .unwrap();
+    }
+
+    /// Shows a question about a host, and returns the data of its first button.
+    async fn allow_button(&self) -> String {
+        self.asks_about_host();
+        self.reconcile_one().await;
+        self.question().buttons[0].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_of_a_person_who_may_not_answer_leaves_the_kept_press_of_an_approver() {
+    let asked = QuestionFixture::new().await;
+    let allow = asked.allow_button().await;
+    asked.keep_press(APPROVER, &allow).await;
+    let press_reply = asked.press(OPS_CHAT, "8", &allow).await;
+    assert!(
+        press_reply.contains("not one of the people"),
+        "{press_reply}"
+    );
+    asked.advance(30_000);
+    asked.reconcile_one().await;
+    let [answer] = &asked.answers()[..] else {
+        panic!("{:?}", asked.answers());
+    };
+    assert_eq!(answer.principal, "chat ops:7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
+    let asked = QuestionFixture::new().await;
+    let allow = asked.allow_button().await;
+    let inbound = &asked.fixture.replica.inbound;
+    let open = &inbound.questions.open;
+    open.remove("ops", HOST_ID).await.unwrap();
+    let fake = &asked.fixture.fake;
+    fake.brings_press(press_of(OPS_CHAT, APPROVER, &allow));
+    let request = Request::post("/platforms/bot/webhook?press")
+        .header("host", "localhost")
+        .header("x-signed", "1");
+    let router = listener::inbound_router(Arc::clone(inbound));
+    let response = router.oneshot(request.body(Body::empty()).unwrap());
+    assert_eq!(response.await.unwrap().status(), 200);
+    // Background tasks had no turn since.
+    assert_eq!(asked.answers().len(), 1);
+    assert_eq!(fake.notices(), ["Your answer is recorded."]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_whose_decision_was_not_recorded_is_repeated() {
+    let asked = QuestionFixture::new().await;
+    let allow = asked.allow_button().await;
+    asked.keep_press(APPROVER, &allow).await;
+    asked.deciders.lock().unwrap().is_failing = true;
+    let press_reply = asked.press(OPS_CHAT, APPROVER, &allow).await;
+    assert!(
+        press_reply.contains("could not be recorded"),
+        "{press_reply}"
+    );
+    asked.deciders.lock().unwrap().is_failing = false;
+    asked.advance(30_000);
+    asked.reconcile_one().await;
+    assert_eq!(asked.answers().len(), 1);
+    assert!(asked.question().outcome.starts_with("Allowed by Ada (7)"));
+}
