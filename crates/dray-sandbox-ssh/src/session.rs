@@ -62,7 +62,9 @@ impl<'a> SessionStarter<'a> {
             Ok(opened) => return Ok(opened),
             Err(MuxError::Gone(error)) => return Err(Refusal::Gone(error)),
             Err(MuxError::Full(error)) => return Err(Refusal::Full(error)),
-            Err(MuxError::Refused(error)) => return Err(Refusal::Final(error)),
+            Err(MuxError::Refused(error) | MuxError::Unreachable(error)) => {
+                return Err(Refusal::Final(error));
+            }
             Err(MuxError::Uncertain(error)) => return Err(Refusal::Lost(error)),
             Err(MuxError::Unsupported(error)) => error,
         };
