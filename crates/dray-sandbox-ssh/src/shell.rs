@@ -43,11 +43,21 @@ const MAX_COMMAND_BYTES: usize = 131_071;
 #[derive(Clone, Debug)]
 pub(crate) struct Shell {
     link: Arc<HostLink>,
+    /// Whether a command that is given up is killed, with another command.
+    kills: bool,
 }
 
 impl Shell {
     pub(crate) fn new(link: Arc<HostLink>) -> Self {
-        Self { link }
+        Self { link, kills: true }
+    }
+
+    /// The same host for commands that kill others. Where one of them hangs, a command that kills it would hang too.
+    fn without_kills(&self) -> Self {
+        Self {
+            link: Arc::clone(&self.link),
+            kills: false,
+        }
     }
 
     /// Runs a command to its end and gives at most `limit` bytes of its output.

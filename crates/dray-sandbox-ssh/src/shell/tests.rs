@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sshd};
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 
 use super::*;
 use crate::client::Client;
@@ -189,6 +189,24 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
     })
     .await;
     assert!(!home.join("ran").exists());
+}
+
+#[tokio::test]
+async fn a_kill_that_is_given_up_is_not_killed_itself() {
+    let host = host(&Options::default()).await;
+    let waits = host.server.home().join("waits");
+    let wait = format!("mkdir {} && exec sleep infinity", waits.display());
+    std::fs::write(host.server.home().join(".bashrc"), wait).unwrap();
+    host.shell.link.fingerprint().await.unwrap();
+    let mut group = ProcessGroup::new(host.shell.clone(), "nonce".to_owned());
+    let begun = eventually("the login shell", async || waits.exists().then_some(()));
+    tokio::select! {
+        () = group.kill() => panic!("it ended"),
+        () = begun => {}
+    }
+    group.set_over();
+    let settled = host.shell.link.background_work().settle().now_or_never();
+    assert!(settled.is_some(), "another kill began");
 }
 
 #[test]
