@@ -196,6 +196,11 @@ impl Session {
         Ok((session, stdin, stdout))
     }
 
+    /// Whether a client program carries the session, so that stderr has its messages too.
+    pub(crate) fn has_client(&self) -> bool {
+        matches!(self.carrier, SessionCarrier::Client(_))
+    }
+
     /// Whether the session is still open.
     pub(crate) fn is_alive(&mut self) -> bool {
         match &mut self.carrier {

@@ -299,6 +299,24 @@ async fn r_2_a_server_that_hangs_in_a_fifo_is_let_go() {
 }
 
 #[tokio::test]
+async fn messages_of_a_client_on_the_host_do_not_repeat_a_command() {
+    let host = host(&Options::default()).await;
+    let runs = host.server.home().join("runs");
+    let forward = format!(
+        "echo run >>{}; echo 'mux_client_request_session: read from master failed' >&2; exit 255",
+        runs.display()
+    );
+    std::fs::write(host.server.home().join(".bashrc"), forward).unwrap();
+    let lost = sh(&host.shell, "true", None).await;
+    // Before the background work begins, which is to kill what may run.
+    let count = std::fs::read_to_string(&runs).unwrap().lines().count();
+    assert_eq!(
+        (lost.err().map(|error| error.kind()), count),
+        (Some(ErrorKind::Unavailable), 1)
+    );
+}
+
+#[tokio::test]
 async fn a_command_whose_start_is_uncertain_is_not_run_a_second_time() {
     let kill = "if [ -e ~/master ]; then kill -9 $(cat ~/master); rm ~/master; fi";
     let host = host(&Options::default().start_file(kill)).await;
