@@ -1,9 +1,9 @@
 //! Citations: the addresses in an answer whose pages the tools of its turn returned, and the files of the conversation that it
 //! names.
 //!
-//! [`page_sources`] reads what a tool returned and [`argument_sources`] what it was called with, [`CitationIndex`] keeps it,
-//! and [`CitationIndex::find`] finds it in a text. An address that no tool had is no citation: a model can invent addresses.
-//! Positions count characters (Unicode code points), as Python counts them; the end is exclusive.
+//! [`page_sources`] reads what a tool returned and [`argument_sources`] what it was called with. [`CitationIndex`]
+//! keeps it, and [`CitationIndex::find`] finds it in a text. An address that no tool had is no citation: a model can
+//! invent addresses. Positions count characters (Unicode code points), as Python counts them; the end is exclusive.
 
 use std::collections::HashMap;
 

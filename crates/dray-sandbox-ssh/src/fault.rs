@@ -46,7 +46,7 @@ pub(crate) fn refusal(what: &str, text: &str) -> Refusal {
     if text.contains("session request failed") || text.contains("Session open refused") {
         return Refusal::Full(error);
     }
-    // The client may have sent its request. It connects by itself after that, which adds the last message of those below.
+    // The client may have sent its request. It then connects by itself, which adds the last message of those below.
     if text.contains("mux_client_request_session") {
         return Refusal::Lost(error);
     }

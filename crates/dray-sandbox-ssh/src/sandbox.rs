@@ -348,8 +348,8 @@ impl SshSandbox {
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::Timeout)
         {
-            // Best effort: a server process that hangs while it opens a FIFO would stay forever. The transfer has failed
-            // in any case.
+            // Best effort: a server process that hangs while it opens a FIFO would stay forever. The transfer has
+            // failed in any case.
             let _ = sftp::release(&mut *self.sftp().await?, &file.real_path).await;
         }
         body

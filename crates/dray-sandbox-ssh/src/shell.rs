@@ -258,8 +258,8 @@ async fn no_shell(session: Session) -> Refusal {
             ErrorKind::Unavailable,
             "the connection was lost before the command responded",
         )),
-        // A client program fails with 255, and its text shows why. Without one the text is the host's, which may be that
-        // of a client program there: it does not show that nothing began.
+        // A client program fails with 255, and its text shows why. Without one the text is the host's, which may be
+        // that of a client program there: it does not show that nothing began.
         Ok((Some(255) | None, text)) if has_client => fault::refusal("running a command", &text),
         Ok((Some(255) | None, text)) => Refusal::Lost(fault::failure("running a command", &text)),
         Ok((Some(status), text)) => Refusal::Final(Error::new(
