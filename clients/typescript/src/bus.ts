@@ -121,6 +121,11 @@ export class EndingEvents {
     const callback = (error: Error | null, message: Msg): void => {
       if (error === null) this.#handOver(message);
     };
+    // The server closes a subscription that it refuses, for instance while permissions change.
+    if (this.#subscription?.isClosed()) {
+      this.#subscription = undefined;
+      this.#confirmed = undefined;
+    }
     this.#subscription ??= this.#connection.subscribe(this.#subject, { callback });
     // The server has the subscription before a call can end.
     this.#confirmed ??= this.#connection.flush();

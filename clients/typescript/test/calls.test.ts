@@ -237,7 +237,7 @@ test("calls share a subscription and each gets its own events alone", async () =
     subscribe: (subject: string, options: { callback: typeof deliver }) => {
       subjects.push(subject);
       deliver = options.callback;
-      return {};
+      return { isClosed: () => false };
     },
     flush: async () => {
       if (++flushes === 1) throw new Error("no connection");
@@ -262,4 +262,24 @@ test("calls share a subscription and each gets its own events alone", async () =
   assert.equal(await Promise.race([second.message, Promise.resolve(silent)]), silent);
   for (const event of [first, first, second, again]) event.forget();
   assert.equal(events.size, 0);
+});
+
+test("a subscription that the server closed is made again", async () => {
+  const closed: boolean[] = [];
+  let flushes = 0;
+  const connection = {
+    subscribe: () => {
+      const index = closed.push(false) - 1;
+      return { isClosed: () => closed[index] };
+    },
+    flush: async () => void flushes++,
+  };
+  const events = new EndingEvents(connection as unknown as NatsConnection, "acme");
+  await events.open("a");
+  await events.open("a");
+  assert.deepEqual([closed.length, flushes], [1, 1]);
+  closed[0] = true;
+  await events.open("a");
+  await events.open("a");
+  assert.deepEqual([closed.length, flushes], [2, 2]);
 });

@@ -1,12 +1,13 @@
 //! Citations: the addresses in an answer whose pages the tools of its turn returned, and the files of the conversation that it
 //! names.
 //!
-//! [`page_sources`] reads what a call of a tool was about, [`CitationIndex`] keeps it, and [`CitationIndex::find`] finds it in
-//! a text. An address that no tool had is no citation: a model can invent addresses. Positions count characters (Unicode code
-//! points), as Python counts them; the end is exclusive.
+//! [`page_sources`] reads what a tool returned and [`argument_sources`] what it was called with. [`CitationIndex`]
+//! keeps it, and [`CitationIndex::find`] finds it in a text. An address that no tool had is no citation: a model can
+//! invent addresses. Positions count characters (Unicode code points), as Python counts them; the end is exclusive.
 
 use std::collections::HashMap;
 
+use dray_types::invisible::{is_unprintable, is_zero_width};
 use serde_json::Value;
 
 /// Most bytes of a result that are searched for addresses.
@@ -100,9 +101,10 @@ impl CitationIndex {
                 }
             }
         }
+        let prose = without_links(text);
         for (id, name) in &self.files {
             // Once: an answer about a file may name it in every sentence.
-            if let Some(start) = find_name(text, name) {
+            if let Some(start) = find_name(&prose, name) {
                 let (id, name) = (id.clone(), name.clone());
                 found.push((start, start + name.len(), CitationSource::File { id, name }));
             }
@@ -113,7 +115,24 @@ impl CitationIndex {
     }
 }
 
-/// The pages of a text that a tool got or returned.
+/// The pages that the arguments of a call name: members of their object whose whole value is an address. Any other text
+/// there is the model's own, with addresses and titles that it may have invented.
+pub fn argument_sources(arguments: &str) -> Vec<CitationSource> {
+    let mut sources = Vec::new();
+    // Arguments that were cut are not JSON.
+    let searched = prefix_of(arguments, MAX_SEARCHED_BYTES);
+    if let Ok(Value::Object(members)) = serde_json::from_str(searched) {
+        let texts = URL_MEMBERS
+            .iter()
+            .filter_map(|name| members.get(*name)?.as_str());
+        for url in texts.filter(|text| is_address(text) && !text.contains(char::is_whitespace)) {
+            push_page(&mut sources, url, None);
+        }
+    }
+    sources
+}
+
+/// The pages of a text that a tool returned.
 pub fn page_sources(text: &str) -> Vec<CitationSource> {
     let mut sources = Vec::new();
     let searched = prefix_of(text, MAX_SEARCHED_BYTES);
@@ -276,6 +295,19 @@ fn link_text(before: &str) -> Option<(usize, &str)> {
     None
 }
 
+/// The text with a space for each byte of its links. The address of another page may end with the name of a file.
+fn without_links(text: &str) -> String {
+    let mut prose = String::with_capacity(text.len());
+    for link in links(text) {
+        // A link of Markdown may begin before an address that is part of its text.
+        prose.truncate(link.start);
+        prose.push_str(text.get(prose.len()..link.start).unwrap_or_default());
+        prose.extend(std::iter::repeat_n(' ', link.end - prose.len()));
+    }
+    prose.push_str(text.get(prose.len()..).unwrap_or_default());
+    prose
+}
+
 /// Where a name occurs by itself, in bytes. `a.txt` does not occur in `data.txt` or `a.txt.gz`.
 fn find_name(text: &str, name: &str) -> Option<usize> {
     if name.chars().count() < MIN_NAME_CHARS {
@@ -310,9 +342,18 @@ fn host_of(url: &str) -> &str {
 }
 
 fn clean_title(title: &str) -> Option<String> {
+    // Joiners and the selectors of emoji belong to the character before them; others hide or turn the text around them.
+    let joins = |char: char| matches!(char, '\u{200c}'..='\u{200d}' | '\u{fe0e}'..='\u{fe0f}');
     let clean = title
         .chars()
-        .map(|char| if char.is_control() { ' ' } else { char });
+        .filter(|char| joins(*char) || !is_zero_width(*char))
+        .map(|char| {
+            if is_unprintable(char) && !joins(char) {
+                ' '
+            } else {
+                char
+            }
+        });
     let clean: String = clean.take(MAX_TITLE_CHARS).collect();
     let clean = clean.trim();
     (!clean.is_empty()).then(|| clean.to_owned())
@@ -343,147 +384,4 @@ fn in_characters(text: &str, found: Vec<(usize, usize, CitationSource)>) -> Vec<
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn page(url: &str, title: Option<&str>) -> CitationSource {
-        CitationSource::Page {
-            url: url.to_owned(),
-            title: title.map(str::to_owned),
-        }
-    }
-
-    fn index(sources: Vec<CitationSource>) -> CitationIndex {
-        let mut index = CitationIndex::default();
-        index.add(sources);
-        index
-    }
-
-    /// What the citations of a text cover, and their titles.
-    fn cited(index: &CitationIndex, text: &str) -> Vec<(String, String)> {
-        let characters: Vec<char> = text.chars().collect();
-        let citations = index.find(text).into_iter();
-        citations
-            .map(|one| {
-                let covered = characters[one.start..one.end].iter().collect();
-                match one.source {
-                    CitationSource::Page { title, .. } => (covered, title.unwrap()),
-                    CitationSource::File { id, .. } => (covered, id),
-                }
-            })
-            .collect()
-    }
-
-    #[test]
-    fn links_and_addresses_of_known_pages_are_citations_and_others_are_not() {
-        let known = index(vec![
-            page("https://a.example/one_(two)", Some("One")),
-            page("https://b.example", None),
-        ]);
-        let text = "🙂 See [the [first] page](https://a.example/one_(two)#part), https://b.example/. And \
-                    (https://b.example) but not https://c.example or https://b.example/other.";
-        let expected = [
-            (
-                "[the [first] page](https://a.example/one_(two)#part)",
-                "One",
-            ),
-            ("https://b.example/", "b.example"),
-            ("https://b.example", "b.example"),
-        ];
-        let expected = expected.map(|(covered, title)| (covered.to_owned(), title.to_owned()));
-        assert_eq!(cited(&known, text), expected);
-        assert_eq!(known.find(text)[0].start, 6);
-        assert!(index(Vec::new()).find(text).is_empty());
-    }
-
-    #[test]
-    fn a_link_has_its_own_text_as_title_where_the_tool_had_none() {
-        let known = index(vec![page("https://b.example/x", None)]);
-        let text = "[B\u{7} page](https://b.example/x)";
-        assert_eq!(cited(&known, text)[0].1, "B  page");
-        // The part before `@` is not the host.
-        let known = index(vec![page("https://good.example@evil.example/x", None)]);
-        assert_eq!(
-            cited(&known, "https://good.example@evil.example/x")[0].1,
-            "evil.example"
-        );
-    }
-
-    #[test]
-    fn names_of_files_are_cited_where_they_stand_alone() {
-        let known = index(vec![CitationSource::File {
-            id: "file-1".to_owned(),
-            name: "a.txt".to_owned(),
-        }]);
-        for text in ["data.txt", "a.txt.gz", "ba.txt", "a.txt-old", "x/ya.txt"] {
-            assert!(known.find(text).is_empty(), "{text}");
-        }
-        for text in [
-            "a.txt",
-            "see `a.txt`.",
-            "a.txt. The end",
-            "data.txt and a.txt",
-        ] {
-            assert_eq!(
-                cited(&known, text),
-                [("a.txt".to_owned(), "file-1".to_owned())],
-                "{text}"
-            );
-        }
-        let short = CitationSource::File {
-            id: "file-1".to_owned(),
-            name: "a".to_owned(),
-        };
-        assert!(index(vec![short]).find("a").is_empty());
-    }
-
-    #[test]
-    fn pages_of_json_have_their_titles_and_pages_of_text_their_link_texts() {
-        let found = json!({"results": [
-            {"title": "One\n", "url": "https://a.example/1", "text": "more at https://a.example/2,"},
-            {"name": "no page", "url": "files/x"},
-        ]});
-        assert_eq!(
-            page_sources(&found.to_string()),
-            [
-                page("https://a.example/1", Some("One")),
-                page("https://a.example/1", None),
-                page("https://a.example/2", None),
-            ]
-        );
-        assert_eq!(
-            page_sources("- [A](http://a.example/x)\n- http://b.example/y?q=1#z"),
-            [
-                page("http://a.example/x", Some("A")),
-                page("http://b.example/y?q=1#z", None),
-            ]
-        );
-    }
-
-    #[test]
-    fn sources_and_citations_are_limited() {
-        let text = "https://a.example/x ".repeat(100_000);
-        assert_eq!(page_sources(&text).len(), MAX_CALL_SOURCES);
-        let known = index(vec![page("https://a.example/x", None)]);
-        assert_eq!(known.find(&text).len(), MAX_CITATIONS);
-        let long = format!("https://a.example/{}", "x".repeat(MAX_URL_BYTES));
-        assert!(page_sources(&long).is_empty());
-        // Brackets without an end are read once, not again for each address.
-        let brackets = format!("{}](https://a.example/x)", "[".repeat(10_000));
-        assert_eq!(known.find(&brackets).len(), 1);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn positions_are_within_any_text(text in "(http(s)?://|\\[|\\]|\\(|\\)|a.txt|[a-z.#é🙂 ]){0,40}") {
-            let mut sources = page_sources(&text);
-            sources.push(CitationSource::File { id: "file-1".to_owned(), name: "a.txt".to_owned() });
-            let length = text.chars().count();
-            for citation in index(sources).find(&text) {
-                proptest::prop_assert!(citation.start < citation.end && citation.end <= length);
-            }
-        }
-    }
-}
+mod tests;

@@ -46,14 +46,12 @@ pub(crate) fn refusal(what: &str, text: &str) -> Refusal {
     if text.contains("session request failed") || text.contains("Session open refused") {
         return Refusal::Full(error);
     }
+    // The client may have sent its request. It then connects by itself, which adds the last message of those below.
+    if text.contains("mux_client_request_session") {
+        return Refusal::Lost(error);
+    }
     // The last message comes from `ProxyCommand=false`, when the socket has no listener.
-    let gone = [
-        "Control socket connect",
-        "mux_client",
-        "read from master failed",
-        "master is dead",
-        "UNKNOWN port 65535",
-    ];
+    let gone = ["Control socket connect", "mux_client", "UNKNOWN port 65535"];
     if gone.iter().any(|part| text.contains(part)) {
         return Refusal::Gone(Error::new(
             ErrorKind::Unavailable,
@@ -113,6 +111,9 @@ mod tests {
         assert!(matches!(refusal("x", full), Refusal::Full(_)));
         let gone = "Control socket connect(/c/x.sock): Connection refused\r\n";
         assert!(matches!(refusal("x", gone), Refusal::Gone(_)));
+        let unclear = "mux_client_request_session: read from master failed: Connection reset by peer\r\n\
+                       Connection closed by UNKNOWN port 65535\r\n";
+        assert!(matches!(refusal("x", unclear), Refusal::Lost(_)));
         assert!(matches!(refusal("x", ""), Refusal::Final(_)));
     }
 

@@ -187,7 +187,9 @@ impl HostLink {
                     Ok(_) | Err(Refusal::Gone(_) | Refusal::Lost(_)) => {}
                     // A master that dies ends its sessions without a message, which looks like any
                     // other failure of theirs.
-                    Err(Refusal::Final(error)) if !connection.master.is_alive().await => {
+                    Err(Refusal::Final(error))
+                        if matches!(connection.master.is_alive().await, Ok(false)) =>
+                    {
                         if !repeatable {
                             return Err(error);
                         }
@@ -206,7 +208,7 @@ impl HostLink {
     pub(crate) async fn close(&self) {
         for connection in &self.connections {
             let mut known = connection.known.lock().await;
-            if connection.master.is_alive().await {
+            if matches!(connection.master.is_alive().await, Ok(true)) {
                 connection.master.exit(&self.client).await;
             }
             *known = None;

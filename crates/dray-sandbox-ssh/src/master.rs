@@ -58,17 +58,22 @@ impl Master {
     }
 
     /// Whether a master serves the socket. One that does not respond counts as gone.
-    pub(crate) async fn is_alive(&self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// This process cannot connect, so it must not replace the socket.
+    pub(crate) async fn is_alive(&self) -> Result<bool, Error> {
         let checked = match ControlConnection::connect(&self.socket).await {
             Ok(connection) => connection.check_alive().await,
             Err(error) => Err(error),
         };
         match checked {
             // Client programs may still understand a master of another version.
-            Ok(_) | Err(MuxError::Unsupported(_)) => true,
+            Ok(_) | Err(MuxError::Unsupported(_)) => Ok(true),
+            Err(MuxError::Unreachable(error)) => Err(error),
             Err(error) => {
                 tracing::debug!(?error, "no master serves the socket");
-                false
+                Ok(false)
             }
         }
     }
@@ -82,7 +87,7 @@ impl Master {
     /// The open connection, if there is one whose host is known.
     pub(crate) async fn find(&self) -> Result<ConnectedHost, Error> {
         let _lock = self.lock().await?;
-        let fingerprint = if self.is_alive().await {
+        let fingerprint = if self.is_alive().await? {
             self.fingerprint().await
         } else {
             None
@@ -97,7 +102,7 @@ impl Master {
     /// Uses the open connection, or makes one; a socket without a listener is removed.
     pub(crate) async fn connect(&self, client: &Client) -> Result<ConnectedHost, Error> {
         let _lock = self.lock().await?;
-        if self.is_alive().await {
+        if self.is_alive().await? {
             if let Some(fingerprint) = self.fingerprint().await {
                 return Ok(ConnectedHost {
                     fingerprint,
@@ -234,7 +239,23 @@ fn fingerprint(log: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+
     use super::*;
+
+    #[tokio::test]
+    async fn only_a_socket_without_a_listener_counts_as_gone() {
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
+        let master = Master::new(directory.path(), "m");
+        assert!(!master.is_alive().await.unwrap());
+        drop(UnixListener::bind(master.socket()).unwrap());
+        assert!(!master.is_alive().await.unwrap());
+        fs::remove_file(master.socket()).unwrap();
+        // A socket of another type cannot be connected to, which does not show that it is unused.
+        let _datagrams = UnixDatagram::bind(master.socket()).unwrap();
+        let unclear = master.is_alive().await.unwrap_err();
+        assert_eq!(unclear.kind(), ErrorKind::Unavailable);
+    }
 
     #[test]
     fn the_fingerprint_is_found_among_other_lines() {

@@ -21,13 +21,15 @@ use dray_sandbox::{Error, ErrorKind};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 pub(crate) use self::wire::RemoteProgram;
 use self::wire::{Message, PROTOCOL_VERSION, Request, kind};
 
 /// Time for a master to respond to requests that it answers by itself. It is a process of this machine.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two attempts to connect to a master whose queue of connections is full.
+const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// Time for the host to open a session. A master gives a lost host up after 45 s (`ServerAliveInterval`).
 const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
 /// Request id of the only request on a control connection.
@@ -49,6 +51,8 @@ pub(crate) enum MuxError {
     Full(Error),
     /// Another attempt would fail in the same way. No session was opened.
     Refused(Error),
+    /// This process cannot connect. Whether a master serves the socket is unknown; no session was requested.
+    Unreachable(Error),
     /// The connection to the master was lost after the request; the session may have begun.
     Uncertain(Error),
 }
@@ -63,9 +67,7 @@ impl ControlConnection {
     /// Connects to the master that listens at `socket`.
     pub(crate) async fn connect(socket: &Path) -> Result<Self, MuxError> {
         let connecting = async {
-            let stream = UnixStream::connect(socket)
-                .await
-                .map_err(|error| MuxError::Gone(unavailable("no master listens", error)))?;
+            let stream = connect_to_listener(socket).await.map_err(unconnected)?;
             check_owner(&stream, rustix::process::geteuid().as_raw())?;
             let mut connection = Self { stream };
             connection.exchange_versions().await?;
@@ -156,6 +158,29 @@ impl ControlConnection {
             self.stream.async_io(Interest::WRITABLE, send).await?;
         }
         Ok(())
+    }
+}
+
+/// Connects to a socket, and waits while the queue of its listener is full.
+async fn connect_to_listener(socket: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(socket).await {
+            // Only a socket with a listener has a queue; connecting to it does not wait by itself.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sleep(CONNECT_RETRY_DELAY).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Why connecting failed. Only two errors show that the socket has no listener.
+fn unconnected(error: io::Error) -> MuxError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            MuxError::Gone(unavailable("no master listens", error))
+        }
+        _ => MuxError::Unreachable(unavailable("the master cannot be reached", error)),
     }
 }
 

@@ -20,11 +20,15 @@ impl NameMemory {
     /// The memory for the target of this client with its settings.
     pub(crate) fn new(client: &Client) -> Self {
         let (config, target) = (&client.settings().config, client.target());
+        // Without the session directory, on which the name does not depend: it would leave a file for each session.
         let key = format!(
-            "{} {:?} {:?} {target:?}",
+            "{} {:?} {:?} {:?} {:?} {:?}",
             config.program.display(),
             config.config_file,
-            config.identity_file
+            config.identity_file,
+            target.user,
+            target.host,
+            target.port
         );
         let mut digits = Sha256Digest::of(key.as_bytes()).to_hex();
         digits.truncate(NAME_CHARACTERS);
@@ -52,7 +56,32 @@ impl NameMemory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::{Config, Settings};
+    use crate::target::Target;
+
+    #[test]
+    fn session_directories_of_a_user_on_a_host_share_a_memory() {
+        let control = tempfile::tempdir_in("/tmp").unwrap();
+        let settings = Arc::new(
+            Settings::new(Config {
+                control_directory: Some(control.path().join("c")),
+                ..Config::default()
+            })
+            .unwrap(),
+        );
+        let memory = |target: &str| {
+            let target = Target::parse(target).unwrap();
+            NameMemory::new(&Client::new(Arc::clone(&settings), target)).0
+        };
+        assert_eq!(memory("me@box:22/srv/a"), memory("me@box:22/srv/b"));
+        assert_eq!(memory("me@box:22/srv/a"), memory("me@box:22"));
+        for other in ["box:22", "me@box", "me@box:23", "you@box:22", "me@box2:22"] {
+            assert_ne!(memory("me@box:22"), memory(other), "{other}");
+        }
+    }
 
     #[test]
     fn only_a_whole_name_is_read() {

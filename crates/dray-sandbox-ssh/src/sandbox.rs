@@ -203,16 +203,7 @@ impl Sandbox for SshSandbox {
 
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.transport == Transport::Sftp {
-            let body = sftp::download(self.sftp().await?, read.file, read.offset).await;
-            if body
-                .as_ref()
-                .is_err_and(|error| error.kind() == ErrorKind::Timeout)
-            {
-                // Best effort: a server process that hangs while it opens a FIFO would stay forever. The transfer has
-                // failed in any case.
-                let _ = sftp::release(&mut *self.sftp().await?, &read.file.real_path).await;
-            }
-            return body;
+            return self.download(read.file, read.offset).await;
         }
         self.exec().await?.read(read).await
     }
@@ -350,9 +341,23 @@ impl SshSandbox {
         self.found.sftp && size <= MAX_READ_BACK_BYTES && self.pool.is_near()
     }
 
+    /// Reads a file over SFTP. When opening it takes too long, the server process is released.
+    async fn download(&self, file: &Metadata, offset: u64) -> Result<Body, Error> {
+        let body = sftp::download(self.sftp().await?, file, offset).await;
+        if body
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::Timeout)
+        {
+            // Best effort: a server process that hangs while it opens a FIFO would stay forever. The transfer has
+            // failed in any case.
+            let _ = sftp::release(&mut *self.sftp().await?, &file.real_path).await;
+        }
+        body
+    }
+
     /// The digest of a file that is read over SFTP.
     async fn read_back(&self, file: &Metadata) -> Result<Fingerprint, Error> {
-        let body = sftp::download(self.sftp().await?, file, 0).await?;
+        let body = self.download(file, 0).await?;
         let (digest, size) = sftp::digest(body).await?;
         Ok(Fingerprint::Sha256(digest, size))
     }

@@ -62,7 +62,9 @@ impl<'a> SessionStarter<'a> {
             Ok(opened) => return Ok(opened),
             Err(MuxError::Gone(error)) => return Err(Refusal::Gone(error)),
             Err(MuxError::Full(error)) => return Err(Refusal::Full(error)),
-            Err(MuxError::Refused(error)) => return Err(Refusal::Final(error)),
+            Err(MuxError::Refused(error) | MuxError::Unreachable(error)) => {
+                return Err(Refusal::Final(error));
+            }
             Err(MuxError::Uncertain(error)) => return Err(Refusal::Lost(error)),
             Err(MuxError::Unsupported(error)) => error,
         };
@@ -192,6 +194,11 @@ impl Session {
         enlarge(stdin.as_ref(), &stdout);
         let session = Self::new(SessionCarrier::Client(child), stderr);
         Ok((session, stdin, stdout))
+    }
+
+    /// Whether a client program carries the session, so that stderr has its messages too.
+    pub(crate) fn has_client(&self) -> bool {
+        matches!(self.carrier, SessionCarrier::Client(_))
     }
 
     /// Whether the session is still open.

@@ -43,11 +43,21 @@ const MAX_COMMAND_BYTES: usize = 131_071;
 #[derive(Clone, Debug)]
 pub(crate) struct Shell {
     link: Arc<HostLink>,
+    /// Whether a command that is given up is killed, with another command.
+    kills: bool,
 }
 
 impl Shell {
     pub(crate) fn new(link: Arc<HostLink>) -> Self {
-        Self { link }
+        Self { link, kills: true }
+    }
+
+    /// The same host for commands that kill others. Where one of them hangs, a command that kills it would hang too.
+    fn without_kills(&self) -> Self {
+        Self {
+            link: Arc::clone(&self.link),
+            kills: false,
+        }
     }
 
     /// Runs a command to its end and gives at most `limit` bytes of its output.
@@ -241,14 +251,17 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 
 /// The reason why a command did not begin.
 async fn no_shell(session: Session) -> Refusal {
+    let has_client = session.has_client();
     match session.end().await {
         // The connection broke: the line may have been printed and lost.
         Ok((Some(255) | None, text)) if text.trim().is_empty() => Refusal::Lost(Error::new(
             ErrorKind::Unavailable,
             "the connection was lost before the command responded",
         )),
-        // A client program fails with 255, and a session that the host closes has none; anything else came from the host.
-        Ok((Some(255) | None, text)) => fault::refusal("running a command", &text),
+        // A client program fails with 255, and its text shows why. Without one the text is the host's, which may be
+        // that of a client program there: it does not show that nothing began.
+        Ok((Some(255) | None, text)) if has_client => fault::refusal("running a command", &text),
+        Ok((Some(255) | None, text)) => Refusal::Lost(fault::failure("running a command", &text)),
         Ok((Some(status), text)) => Refusal::Final(Error::new(
             ErrorKind::ToolMissing,
             format!("no shell: status {status}: {}", text.escape_debug()),

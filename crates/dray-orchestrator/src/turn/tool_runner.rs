@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dray_agent::citation::page_sources;
+use dray_agent::citation::{argument_sources, page_sources};
 use dray_agent::event::Event;
 use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
@@ -130,7 +130,7 @@ impl ToolRunner<'_> {
             sources = page_sources(text);
         }
         // After those of the result, which may have titles.
-        sources.extend(page_sources(&call.function.arguments));
+        sources.extend(argument_sources(&call.function.arguments));
         if sources.is_empty() {
             return Ok(());
         }

@@ -8,18 +8,19 @@ ask() {
     done </etc/passwd 2>/dev/null
   fi
   rec cwd; pwd -P
-  # The kernel's own words take no process; elsewhere there is id.
+  # The kernel's own words take no process; where there are none, there is id.
+  uid='' gid=''
   if [ -r /proc/self/status ]; then
     while read -r key real effective rest; do
       case $key in
-        Uid:) rec uid; printf %s "$effective" ;;
-        Gid:) rec gid; printf %s "$effective"; break ;;
+        Uid:) uid=$effective ;;
+        Gid:) gid=$effective; break ;;
       esac
     done </proc/self/status 2>/dev/null
-  elif has id; then
-    rec uid; id -u
-    rec gid; id -g
   fi
+  if has id && { [ -z "$uid" ] || [ -z "$gid" ]; }; then uid=$(id -u) gid=$(id -g); fi
+  rec uid; printf %s "$uid"
+  rec gid; printf %s "$gid"
   rec free; df -Pk . 2>/dev/null
   rec tools
   for tool in base64 cat chmod cksum cp dd df find gzip head id ln ls mkdir mv od openssl perl python3 readlink \

@@ -50,6 +50,25 @@ async fn without_id_the_kernel_says_who_we_are() {
     assert_eq!(probe.free, None);
 }
 
+#[test]
+fn without_ids_in_the_status_of_the_kernel_id_says_who_we_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let status = directory.path().join("status");
+    std::fs::write(&status, "Name:\tsh\nState:\tR (running)\n").unwrap();
+    let probe = include_str!("../script/probe.sh");
+    let probe = probe.replace("/proc/self/status", status.to_str().unwrap());
+    let script = format!("{}{probe}ask\n", include_str!("../script/prelude.sh"));
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script, "sh", "n", "raw"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    let ids = format!("\n@@n uid {uid}\n@@n gid {gid}\n");
+    assert!(text.contains(&ids), "{text}");
+}
+
 #[tokio::test]
 async fn without_a_shell_the_tool_is_missing() {
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe);

@@ -4,6 +4,7 @@ use std::io::{IoSliceMut, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
+use futures_util::future::join;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixListener;
@@ -247,6 +248,27 @@ async fn after_the_request_only_a_refusal_shows_that_no_session_began() {
             "{unclear:?}: {error:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_master_with_a_full_queue_is_waited_for() {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let socket = directory.path().join("m.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // Linux takes one connection more than the queue has room for.
+    rustix::net::listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(&socket).await.unwrap();
+    let full = UnixStream::connect(&socket).await.unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    let serving = async {
+        drop(listener.accept().await.unwrap());
+        let (stream, _) = listener.accept().await.unwrap();
+        serve(stream, vec![message(&[kind::HELLO, 4], None), Read]).await
+    };
+    // The first future is polled first, so it finds the queue full.
+    let (connected, received) = join(ControlConnection::connect(&socket), serving).await;
+    connected.unwrap();
+    assert_eq!(received, [kind::HELLO]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,16 +22,17 @@ pub(super) struct ProcessGroup {
     nonce: String,
     /// Its leader; 0 until it is known.
     pub(super) leader: u32,
+    /// Whether nothing is left to kill.
     over: bool,
 }
 
 impl ProcessGroup {
     pub(super) fn new(shell: Shell, nonce: String) -> Self {
         Self {
+            over: !shell.kills,
             shell,
             nonce,
             leader: 0,
-            over: false,
         }
     }
 
@@ -42,7 +43,7 @@ impl ProcessGroup {
 
     /// Kills the group, over a channel of its own. A failure is only logged.
     pub(super) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
-        let shell = self.shell.clone();
+        let shell = self.shell.without_kills();
         let leader = self.leader.to_string();
         let words = ["sh", "-c", KILL_SCRIPT, "sh", &leader, &self.nonce];
         let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sshd};
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 
 use super::*;
 use crate::client::Client;
@@ -191,6 +191,24 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
     assert!(!home.join("ran").exists());
 }
 
+#[tokio::test]
+async fn a_kill_that_is_given_up_is_not_killed_itself() {
+    let host = host(&Options::default()).await;
+    let waits = host.server.home().join("waits");
+    let wait = format!("mkdir {} && exec sleep infinity", waits.display());
+    std::fs::write(host.server.home().join(".bashrc"), wait).unwrap();
+    host.shell.link.fingerprint().await.unwrap();
+    let mut group = ProcessGroup::new(host.shell.clone(), "nonce".to_owned());
+    let begun = eventually("the login shell", async || waits.exists().then_some(()));
+    tokio::select! {
+        () = group.kill() => panic!("it ended"),
+        () = begun => {}
+    }
+    group.set_over();
+    let settled = host.shell.link.background_work().settle().now_or_never();
+    assert!(settled.is_some(), "another kill began");
+}
+
 #[test]
 fn a_command_does_not_begin_when_its_first_line_has_no_reader() {
     let home = tempfile::tempdir().unwrap();
@@ -278,6 +296,24 @@ async fn r_2_a_server_that_hangs_in_a_fifo_is_let_go() {
         (host.server.processes().len() < before).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn messages_of_a_client_on_the_host_do_not_repeat_a_command() {
+    let host = host(&Options::default()).await;
+    let runs = host.server.home().join("runs");
+    let forward = format!(
+        "echo run >>{}; echo 'mux_client_request_session: read from master failed' >&2; exit 255",
+        runs.display()
+    );
+    std::fs::write(host.server.home().join(".bashrc"), forward).unwrap();
+    let lost = sh(&host.shell, "true", None).await;
+    // Before the background work begins, which is to kill what may run.
+    let count = std::fs::read_to_string(&runs).unwrap().lines().count();
+    assert_eq!(
+        (lost.err().map(|error| error.kind()), count),
+        (Some(ErrorKind::Unavailable), 1)
+    );
 }
 
 #[tokio::test]
