@@ -24,7 +24,7 @@ fn the_steps_name_the_setting_that_decides_and_where_its_value_comes_from() {
     assert_eq!(first["step"], "operator_switch");
     assert_eq!(first["setting"], "egress-fetcher.enabled");
     assert_eq!(first["origin"], "default");
-    assert_eq!(explained["steps"].as_array().unwrap().len(), 13);
+    assert_eq!(explained["steps"].as_array().unwrap().len(), 14);
 
     let mut enabled = home.dray(&["policy", "explain", url, "--json"]);
     let enabled = enabled

@@ -162,14 +162,7 @@ fn input_schema(tool: ToolName, permissions: Permissions) -> Value {
                 "limit": integer_schema(1, 500),
             }),
         ),
-        ToolName::Get if permissions.write => schema(
-            &["from"],
-            &json!({"from": text_schema(LOCATION_DESCRIPTION), "to": text_schema("New local file to write as well")}),
-        ),
-        ToolName::Get => schema(
-            &["from"],
-            &json!({"from": text_schema(LOCATION_DESCRIPTION)}),
-        ),
+        ToolName::Get => get_schema(permissions),
         ToolName::Put => put_schema(),
         ToolName::SendFile => send_schema(),
         ToolName::Receipts => schema(
@@ -195,6 +188,16 @@ fn input_schema(tool: ToolName, permissions: Permissions) -> Value {
         ToolName::UploadTicket => upload_ticket_schema(),
         ToolName::DownloadTicket => download_ticket_schema(),
     }
+}
+
+fn get_schema(permissions: Permissions) -> Value {
+    let from = text_schema(LOCATION_DESCRIPTION);
+    let properties = if permissions.write {
+        json!({"from": from, "to": text_schema("New local file to write as well")})
+    } else {
+        json!({"from": from})
+    };
+    schema(&["from"], &properties)
 }
 
 fn upload_ticket_schema() -> Value {

@@ -132,17 +132,7 @@ impl TicketService {
         request: TicketRequest,
     ) -> Result<IssuedTicket, TicketProblem> {
         let inner = &self.inner;
-        request.check(&inner.limits)?;
-        if request.destination.is_some() && inner.bus.is_none() {
-            return Err(TicketProblem::Invalid(
-                "this endpoint reaches no destinations",
-            ));
-        }
-        if let Some(content) = &request.content {
-            let is_sandbox_file = request.pinned.is_some();
-            self.check_origin(&principal.tenant, content, is_sandbox_file)
-                .await?;
-        }
+        self.check_request(principal, &request).await?;
         let now_ms = inner.clock.now_ms();
         let expires_at_ms = request.expiry(now_ms);
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
@@ -192,6 +182,28 @@ impl TicketService {
             offers_parts: request.direction == TicketDirection::Upload
                 && inner.store.has_public_endpoint(),
         })
+    }
+
+    /// Checks a request for a ticket before anything is counted or recorded for it.
+    async fn check_request(
+        &self,
+        principal: &Principal,
+        request: &TicketRequest,
+    ) -> Result<(), TicketProblem> {
+        request.check(&self.inner.limits)?;
+        if request.destination.is_some() && self.inner.bus.is_none() {
+            return Err(TicketProblem::Invalid(
+                "this endpoint reaches no destinations",
+            ));
+        }
+        match &request.content {
+            Some(content) => {
+                let is_sandbox_file = request.pinned.is_some();
+                self.check_origin(&principal.tenant, content, is_sandbox_file)
+                    .await
+            }
+            None => Ok(()),
+        }
     }
 
     /// Ends a ticket and removes the bytes received so far. A used ticket stays used.
