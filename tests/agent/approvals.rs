@@ -295,6 +295,14 @@ async fn a_press_after_a_kill_of_platform_delivery_is_taken_by_the_process_that_
     let first = ops.fixture.process("platform-delivery", &settings).await;
     let deciding = async {
         let question = ops.question().await;
+        // The message is visible before the orchestrator knows that it was asked.
+        eventually("the orchestrator has its reply", async || {
+            let metrics = ops.fixture.metrics_of(&first).await;
+            let is_reply =
+                |line: &str| line.starts_with("dray_answer_total") && line.contains("\"ok\"");
+            metrics.lines().any(is_reply).then_some(())
+        })
+        .await;
         first.kill9();
         let approve = &question.buttons[0].data;
         telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);

@@ -334,7 +334,7 @@ impl Fetcher {
     /// own deadline is not such a failure: a caller with little time must not block others. The upstream proxy has a
     /// breaker of its own.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
-        if is_of_upstream_proxy(failure) {
+        if is_upstream_failure(failure) {
             return;
         }
         if matches!(
@@ -351,7 +351,7 @@ impl Fetcher {
 }
 
 /// Whether the upstream proxy failed, and not the target.
-fn is_of_upstream_proxy(failure: &FetchError) -> bool {
+fn is_upstream_failure(failure: &FetchError) -> bool {
     std::error::Error::source(failure).is_some_and(crate::dial::is_upstream_proxy_failure)
 }
 

@@ -8,9 +8,6 @@
 
 mod wire;
 
-#[cfg(test)]
-pub(crate) mod tests;
-
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -319,3 +316,6 @@ fn stalled() -> Error {
 fn nonsense(error: io::Error) -> Error {
     Error::new(ErrorKind::Protocol, "the master sent a malformed message").caused_by(error)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -351,7 +351,7 @@ fn tool(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
                 fill("            ToolSet::@Name@(set) => dray_tool_@snake@::build_set(set),\n");
             insert_after(
                 text,
-                "            ToolSet::Internal(set) => self.internal(set),\n",
+                "            ToolSet::Internal(set) => self.build_internal(set),\n",
                 &arm,
             )
         },
