@@ -14,7 +14,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::hop::RequestExtra;
-use super::{FetchContext, Fetcher, is_of_upstream_proxy, record_refusal};
+use super::{FetchContext, Fetcher, is_upstream_failure, record_refusal};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyPlan, HeadDecision, judge_head};
@@ -345,7 +345,7 @@ fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut Fetch
 /// Whether a failure says something about the server or the way to it, and not about this service or the operator's
 /// proxy.
 fn is_of_server(failure: &FetchError) -> bool {
-    failure.code.is_about_url() && !is_of_upstream_proxy(failure)
+    failure.code.is_about_url() && !is_upstream_failure(failure)
 }
 
 /// Whether the time of the request ended before its first connection was tried. DNS has a shorter limit of its own, so
