@@ -38,6 +38,9 @@ mod skeletons;
 #[expect(dead_code, reason = "other stories use more of it")]
 mod support;
 #[cfg(test)]
+#[path = "egress/target.rs"]
+mod target;
+#[cfg(test)]
 #[expect(dead_code, reason = "single faults use more of the fixture")]
 #[path = "transfer/transfer_fixture.rs"]
 mod transfer_fixture;
