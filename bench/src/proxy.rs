@@ -7,8 +7,8 @@
 //! first of them before a byte passes; the others are configured to allow the one target. Tunnels carry plain bytes, so no
 //! `ClientHello` is read on any side.
 //!
-//! Smokescreen is no package: `go build -mod=vendor` in its repository, then `--smokescreen PROGRAM`. It builds with
-//! Go 1.19.
+//! Smokescreen has no Debian package: `go build -mod=vendor` in its repository, then `--smokescreen PROGRAM`. It
+//! builds with Go 1.19.
 
 mod client;
 mod fixture;

@@ -2,7 +2,7 @@
 //! names.
 //!
 //! [`page_sources`] reads what a tool returned and [`argument_sources`] what it was called with. [`CitationIndex`]
-//! keeps it, and [`CitationIndex::find`] finds it in a text. An address that no tool had is no citation: a model can
+//! keeps it, and [`CitationIndex::find`] finds it in a text. An address that no tool had is not cited: a model can
 //! invent addresses. Positions count characters (Unicode code points), as Python counts them; the end is exclusive.
 
 use std::collections::HashMap;

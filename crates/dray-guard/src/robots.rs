@@ -86,7 +86,7 @@ impl RobotsFile {
     pub fn parse(bytes: &[u8], token: &str) -> Self {
         // With one byte more, which shows whether the last line is whole.
         let bytes = bytes.get(..=MAX_ROBOTS_BYTES).map_or(bytes, whole_lines);
-        // Editors write a byte order mark, which is no part of the first line.
+        // Editors write a byte order mark, which does not belong to the first line.
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let (mut own, mut general) = (Vec::new(), Vec::new());
         let mut has_own_group = false;

@@ -24,7 +24,7 @@ const MAX_PRINCIPAL_BYTES: usize = 128;
 const ANSWERED_DETAIL: &str = "question_answered";
 
 /// Said after a press that comes too late.
-const GONE: &str =
+const ENDED_NOTICE: &str =
     "This question has expired or does not exist any more; your answer changes nothing.";
 
 /// The questions of a tenant.
@@ -93,7 +93,7 @@ impl QuestionService {
         };
         // Expired, or of another tenant: both are the same for a chat.
         if fault.code == FaultCode::NotFound {
-            return Some(notice(GONE));
+            return Some(notice(ENDED_NOTICE));
         }
         if fault.detail == ANSWERED_DETAIL {
             return Some(self.earlier_answer(&tenant, id).await);

@@ -27,7 +27,7 @@ const CALL_ID: &str = "apr_1";
 /// The chat of the people who answer.
 const OPS_CHAT: &str = "42";
 /// Who may answer there.
-const APPROVER: &str = "7";
+const APPROVER_ID: &str = "7";
 const HOUR_MS: u64 = 3_600_000;
 
 /// What the fake egress-fetcher and the fake orchestrator know.
@@ -55,7 +55,7 @@ impl QuestionFixture {
         let fixture = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
             let ops = QuestionChat {
                 chat: format!("telegram:{OPS_CHAT}"),
-                people: vec![APPROVER.to_owned()],
+                people: vec![APPROVER_ID.to_owned()],
                 host_questions: true,
                 host_answer_time: Period::secs(1800),
             };
@@ -254,17 +254,17 @@ async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_pe
     );
     // Data that names another question, another chat, and a chat without questions about hosts.
     let forged = allow.replace("ff:", "00:");
-    let press_reply = asked.press(OPS_CHAT, APPROVER, &forged).await;
+    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, &forged).await;
     assert!(press_reply.contains("does not exist"), "{press_reply}");
     for chat in ["43", "44"] {
-        let press_reply = asked.press(chat, APPROVER, allow).await;
+        let press_reply = asked.press(chat, APPROVER_ID, allow).await;
         assert!(
             press_reply.contains("not answered in this chat"),
             "{press_reply}"
         );
     }
     assert!(asked.answers().is_empty());
-    let press_reply = asked.press(OPS_CHAT, APPROVER, allow).await;
+    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, allow).await;
     assert_eq!(press_reply, "Your answer is recorded.");
     let [answer] = &asked.answers()[..] else {
         panic!("{:?}", asked.answers());
@@ -277,7 +277,7 @@ async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_pe
     let outcome = "Allowed by Ada (7), 2026-11-20 00:00 UTC, until 2026-11-20 00:30 UTC.";
     assert_eq!(asked.question().outcome, outcome);
     // A second press changes neither the answer nor the message.
-    let press_reply = asked.press(OPS_CHAT, APPROVER, refuse).await;
+    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, refuse).await;
     assert!(press_reply.contains("answered before"), "{press_reply}");
     asked.advance(60_000);
     asked.reconcile(&[&asked.fixture.replica, &second]).await;
@@ -314,7 +314,7 @@ async fn a_host_that_is_answered_elsewhere_or_expires_ends_its_question_once_wit
         let ended = asked.question();
         assert_eq!((ended.outcome.as_str(), ended.edits), (outcome, 1));
         assert!(ended.buttons.is_empty());
-        let press_reply = asked.press(OPS_CHAT, APPROVER, &buttons[0]).await;
+        let press_reply = asked.press(OPS_CHAT, APPROVER_ID, &buttons[0]).await;
         assert!(press_reply.contains("changes nothing"), "{press_reply}");
         assert_eq!(asked.question(), ended);
     }
@@ -341,7 +341,7 @@ async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_th
     asked.reconcile_one().await;
     let buttons = asked.question().buttons;
     asked.fixture.fake.refuse_question(ErrorKind::Transient);
-    asked.press(OPS_CHAT, APPROVER, &buttons[1]).await;
+    asked.press(OPS_CHAT, APPROVER_ID, &buttons[1]).await;
     assert_eq!(asked.answers().len(), 1);
     // The press may still show it itself.
     asked.advance(25_000);
@@ -394,7 +394,7 @@ async fn a_call_that_was_pressed_or_not_shown_is_not_asked_about_at_its_expiry()
     asked.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
     asked.ask_about_call().await.unwrap();
     let data = asked.question().buttons[0].clone();
-    asked.press("43", APPROVER, &data).await;
+    asked.press("43", APPROVER_ID, &data).await;
     assert_eq!(asked.question().edits, 1);
     asked.fixture.fake.refuse_question(ErrorKind::NotFound);
     asked.ask_about_call().await.unwrap_err();
@@ -424,7 +424,7 @@ async fn a_webhook_confirms_a_press_before_its_end_and_shows_the_end_later() {
     asked.reconcile_one().await;
     let allow = asked.question().buttons[0].clone();
     let fake = &asked.fixture.fake;
-    fake.brings_press(press_of(OPS_CHAT, APPROVER, &allow));
+    fake.brings_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
     fake.hold_replies();
     let request = Request::post("/platforms/bot/webhook?press")
         .header("host", "localhost")
@@ -455,7 +455,11 @@ async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_an
     };
     let inbound = &asked.fixture.replica.inbound;
     let account = inbound.accounts.named("bot").unwrap();
-    for (person, data) in [("8", &refuse), (APPROVER, &allow), (APPROVER, &refuse)] {
+    for (person, data) in [
+        ("8", &refuse),
+        (APPROVER_ID, &allow),
+        (APPROVER_ID, &refuse),
+    ] {
         // The process dies here, before it decides.
         let press = press_of(OPS_CHAT, person, data);
         inbound

@@ -215,7 +215,7 @@ exec ssh "$@"
 "#;
 
 /// Lets the first shell and the first SFTP server wait for each other, where both start through the login shell.
-const MEETING: &str = r"case $BASH_EXECUTION_STRING in
+const MEETING_SCRIPT: &str = r"case $BASH_EXECUTION_STRING in
   *sftp-server*) if mkdir ~/first-sftp 2>/dev/null; then : >~/meeting; fi ;;
   *) if mkdir ~/first-shell 2>/dev/null; then : <~/meeting; fi ;;
 esac";
@@ -234,7 +234,7 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
     let meeting = home.join("meeting");
     let made = std::process::Command::new("mkfifo").arg(meeting).status();
     assert!(made.unwrap().success());
-    std::fs::write(home.join(".bashrc"), MEETING).unwrap();
+    std::fs::write(home.join(".bashrc"), MEETING_SCRIPT).unwrap();
     let backend = SshBackend::new(Config {
         program,
         ..host.config()

@@ -27,7 +27,7 @@ impl QuestionFixture {
 async fn a_press_of_a_person_who_may_not_answer_leaves_the_kept_press_of_an_approver() {
     let asked = QuestionFixture::new().await;
     let allow = asked.allow_button().await;
-    asked.keep_press(APPROVER, &allow).await;
+    asked.keep_press(APPROVER_ID, &allow).await;
     let press_reply = asked.press(OPS_CHAT, "8", &allow).await;
     assert!(
         press_reply.contains("not one of the people"),
@@ -49,7 +49,7 @@ async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
     let open = &inbound.questions.open;
     open.remove("ops", HOST_ID).await.unwrap();
     let fake = &asked.fixture.fake;
-    fake.brings_press(press_of(OPS_CHAT, APPROVER, &allow));
+    fake.brings_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
     let request = Request::post("/platforms/bot/webhook?press")
         .header("host", "localhost")
         .header("x-signed", "1");
@@ -65,9 +65,9 @@ async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
 async fn a_press_whose_decision_was_not_recorded_is_repeated() {
     let asked = QuestionFixture::new().await;
     let allow = asked.allow_button().await;
-    asked.keep_press(APPROVER, &allow).await;
+    asked.keep_press(APPROVER_ID, &allow).await;
     asked.deciders.lock().unwrap().is_failing = true;
-    let press_reply = asked.press(OPS_CHAT, APPROVER, &allow).await;
+    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, &allow).await;
     assert!(
         press_reply.contains("could not be recorded"),
         "{press_reply}"
