@@ -31,7 +31,10 @@ fn sample_files_of_the_readme_can_be_read() {
 fn up_logs_no_details_by_default_and_more_with_verbose() {
     let home = CliHome::new();
     let first_lines = |flags: &[&str]| {
-        let mut arguments = vec!["up", "--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"];
+        // Another test may listen on the console's default port, and `up` says so in a line of its own.
+        let addresses = ["--http", "--chat", "--console"].map(|flag| [flag, "127.0.0.1:0"]);
+        let mut arguments = vec!["up"];
+        arguments.extend(addresses.as_flattened());
         arguments.extend(flags);
         let mut up = home.dray(&arguments);
         let mut up = up.stderr(Stdio::piped()).spawn().unwrap();
@@ -103,7 +106,7 @@ fn a_state_directory_that_another_process_serves_gets_its_own_advice() {
     let text = String::from_utf8_lossy(&second.stderr);
     assert!(!second.status.success(), "{text}");
     assert!(
-        text.contains("Another dray process serves this folder"),
+        text.contains("Another dray process serves this directory"),
         "{text}"
     );
 }

@@ -95,10 +95,10 @@ fn listener_advice(service: &str) -> String {
 fn state_advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ResourceBusy => {
-            "Another dray process serves this folder: end it, or name another folder with --state."
+            "Another dray process serves this directory: end it, or name another directory with --state."
         }
         ErrorKind::PermissionDenied => {
-            "Make the folder writable for this user, or name another one with --state."
+            "Make the directory writable for this user, or name another one with --state."
         }
         ErrorKind::StorageFull => "Free space on the volume, or name another folder with --state.",
         _ => "Check the folder, or name another one with --state.",
