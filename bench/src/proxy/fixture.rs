@@ -19,6 +19,8 @@ use super::target::READY_LINE;
 /// The two ends of the pair of interfaces.
 const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 pub(super) const TARGET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+/// Start of the names of namespaces; the id of the measuring process follows.
+const NAMESPACE_PREFIX: &str = "dray-bench-";
 /// The key of tokens.
 const TOKEN_KEY: &str = "the key of this measurement, 32 bytes or more";
 /// Time for a program to listen.
@@ -195,11 +197,12 @@ struct TargetNamespace {
 
 impl TargetNamespace {
     fn create() -> anyhow::Result<Self> {
+        remove_abandoned_namespaces();
         let id = std::process::id();
         // The name of an interface has at most 15 bytes.
         let (near, far) = (format!("dbn{id}"), format!("dbf{id}"));
         let namespace = Self {
-            name: format!("dray-bench-{id}"),
+            name: format!("{NAMESPACE_PREFIX}{id}"),
         };
         let name = &namespace.name;
         for line in [
@@ -224,10 +227,32 @@ impl TargetNamespace {
 
 impl Drop for TargetNamespace {
     fn drop(&mut self) {
-        // With it, both interfaces go.
-        let _ = Command::new("ip")
-            .args(["netns", "delete", &self.name])
-            .output();
+        delete_namespace(&self.name);
+    }
+}
+
+/// Deletes a namespace and with it both interfaces. That it is gone already is no problem.
+fn delete_namespace(name: &str) {
+    let _ = Command::new("ip").args(["netns", "delete", name]).output();
+}
+
+/// Deletes the namespaces of measurements that were killed: their interfaces have the same addresses, so that connections
+/// of this measurement would go to a target that does not exist any more.
+fn remove_abandoned_namespaces() {
+    let Ok(output) = Command::new("ip").args(["netns", "list"]).output() else {
+        return;
+    };
+    let list = String::from_utf8_lossy(&output.stdout);
+    let names = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    for name in names {
+        let id = name
+            .strip_prefix(NAMESPACE_PREFIX)
+            .and_then(|id| id.parse::<u32>().ok());
+        if id.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
+            delete_namespace(name);
+        }
     }
 }
 
