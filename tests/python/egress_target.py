@@ -15,9 +15,14 @@ import sys
 ADDRESS, NAME_SERVER_ADDRESS, NAME, CERTIFICATE, KEY = sys.argv[1:]
 
 
-def show(writer, what):
-    port = writer.get_extra_info("peername")[1]
+def show(port, what):
     print(json.dumps({"port": port, "what": what}), flush=True)
+
+
+def peer_port(writer):
+    """The port of the other end; None when the connection is lost. A TLS connection forgets it then."""
+    name = writer.get_extra_info("peername")
+    return name and name[1]
 
 
 async def close(writer):
@@ -29,30 +34,36 @@ async def close(writer):
 
 
 async def echo(reader, writer):
+    port = peer_port(writer)
+    if port is None:
+        return await close(writer)
     try:
         first = await reader.read(65536)
         if first:
-            show(writer, "received")
+            show(port, "received")
         while first:
             writer.write(first)
             await writer.drain()
             first = await reader.read(65536)
     except OSError:
         pass
-    show(writer, "ended")
+    show(port, "ended")
     await close(writer)
 
 
 async def answer(reader, writer):
+    port = peer_port(writer)
+    if port is None:
+        return await close(writer)
     # Its handshake is complete, so bytes have passed.
-    show(writer, "received")
+    show(port, "received")
     try:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await writer.drain()
     except (OSError, asyncio.IncompleteReadError):
         pass
-    show(writer, "ended")
+    show(port, "ended")
     await close(writer)
 
 
