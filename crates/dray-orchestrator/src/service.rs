@@ -70,8 +70,9 @@ impl Service for Orchestrator {
         let tenant = TenantId::default();
         let approvals = approvals(&config, cx, &tenant);
         let surface = http_surface(config, address, cx)?;
-        let served = http::serve_until(surface.router(), listener, cx.stop.clone(), drain);
-        cx.tasks.spawn(served);
+        let stop = cx.listeners.stop.clone();
+        let served = http::serve_until(surface.router(), listener, stop, drain);
+        cx.listeners.tasks.spawn(served);
         cx.listen_addresses.open("chat", address);
         tracing::info!(%address, "listening for chats");
         Ok(Self {
@@ -227,8 +228,8 @@ fn http_surface(
         parts: Arc::new(parts),
     };
     let background = BackgroundTasks {
-        tasks: cx.tasks.clone(),
-        stop: cx.stop.clone(),
+        tasks: cx.listeners.tasks.clone(),
+        stop: cx.listeners.stop.clone(),
     };
     let surface = HttpSurface::new(
         Arc::new(engine),

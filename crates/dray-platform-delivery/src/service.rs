@@ -120,9 +120,9 @@ impl PlatformDelivery {
             let bound = listener.local_addr();
             let bound = bound.map_err(|error| StartError::with_source("no address", error))?;
             cx.listen_addresses.open("platforms", bound);
-            let served =
-                listener::serve_until(Arc::clone(&deliveries.inbound), listener, cx.stop.clone());
-            cx.tasks.spawn(served);
+            let (inbound, stop) = (Arc::clone(&deliveries.inbound), &cx.listeners.stop);
+            let served = listener::serve_until(inbound, listener, stop.clone());
+            cx.listeners.tasks.spawn(served);
         }
         if deliveries.inbound.config.poll {
             for account in deliveries

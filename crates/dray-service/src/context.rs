@@ -28,6 +28,8 @@ pub struct ServiceContext {
     pub tasks: TaskTracker,
     /// Cancelled when the service must end its background tasks, after the last handler has returned.
     pub stop: CancellationToken,
+    /// Listeners for requests from outside of the bus, such as HTTP; all services of the host share them.
+    pub listeners: ListenerTasks,
     /// Name of this process or replica; owner of leases, part of staging paths.
     pub instance: String,
     /// Endpoints of this process as URLs: bus, store, telemetry. Addresses from outside must not resolve to them.
@@ -36,6 +38,18 @@ pub struct ServiceContext {
     pub listen_addresses: ListenAddresses,
     /// The sources of the values in the service's own section.
     pub origins: ValueOrigins,
+}
+
+/// Listeners of services for requests that do not come over the bus, and the tasks of these requests.
+///
+/// They end first: the bus and all services of the host still respond while the last requests run, which take at most seven
+/// eighths of `shutdown.grace`.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerTasks {
+    /// Owner of the tasks. Each ends by itself after `stop`, once its requests have ended.
+    pub tasks: TaskTracker,
+    /// Cancelled when no further request may be accepted.
+    pub stop: CancellationToken,
 }
 
 /// Addresses on which services listen by themselves, by a name for people. Clones share them.
@@ -68,6 +82,7 @@ impl ServiceContext {
             meter: crate::telemetry::no_meter(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            listeners: ListenerTasks::default(),
             instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
             peers: Vec::new(),
             listen_addresses: ListenAddresses::default(),

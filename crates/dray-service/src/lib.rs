@@ -62,7 +62,7 @@ pub mod telemetry;
 mod tests;
 pub mod web;
 
-pub use context::{ListenAddresses, ServiceContext};
+pub use context::{ListenAddresses, ListenerTasks, ServiceContext};
 pub use edge::{ExitStatus, main, run_host, serve_until_signal, serve_with};
 pub use grpc::{ReflectionError, SecurityFileError, fault_of, status_of};
 pub use host::{Host, HostError, RunningHost, ServicePlan};

@@ -44,8 +44,9 @@ impl SandboxTransfer {
             address: Some(address),
         });
         cx.listen_addresses.open(PREVIEW_ADDRESS_NAME, address);
-        cx.tasks
-            .spawn(endpoint.serve(service.clone(), cx.stop.clone()));
+        let listeners = &cx.listeners;
+        let serving = endpoint.serve(service.clone(), listeners.stop.clone());
+        listeners.tasks.spawn(serving);
         tracing::info!(%address, "previews are served");
         self.previews = Some(service);
     }

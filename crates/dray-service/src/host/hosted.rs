@@ -156,6 +156,7 @@ impl<S: Service> PlannedStart for PlannedService<S> {
             // Ends the tasks that the failed start may have spawned.
             let service = (self.start)(config, cx.clone()).await.map_err(|source| {
                 cx.stop.cancel();
+                cx.listeners.stop.cancel();
                 HostError::Service {
                     service: S::NAME,
                     source,

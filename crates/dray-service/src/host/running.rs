@@ -29,6 +29,8 @@ pub enum LifecycleStage {
     Subscribed,
     Serving,
     NotReady,
+    /// The listeners of the services are closed, and their requests have ended or their time is over.
+    ListenersClosed,
     Drained,
     Finished,
     Stopped,
@@ -94,7 +96,8 @@ impl HostTasks {
         let pull = CancellationToken::new();
         let kill = CancellationToken::new();
         // A dropped token does not cancel by itself; its guard does.
-        let guards = [&drain, &pull, &kill, &context.stop]
+        let listeners = &context.listeners.stop;
+        let guards = [&drain, &pull, &kill, listeners, &context.stop]
             .map(|token| token.clone().drop_guard())
             .into();
         Self {

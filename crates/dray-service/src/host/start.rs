@@ -18,7 +18,7 @@ use crate::health::ProcessHealth;
 use crate::router::CallMetrics;
 use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
-use crate::{ListenAddresses, ServiceContext};
+use crate::{ListenAddresses, ListenerTasks, ServiceContext};
 
 /// Time between two ticks of the watchdog.
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -215,6 +215,7 @@ impl Bootstrap {
                 meter,
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
+                listeners: ListenerTasks::default(),
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
                 listen_addresses: ListenAddresses::default(),

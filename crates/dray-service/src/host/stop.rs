@@ -12,7 +12,11 @@ pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
     // Step 1 of section 15: callers and the platform see first that this process is not ready any more.
     running.stop_readiness().await;
-    let grace = tokio::time::Instant::now() + running.shutdown.grace.as_duration();
+    let now = tokio::time::Instant::now();
+    let grace = running.shutdown.grace.as_duration();
+    // The rest is for the handlers, which these requests may have called.
+    let served = running.close_service_listeners(now + grace / 8 * 7).await;
+    let grace = now + grace;
     let drained = running.drain(grace).await;
     let finished = running.finish_handlers(grace).await;
     running.stop_services().await;
@@ -21,15 +25,13 @@ pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     running.close_listeners().await;
     StopReport {
         stages: running.stages,
-        cut_short: !(drained && finished),
+        cut_short: !(served && drained && finished),
     }
 }
 
 impl RunningHost {
-    /// Makes the host unready and stops new pulls.
     async fn stop_readiness(&mut self) {
         self.health.set_stopping();
-        self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
             // Set here too, because the task that watches readiness may run only after the drain.
             grpc.set_serving(false).await;
@@ -37,9 +39,28 @@ impl RunningHost {
         self.stages.push(LifecycleStage::NotReady);
     }
 
-    /// Drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
+    /// Closes the listeners of the services and waits for the requests that they have accepted. Calls and work are still
+    /// handled, because these requests may wait for them.
+    async fn close_service_listeners(&mut self, end: tokio::time::Instant) -> bool {
+        let listeners = &self.context.listeners;
+        listeners.stop.cancel();
+        // `wait` returns only after the tracker is closed.
+        listeners.tasks.close();
+        let served = tokio::time::timeout_at(end, listeners.tasks.wait())
+            .await
+            .is_ok();
+        if !served {
+            let tasks = listeners.tasks.len();
+            tracing::warn!(tasks, "requests did not end in time and are cut off");
+        }
+        self.stages.push(LifecycleStage::ListenersClosed);
+        served
+    }
+
+    /// Stops new pulls, drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
     /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
+        self.tasks.pull.cancel();
         // Only subscriptions are drained, not the connection, because replies must still be sent.
         self.tasks.drain.cancel();
         let drained = join_until(&mut self.tasks.readers, grace).await;

@@ -22,8 +22,9 @@ const START_STAGES: [LifecycleStage; 8] = [
     LifecycleStage::Serving,
 ];
 
-const STOP_STAGES: [LifecycleStage; 7] = [
+const STOP_STAGES: [LifecycleStage; 8] = [
     LifecycleStage::NotReady,
+    LifecycleStage::ListenersClosed,
     LifecycleStage::Drained,
     LifecycleStage::Finished,
     LifecycleStage::Stopped,
@@ -89,6 +90,30 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
         get(address, "/live").await.is_err(),
         "nothing listens after the stop"
     );
+}
+
+#[tokio::test]
+async fn the_bus_still_responds_while_requests_of_listeners_run() {
+    let fixture = TestHost::new(&[]).await;
+    let (bus, listeners) = (fixture.bus(), fixture.running.context().listeners.clone());
+    let mut requests = tokio::task::JoinSet::new();
+    requests.spawn(listeners.tasks.track_future(async move {
+        listeners.stop.cancelled().await;
+        call(&bus, &meta("acme"), "echo:late").await
+    }));
+    let stopped = fixture.running.stop().await;
+    assert!(!stopped.cut_short);
+    let response = requests.join_next().await.unwrap().unwrap();
+    assert_eq!(response.unwrap(), "late");
+}
+
+#[tokio::test]
+async fn a_request_of_a_listener_that_does_not_end_leaves_an_eighth_of_the_grace() {
+    let fixture = TestHost::new(&[("shutdown.grace", "80ms")]).await;
+    let listeners = fixture.running.context().listeners.clone();
+    let mut requests = tokio::task::JoinSet::new();
+    requests.spawn(listeners.tasks.track_future(std::future::pending::<()>()));
+    assert!(fixture.running.stop().await.cut_short);
 }
 
 #[tokio::test]

@@ -113,8 +113,9 @@ pub(crate) fn serve_endpoint(
         base_url: endpoint.base_url().to_owned(),
     };
     let key = context.store.derive_key(KEY_PURPOSE);
-    let serving = endpoint.serve(service, Some(key), context.stop.clone());
-    context.tasks.spawn(serving);
+    let listeners = &context.listeners;
+    let serving = endpoint.serve(service, Some(key), listeners.stop.clone());
+    listeners.tasks.spawn(serving);
     Some(access)
 }
 

@@ -71,8 +71,9 @@ impl BoundConsole {
             link_key: context.store.derive_key(LINK_KEY_PURPOSE),
         };
         let url = self.server.login_url(&system);
-        let serving = self.server.serve(system, context.stop.clone());
-        context.tasks.spawn(serving);
+        let listeners = &context.listeners;
+        let serving = self.server.serve(system, listeners.stop.clone());
+        listeners.tasks.spawn(serving);
         url
     }
 }
