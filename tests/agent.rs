@@ -13,5 +13,6 @@ mod process;
 mod references;
 pub(crate) mod seen;
 mod shop;
+mod stops;
 mod story;
 mod telemetry;

@@ -35,6 +35,8 @@ pub struct ProcessHealth {
 struct HealthInner {
     state: Mutex<HealthState>,
     ready: watch::Sender<bool>,
+    /// As `ready`, and true while the process stops: requests that end then may wait for work.
+    able: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl ProcessHealth {
                     checks: BTreeMap::new(),
                 }),
                 ready: watch::Sender::new(false),
+                able: watch::Sender::new(false),
             }),
         }
     }
@@ -89,22 +92,22 @@ impl ProcessHealth {
 
     /// Resolves when the process accepts work.
     pub async fn wait_ready(&self) {
-        self.wait(true).await;
+        wait_for(&self.inner.ready, true).await;
     }
 
     /// Resolves when the process accepts no work.
     pub async fn wait_unready(&self) {
-        self.wait(false).await;
+        wait_for(&self.inner.ready, false).await;
     }
 
-    async fn wait(&self, ready: bool) {
-        // The sender lives in `self`, so the channel cannot close while this waits.
-        let _ = self
-            .inner
-            .ready
-            .subscribe()
-            .wait_for(|current| *current == ready)
-            .await;
+    /// Resolves when all checks pass, also while the process stops.
+    pub(crate) async fn wait_able(&self) {
+        wait_for(&self.inner.able, true).await;
+    }
+
+    /// Resolves when a check fails.
+    pub(crate) async fn wait_unable(&self) {
+        wait_for(&self.inner.able, false).await;
     }
 
     /// Readiness with the reasons for a failure.
@@ -158,12 +161,9 @@ impl ProcessHealth {
     fn change(&self, change: impl FnOnce(&mut HealthState)) {
         let mut state = self.lock();
         change(&mut state);
-        let ready = state.is_ready();
         // Published under the lock: concurrent changes are published in the order in which they were made.
-        self.inner
-            .ready
-            // Waiters are woken by changes alone, not by each round of checks.
-            .send_if_modified(|current| std::mem::replace(current, ready) != ready);
+        publish(&self.inner.ready, state.is_ready());
+        publish(&self.inner.able, state.is_able());
     }
 
     fn lock(&self) -> MutexGuard<'_, HealthState> {
@@ -176,6 +176,23 @@ impl ProcessHealth {
 
 impl HealthState {
     fn is_ready(&self) -> bool {
-        self.started && !self.stopping && self.checks.values().all(ReadinessGate::is_open)
+        self.is_able() && !self.stopping
     }
+
+    fn is_able(&self) -> bool {
+        self.started && self.checks.values().all(ReadinessGate::is_open)
+    }
+}
+
+/// Wakes waiters by changes alone, not by each round of checks.
+fn publish(channel: &watch::Sender<bool>, value: bool) {
+    channel.send_if_modified(|current| std::mem::replace(current, value) != value);
+}
+
+/// The caller holds the sender, so the channel cannot close while this waits.
+async fn wait_for(channel: &watch::Sender<bool>, value: bool) {
+    let _ = channel
+        .subscribe()
+        .wait_for(|current| *current == value)
+        .await;
 }
