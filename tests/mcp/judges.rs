@@ -107,16 +107,18 @@ fn the_ten_minute_tutorial_of_the_page_works_as_written() {
 fn over_sdk(fixture: &McpFixture, server: &[&str]) -> Value {
     let script = support::root().join("tests/mcp/sdk_client.mjs");
     // The copy is beside the packages, because Node.js looks for modules from the directory of the script.
-    let copy = node_directory().join(format!("client-{}.mjs", std::process::id()));
-    std::fs::copy(script, &copy).unwrap();
+    let copy = tempfile::Builder::new()
+        .prefix("client-")
+        .suffix(".mjs")
+        .tempfile_in(node_directory())
+        .unwrap();
+    std::fs::copy(script, copy.path()).unwrap();
     let mut client = Command::new("node");
     client
-        .arg(&copy)
+        .arg(copy.path())
         .args(server)
         .env("HOME", fixture.path("home"));
-    let client_report = serde_json::from_str(&support::stdout(&mut client)).unwrap();
-    std::fs::remove_file(copy).unwrap();
-    client_report
+    serde_json::from_str(&support::stdout(&mut client)).unwrap()
 }
 
 #[test]
