@@ -13,6 +13,7 @@ mod permissions;
 mod policy;
 mod terminal;
 
+/// A home directory, with the state of every command that runs in it.
 struct CliHome(tempfile::TempDir);
 
 impl CliHome {
@@ -20,7 +21,7 @@ impl CliHome {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A command with an empty environment, but for a home.
+    /// A command whose environment has `HOME` alone.
     fn dray(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(support::dray());
         command
@@ -36,6 +37,7 @@ impl CliHome {
     }
 }
 
+/// Checks the exit code, and standard output without the white space at its end.
 #[track_caller]
 fn check(output: &Output, code: i32, stdout: &str) {
     assert_eq!(output.status.code(), Some(code), "{output:?}");
@@ -46,6 +48,7 @@ fn check(output: &Output, code: i32, stdout: &str) {
     );
 }
 
+/// The only line of standard output, as JSON.
 #[track_caller]
 fn line(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
@@ -54,7 +57,7 @@ fn line(output: &Output) -> Value {
 }
 
 #[test]
-fn the_demo_shows_every_promise_and_leaves_a_hint() {
+fn the_demo_shows_every_feature_and_names_the_next_command() {
     let home = CliHome::new();
     let demo = home.run(&["demo"]);
     assert!(demo.status.success(), "{demo:?}");
@@ -66,7 +69,7 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
         );
     }
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for promise in [
+    for expected in [
         "iVBORw0KGgo",
         "Crane 4 is back at noon.",
         "read back from the store, length and digest as claimed",
@@ -87,10 +90,12 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
         "Summary shown 17 chapters",
         "dray up",
     ] {
-        assert!(text.contains(promise), "{promise} is not in:\n{text}");
+        assert!(text.contains(expected), "{expected} is not in:\n{text}");
     }
-    let steps = home.run(&["demo", "--json"]);
-    for step in String::from_utf8_lossy(&steps.stdout).lines() {
+    let output = home.run(&["demo", "--json"]);
+    let steps = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !steps.is_empty(), "{output:?}");
+    for step in steps.lines() {
         assert!(serde_json::from_str::<Value>(step).is_ok(), "{step}");
     }
 }
@@ -98,15 +103,15 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
 #[test]
 fn files_of_a_directory_are_sent_into_the_current_directory() {
     let home = CliHome::new();
-    let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
+    let (sandbox, cwd) = (home.0.path().join("box"), home.0.path().join("here"));
     std::fs::create_dir(&sandbox).unwrap();
-    std::fs::create_dir(&here).unwrap();
+    std::fs::create_dir(&cwd).unwrap();
     std::fs::write(sandbox.join("a.txt"), "hello").unwrap();
     std::fs::write(sandbox.join(".env"), "TOKEN=x").unwrap();
     let send = |paths: &[&str]| {
         let mut arguments = vec!["send", "--json", "--from", "local:../box"];
         arguments.extend(paths);
-        home.dray(&arguments).current_dir(&here).output().unwrap()
+        home.dray(&arguments).current_dir(&cwd).output().unwrap()
     };
     let sent = send(&["a.txt"]);
     assert!(sent.status.success(), "{sent:?}");
@@ -115,27 +120,22 @@ fn files_of_a_directory_are_sent_into_the_current_directory() {
     assert_eq!(partly.status.code(), Some(1), "{partly:?}");
     let kind = |file: usize| line(&partly)["files"][file]["error"]["kind"].clone();
     assert_eq!((kind(1), kind(2)), ("forbidden".into(), "not_found".into()));
-    let mut names: Vec<_> = std::fs::read_dir(&here)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["a (2).txt", "a.txt"]);
-    assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"hello");
+    assert_eq!(copies::names(&cwd), ["a (2).txt", "a.txt"]);
+    assert_eq!(std::fs::read(cwd.join("a.txt")).unwrap(), b"hello");
 }
 
 #[test]
 fn a_file_is_put_and_fetched_without_a_store() {
     let home = CliHome::new();
-    let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
+    let (sandbox, cwd) = (home.0.path().join("box"), home.0.path().join("here"));
     std::fs::create_dir(&sandbox).unwrap();
-    std::fs::create_dir(&here).unwrap();
+    std::fs::create_dir(&cwd).unwrap();
     let run = |arguments: &[&str], input: Stdio| {
         let mut command = home.dray(arguments);
-        command.current_dir(&here).stdin(input).output().unwrap()
+        command.current_dir(&cwd).stdin(input).output().unwrap()
     };
-    std::fs::write(here.join("in"), "words").unwrap();
-    let input = std::fs::File::open(here.join("in")).unwrap();
+    std::fs::write(cwd.join("in"), "words").unwrap();
+    let input = std::fs::File::open(cwd.join("in")).unwrap();
     let put = [
         "sandbox",
         "put",
@@ -153,7 +153,7 @@ fn a_file_is_put_and_fetched_without_a_store() {
     let received = line(&run(&received, Stdio::null()));
     assert_eq!(received["written_to"], "a.txt");
     assert_eq!(received["receipt"]["integrity"], "sha256");
-    assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"words");
+    assert_eq!(std::fs::read(cwd.join("a.txt")).unwrap(), b"words");
     let printed = run(
         &["sandbox", "get", "local:../box", "a.txt", "-o", "-"],
         Stdio::null(),
@@ -165,12 +165,7 @@ fn a_file_is_put_and_fetched_without_a_store() {
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
     let nameless = run(&["sandbox", "put", "-", "local:../box"], Stdio::null());
     check(&nameless, 2, "");
-    let mut names: Vec<_> = std::fs::read_dir(&here)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["a.txt", "in"]);
+    assert_eq!(copies::names(&cwd), ["a.txt", "in"]);
 }
 
 #[test]
@@ -192,14 +187,14 @@ fn an_invalid_sandbox_or_chat_is_a_usage_error() {
 }
 
 #[test]
-fn resolved_arguments_are_printed_and_others_are_not_changed() {
+fn references_in_arguments_are_resolved_and_other_values_stay_as_written() {
     let home = CliHome::new();
     let arguments =
         r#"{"z": "file:url::http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
     let expected = r#"{"z": "http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
     let mut command = home.dray(&["resolve", "--arguments", arguments]);
     check(&command.output().unwrap(), 0, expected);
-    // More space than any volume has. This check concerns services, so a command does not wait for it.
+    // The limit demands more space than any volume has. It applies to services, so a command ignores it.
     command.env("DRAY_LIMITS__FREE_DISK_PERCENT", "99");
     command.env("DRAY_LIMITS__FREE_DISK_ENOUGH", "1000000GiB");
     check(&command.output().unwrap(), 0, expected);
@@ -267,7 +262,7 @@ fn fetching_is_off_until_the_operator_enables_it() {
 }
 
 #[test]
-fn the_app_may_narrow_and_the_operator_caps() {
+fn the_app_may_narrow_the_policy_within_the_operator_s_limits() {
     let home = CliHome::new();
     let policy = home.0.path().join("policy.json");
     let code = |text: &str, list: &str, url: &str| {
@@ -415,7 +410,7 @@ fn concurrent_one_shot_commands_do_not_disturb_each_other() {
     }
 }
 
-/// A `dray up`, ended in order when it is dropped.
+/// A `dray up`, which is stopped in order when it is dropped.
 struct RunningSystem(std::process::Child);
 
 impl RunningSystem {
@@ -428,7 +423,7 @@ impl RunningSystem {
             "--chat",
             "127.0.0.1:0",
         ]);
-        // The machine of the tests may have little space; a system that is not ready accepts no work.
+        // The machine may have little free disk space, and a system with less than its limit accepts no work.
         command.env("DRAY_LIMITS__FREE_DISK_PERCENT", "0");
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut ready_line = String::new();
@@ -441,10 +436,10 @@ impl RunningSystem {
 
 impl Drop for RunningSystem {
     fn drop(&mut self) {
-        let ended = Command::new("kill")
+        let kill_status = Command::new("kill")
             .args(["-TERM", &self.0.id().to_string()])
             .status();
-        assert!(ended.unwrap().success());
+        assert!(kill_status.unwrap().success());
         self.0.wait().unwrap();
     }
 }

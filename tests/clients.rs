@@ -17,7 +17,7 @@ async fn publishers_of_both_clients_lose_nothing_and_get_nothing_twice_while_rep
         kills: 4,
         calls: 10,
         seed: 20_261_127,
-        hurry: true,
+        expires_leases: true,
     })
     .await;
 }

@@ -18,7 +18,7 @@ const DROPPED_TEXT: &str = "dropped";
 /// Events that the live page gets in two halves, without pauses.
 const FLOOD_EVENTS: usize = 1_000;
 
-/// The browser, which asks the test for actions that only the test can perform.
+/// The process that drives the browser. It requests actions that only the test can perform.
 struct BrowserWalk(Child);
 
 impl BrowserWalk {
@@ -64,7 +64,8 @@ impl BrowserWalk {
     }
 }
 
-/// Checks what the report says of a chat: a stage, a file in and out, the end, and a request without a key.
+/// Checks the report's chat: a completed stage, an answer with a file, the request as a `curl` command, and a cancelled
+/// answer.
 fn check_playground(report: &Value) {
     let chat = &report["chat"];
     assert!(
@@ -72,7 +73,7 @@ fn check_playground(report: &Value) {
             .as_array()
             .unwrap()
             .iter()
-            .any(|stage| { stage.as_str().is_some_and(|stage| stage.contains("done")) }),
+            .any(|stage| { stage.as_str().is_some_and(|text| text.contains("done")) }),
         "{chat}"
     );
     assert!(
@@ -91,8 +92,8 @@ fn check_playground(report: &Value) {
     assert_eq!(chat["cancelled"], "cancelled", "{chat}");
 }
 
-/// The live page under more events than it shows: every row arrived once, at least 10,000 a minute, and the tab keeps
-/// its size.
+/// Checks the live page under more events than it shows: every row arrived once, at a rate of at least 10,000 a minute,
+/// and neither the heap nor the document grows with the number of events.
 fn check_flood(report: &Value) {
     let flood = &report["flood"];
     assert_eq!(flood["lost"], 0, "{flood}");
@@ -110,16 +111,16 @@ fn check_flood(report: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_walks_through_every_page_and_sees_an_outage_pass() {
+async fn every_page_of_the_console_works_in_a_browser_and_survives_an_outage_of_the_bus() {
     let mut fixture = ConsoleFixture::start().await;
     let server = fixture.serve();
     fixture.deliver();
-    fixture.want_asked_host().await;
+    fixture.request_asked_host().await;
     let garbage = fixture.publish_garbage().await;
     let letter = fixture.letter_of(&garbage).await;
     #[expect(
         clippy::disallowed_methods,
-        reason = "a person who wants new screenshots says here where they go"
+        reason = "names the directory for new screenshots of the documentation"
     )]
     let screenshots = std::env::var("DRAY_CONSOLE_SCREENSHOTS").ok();
     let settings = json!({

@@ -21,21 +21,21 @@ mod target;
 const NETWORK_NAME: &str = "sandboxes";
 const INTERNAL_SUBNET: &str = "172.31.7.0/24";
 const PROXY_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 7, 1);
-/// The end of the cable outside, which is the name server of the proxy.
+/// The end of the cable outside, on which the name server of the proxy listens.
 const NAME_SERVER: &str = "198.18.0.2";
 /// The other end: packets there from another source are forwarded.
 const MACHINE_ADDRESS: &str = "198.18.0.1";
 const ALLOWED_NAME: &str = "files.example.org";
 const REFUSED_NAME: &str = "other.example.org";
 
-/// Attempts of a program: a line each, `LABEL reached` or `LABEL refused`.
+/// Attempts of a program; prints a line for each, `LABEL reached` or `LABEL refused`.
 const ATTEMPTS_SCRIPT: &str = r#"
 try() {
   label=$1; shift
   if "$@" >/tmp/output 2>&1; then echo "$label reached"; else echo "$label refused"; fi
 }
 mkfifo /tmp/ended
-# By hand, with what the variable says: the static BusyBox crashes in its own HTTP client.
+# With nc, as the variable `http_proxy` demands: the HTTP client of the static BusyBox crashes.
 fetch() {
   proxy=${http_proxy#http://}
   login=$(printf %s "${proxy%@*}" | base64 -w 0) proxy=${proxy##*@}
@@ -63,12 +63,13 @@ struct KilledProcess(Child);
 
 impl Drop for KilledProcess {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
+/// A container on an internal network, the forward proxy, and servers outside.
 struct EgressFixture {
     container: Container,
     _proxy: KilledProcess,
@@ -100,8 +101,8 @@ impl EgressFixture {
         eventually("the proxy", async || {
             let mut attempt = engine.network().machine_command("/bin/busybox");
             let attempt = attempt.args(["nc", "-w", "1", &address, "3128"]);
-            let ended = attempt.stdin(Stdio::null()).output().unwrap();
-            ended.status.success().then_some(())
+            let output = attempt.stdin(Stdio::null()).output().unwrap();
+            output.status.success().then_some(())
         })
         .await;
         Self {
@@ -120,14 +121,14 @@ impl EgressFixture {
         support::stdout(command.args(["sh", "-c", script]))
     }
 
-    /// Packets that the machine forwarded to the outside.
+    /// The number of packets that the machine forwarded to the outside.
     fn forwarded(&self) -> u64 {
         let mut listed = self.engine.network().machine_command("iptables");
         listed.args(["-t", "mangle", "-L", "POSTROUTING", "-n", "-v", "-x"]);
         packets(&support::stdout(&mut listed), "forwarded")
     }
 
-    /// Packets that arrived outside: those of the allowed connections, and all others.
+    /// The numbers of packets that arrived outside: those of the allowed connections, and all others.
     fn arrived(&self) -> (u64, u64) {
         let mut listed = self.engine.network().outside_command("iptables");
         listed.args(["-L", "INPUT", "-n", "-v", "-x"]);
@@ -199,7 +200,7 @@ fn count_packets(engine: &DockerEngine) {
     let run = |mut command: Command, rule: &str| {
         support::stdout(command.args(rule.split(' ')));
     };
-    // Before masquerading, so that the source is that of the container.
+    // This chain is before masquerading, so that the source is still the container.
     let forwarded = "-t mangle -A POSTROUTING -o outside ! -s";
     run(
         engine.network().machine_command("iptables"),
@@ -217,7 +218,7 @@ fn count_packets(engine: &DockerEngine) {
     }
 }
 
-/// The packets of all rules with this comment.
+/// The number of packets that all rules with this comment counted.
 fn packets(listed: &str, comment: &str) -> u64 {
     let comment = format!("/* {comment} */");
     let rules: Vec<u64> = listed
@@ -239,8 +240,8 @@ async fn no_tunnel_is_open_without_an_audit_line_while_the_proxy_is_killed() {
 }
 
 #[tokio::test]
-async fn a_container_without_a_way_out_reaches_the_allowed_host_through_the_proxy_and_nothing_else()
-{
+async fn a_container_on_an_internal_network_reaches_the_allowed_host_through_the_proxy_and_nothing_else()
+ {
     let fixture = EgressFixture::start().await;
     assert_eq!(
         fixture.exec(ATTEMPTS_SCRIPT).lines().collect::<Vec<_>>(),
@@ -260,7 +261,7 @@ async fn a_container_without_a_way_out_reaches_the_allowed_host_through_the_prox
     assert!(allowed > 0);
     assert_eq!((fixture.forwarded(), other), (0, 0));
 
-    // A container that can change its routes gets no further.
+    // A container that can change its routes reaches nothing else either.
     let route = |change: &str| {
         let pid = fixture.container.pid().try_into().unwrap();
         let mut command = command_in_network_of(pid, "ip");
@@ -272,7 +273,7 @@ async fn a_container_without_a_way_out_reaches_the_allowed_host_through_the_prox
     assert_eq!(fixture.container.sh(&direct), b"refused\n");
     assert_eq!((fixture.forwarded(), fixture.arrived().1), (0, 0));
 
-    // The counter counts: the same container on a network with a way out.
+    // The counter counts when the same container is on a network that is not internal.
     route("del");
     fixture.container.attach("bridge");
     assert_eq!(fixture.container.sh(&direct), b"reached\n");

@@ -1,8 +1,8 @@
 //! System tests: one binary, a module for each story of a user.
 //!
-//! `cargo xtask test` prepares what they need and runs them with all other tests; single ones run with
-//! `cargo xtask test -- deploy::`. Helpers of several stories are in `support`. (`cfg(test)` makes Clippy see that
-//! helpers are tests too.)
+//! `cargo xtask test` prepares the programs that they need and runs them with all other tests; `cargo xtask test --
+//! deploy::` runs one module. Helpers of several stories are in `support`. (With `cfg(test)`, Clippy treats the helpers
+//! as tests too.)
 
 #[cfg(test)]
 mod agent;

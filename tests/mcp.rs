@@ -36,27 +36,27 @@ struct McpFixture {
 impl McpFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let place = |name: &str| directory.path().join(name);
+        let path = |name: &str| directory.path().join(name);
         for name in ["home", "data", "data-old", "box", "out"] {
-            std::fs::create_dir(place(name)).unwrap();
+            std::fs::create_dir(path(name)).unwrap();
         }
-        std::fs::write(place("secret.txt"), "secret").unwrap();
-        std::fs::write(place("data-old/secret.txt"), "secret").unwrap();
-        symlink("../secret.txt", place("data/link")).unwrap();
-        std::fs::write(place("data/notes.txt"), "The answer is 42.\n").unwrap();
-        std::fs::write(place("data/big.txt"), big_text()).unwrap();
-        std::fs::write(place("data/dot.png"), ONE_PIXEL_PNG).unwrap();
+        std::fs::write(path("secret.txt"), "secret").unwrap();
+        std::fs::write(path("data-old/secret.txt"), "secret").unwrap();
+        symlink("../secret.txt", path("data/link")).unwrap();
+        std::fs::write(path("data/notes.txt"), "The answer is 42.\n").unwrap();
+        std::fs::write(path("data/big.txt"), big_text()).unwrap();
+        std::fs::write(path("data/dot.png"), ONE_PIXEL_PNG).unwrap();
         std::fs::write(
-            place("data/data.bin"),
+            path("data/data.bin"),
             b"\x7fELF\x02\x01\x01\0\x80\xff".repeat(400),
         )
         .unwrap();
         let report = support::root().join("tests/documents/corpus/pdf/report.pdf");
-        std::fs::copy(report, place("data/report.pdf")).unwrap();
+        std::fs::copy(report, path("data/report.pdf")).unwrap();
         Self { directory }
     }
 
-    fn place(&self, name: &str) -> String {
+    fn path(&self, name: &str) -> String {
         self.directory
             .path()
             .join(name)
@@ -65,31 +65,31 @@ impl McpFixture {
             .to_owned()
     }
 
-    /// The observations of the client at a server on its standard streams.
+    /// Runs a job of the client with a server over stdio, and returns the client's report.
     fn over_stdio(&self, era: &str, job: &str, options: &[String]) -> Value {
-        let root = self.place("data");
+        let root = self.path("data");
         let mut client = self.client();
         client.args([era, &root, job]).arg(support::dray());
         client.args(["mcp", "--root", &root]).args(options);
         serde_json::from_str(&support::stdout(&mut client)).unwrap()
     }
 
-    /// The observations of the client at a server over HTTP.
+    /// Runs the client with a server over HTTP, and returns the client's report.
     fn over_http(&self, era: &str, url: &str) -> Value {
         let mut client = self.client();
-        client.args([era, &self.place("data"), "http", url, TEST_TOKEN]);
+        client.args([era, &self.path("data"), "http", url, TEST_TOKEN]);
         serde_json::from_str(&support::stdout(&mut client)).unwrap()
     }
 
     fn client(&self) -> Command {
         let script = support::root().join("tests/python/mcp_client.py");
         let mut client = Command::new(python::interpreter("mcp"));
-        client.arg(script).env("HOME", self.place("home"));
+        client.arg(script).env("HOME", self.path("home"));
         client
     }
 }
 
-/// Text of several results, with characters of two bytes at every boundary.
+/// Text that needs several results, with characters of two bytes that a boundary could split.
 fn big_text() -> String {
     let mut text = String::new();
     for line in 0..12_000 {
@@ -104,7 +104,7 @@ fn documents_are_read_within_the_budget_in_both_eras() {
     for (era, version) in PROTOCOL_ERAS {
         let client_report = fixture.over_stdio(era, "read", &[]);
         assert_eq!(client_report["version"], version);
-        let reading = json!([
+        let expected_tools = json!([
             "read",
             "fetch",
             "list",
@@ -113,7 +113,7 @@ fn documents_are_read_within_the_budget_in_both_eras() {
             "resolve_file_arguments",
             "policy_check"
         ]);
-        assert_eq!(client_report["tools"], reading);
+        assert_eq!(client_report["tools"], expected_tools);
         assert_eq!(
             client_report["prompts"],
             json!(["read_document", "fetch_page"])
@@ -132,8 +132,8 @@ fn documents_are_read_within_the_budget_in_both_eras() {
             big["tokens"]
         );
         assert_eq!(big["structured"]["next"]["tool"], "read");
-        // The parts join exactly: neither a line nor half a character is lost between them. A frame ends its text with
-        // a line end, so line ends are ignored here; and a failure prints no document.
+        // The parts join exactly: no line and no half of a character is lost between them. Line ends are ignored,
+        // because each frame adds one. The message has only a length, because the text is long.
         let parts = client_report["parts"]["text"]
             .as_str()
             .unwrap()
@@ -190,9 +190,9 @@ fn a_call_that_is_not_allowed_is_refused_with_advice() {
 }
 
 #[test]
-fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
+fn files_are_put_read_and_sent_with_proof_when_options_allow_it() {
     let fixture = McpFixture::new();
-    let (sandbox, out) = (fixture.place("box"), fixture.place("out"));
+    let (sandbox, out) = (fixture.path("box"), fixture.path("out"));
     let options = [
         "--allow-write".to_owned(),
         "--allow-send".to_owned(),
@@ -201,7 +201,7 @@ fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
     ];
     let client_report = fixture.over_stdio("2026-07-28", "write", &options);
     assert_eq!(client_report["tools"].as_array().unwrap().len(), 9);
-    let copy = PathBuf::from(fixture.place("data/copy.txt"));
+    let copy = PathBuf::from(fixture.path("data/copy.txt"));
     assert_eq!(
         std::fs::read_to_string(copy).unwrap(),
         "The answer is 42.\n"
@@ -244,7 +244,7 @@ fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
             client_report[name]
         );
     }
-    assert!(!PathBuf::from(fixture.place("escaped.txt")).exists());
+    assert!(!PathBuf::from(fixture.path("escaped.txt")).exists());
 }
 
 /// A server over HTTP, until it is dropped.
@@ -255,16 +255,16 @@ struct HttpServer {
 
 impl HttpServer {
     fn start(fixture: &McpFixture) -> Self {
-        std::fs::write(fixture.place("token"), TEST_TOKEN).unwrap();
-        Self::start_with(fixture, &["--token-file", &fixture.place("token")])
+        std::fs::write(fixture.path("token"), TEST_TOKEN).unwrap();
+        Self::start_with(fixture, &["--token-file", &fixture.path("token")])
     }
 
     fn start_with(fixture: &McpFixture, options: &[&str]) -> Self {
         let mut process = Command::new(support::dray())
             .args(["mcp", "--http", "127.0.0.1:0"])
-            .args(["--root", &fixture.place("data")])
+            .args(["--root", &fixture.path("data")])
             .args(options)
-            .env("HOME", fixture.place("home"))
+            .env("HOME", fixture.path("home"))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -299,7 +299,7 @@ fn http_refuses_other_hosts_origins_and_tokens() {
         for name in ["host", "origin", "null", "port"] {
             assert_eq!(statuses[name], 403, "{name}");
         }
-        // The connection is admitted; what follows is decided by the protocol.
+        // The server admits the connection; the protocol decides about the request.
         let own = statuses["own"].as_u64().unwrap();
         assert!(own != 401 && own != 403, "{own}");
     }
@@ -309,8 +309,8 @@ fn http_refuses_other_hosts_origins_and_tokens() {
 fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
     let fixture = McpFixture::new();
     let digest = "0c3b4d5c1a1d6c8f".repeat(4);
-    let file = fixture.place("auth.toml");
-    std::fs::write(fixture.place("reader.token"), TEST_TOKEN).unwrap();
+    let file = fixture.path("auth.toml");
+    std::fs::write(fixture.path("reader.token"), TEST_TOKEN).unwrap();
     let text = format!(
         "[[token]]\nname = 'reader'\nfile = 'reader.token'\nscopes = ['read']\nsession = 's1'\n\
          [[token]]\nname = 'other'\nsha256 = '{digest}'\nscopes = ['send']\nsession = 's2'\ntenant = 'acme'\n"
@@ -331,7 +331,7 @@ fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
     .unwrap();
     let refused = Command::new(support::dray())
         .args(["mcp", "--http", "127.0.0.1:0", "--auth-file", &file])
-        .env("HOME", fixture.place("home"))
+        .env("HOME", fixture.path("home"))
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
@@ -345,14 +345,14 @@ fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
 /// Starts `dray up` with the MCP endpoint on a free port.
 fn start_up(fixture: &McpFixture, options: &[&str]) -> UpServer {
     let options = [&["--mcp", "127.0.0.1:0"], options].concat();
-    UpServer::start(Path::new(&fixture.place("home")), &options, "MCP: ")
+    UpServer::start(Path::new(&fixture.path("home")), &options, "MCP: ")
 }
 
 #[test]
 fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
     let fixture = McpFixture::new();
-    std::fs::write(fixture.place("token"), TEST_TOKEN).unwrap();
-    let (root, token) = (fixture.place("data"), fixture.place("token"));
+    std::fs::write(fixture.path("token"), TEST_TOKEN).unwrap();
+    let (root, token) = (fixture.path("data"), fixture.path("token"));
     let server = start_up(&fixture, &["--mcp-root", &root, "--mcp-token-file", &token]);
     for (era, version) in PROTOCOL_ERAS {
         let client_report = fixture.over_http(era, &server.url);
@@ -365,7 +365,7 @@ fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
 }
 
 #[test]
-fn dray_up_gives_out_no_directory_unless_one_is_named() {
+fn dray_up_serves_no_directory_unless_an_option_names_one() {
     let fixture = McpFixture::new();
     let server = start_up(&fixture, &[]);
     let client_report = fixture.over_http("legacy", &server.url);
@@ -378,7 +378,7 @@ fn dray_up_gives_out_no_directory_unless_one_is_named() {
     server.end();
     let refused = Command::new(support::dray())
         .args(["up", "--mcp", "0.0.0.0:0"])
-        .env("HOME", fixture.place("home"))
+        .env("HOME", fixture.path("home"))
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
@@ -391,7 +391,7 @@ fn an_address_that_others_reach_needs_a_token() {
     let fixture = McpFixture::new();
     let refused = Command::new(support::dray())
         .args(["mcp", "--http", "0.0.0.0:0"])
-        .env("HOME", fixture.place("home"))
+        .env("HOME", fixture.path("home"))
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");

@@ -29,9 +29,10 @@ struct CurlResponse {
 }
 
 impl PreviewProcess {
-    fn start(place: &str, settings: &[&str]) -> Self {
+    /// Starts a preview of this directory of a sandbox and waits for its link.
+    fn start(directory: &str, settings: &[&str]) -> Self {
         let mut process = Command::new(support::dray())
-            .args(["--json", "preview", place])
+            .args(["--json", "preview", directory])
             .args(settings.iter().flat_map(|setting| ["--set", setting]))
             .stdout(Stdio::piped())
             .spawn()
@@ -51,7 +52,7 @@ impl PreviewProcess {
         }
     }
 
-    /// Requests a path exactly as it is written.
+    /// Requests a path without normalization. `area` is the part of the endpoint, such as `p` for plain files.
     fn get(&self, area: &str, rest: &str) -> CurlResponse {
         self.get_with(area, rest, &[])
     }

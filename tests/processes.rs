@@ -1,5 +1,5 @@
-//! Tests of services as processes on a real nats-server and a store that can fail: what happens when a part of the
-//! system disappears in the middle.
+//! Tests of services as processes on a real nats-server and a store that can fail: no work is lost or repeated when a
+//! part of the system disappears during a call.
 
 pub(crate) mod machine;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_testkit::dial::InjectedFault;
-use dray_testkit::s3::{FaultRule, S3Fault as StoreTrouble};
+use dray_testkit::s3::{FaultRule, S3Fault};
 use serde_json::{Value, json};
 
 use machine::ProcessFixture;
@@ -32,7 +32,11 @@ async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
     let _second = machine.up(&["file-resolver"]).await;
     let event = machine.event_of(&operation).await;
     assert_eq!(inline(&event), json!({"a": "hello"}));
-    assert_eq!(machine.events_of(&operation).await, 1, "effectively once");
+    assert_eq!(
+        machine.count_events_of(&operation).await,
+        1,
+        "effectively once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +66,7 @@ async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
     );
     machine.dial.put("acme/small.txt", "small", "text/plain");
     let _resolver = machine.up(&["file-resolver"]).await;
-    machine.store.add(FaultRule::all(StoreTrouble::Down));
+    machine.store.add(FaultRule::all(S3Fault::Down));
 
     let large = json!({"a": "file:base64::files/acme/large.bin"});
     let fault = machine
@@ -87,7 +91,7 @@ async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
     let content = ContentSource::try_from(resolved.arguments.unwrap()).unwrap();
     assert!(
         matches!(content, ContentSource::Claim(_)),
-        "work waited for the store"
+        "the work was done after the store was available again"
     );
 }
 
@@ -123,7 +127,7 @@ async fn undecodable_work_becomes_a_dead_letter_that_the_operator_can_read() {
     assert!(String::from_utf8_lossy(&missing.stdout).contains("no_dead_letter"));
 }
 
-/// The arguments of a resolved event that are small enough to be in it.
+/// The arguments of a resolved event, which must be inside the event and not in the store.
 fn inline(event: &v1::ToolCallResolved) -> Value {
     let resolved = event.resolved.clone().expect("arguments");
     match ContentSource::try_from(resolved.arguments.expect("content")).expect("valid content") {

@@ -8,18 +8,22 @@ use std::process::Command;
 /// A name that is not in use.
 const THROW_AWAY_NAME: &str = "throwaway";
 
-/// Target directory of the copy, below that of the tree. They must differ: cargo would mistake artifacts of the copy
-/// for those of the tree.
+/// Target directory of the copy. It differs from that of the work tree, because cargo would mistake artifacts of the
+/// copy for those of the tree.
 const TARGET_DIRECTORY: &str = "target/skeletons";
 
 /// Directories that are not copied.
-const LEFT_OUT: [&str; 2] = ["target", ".git"];
+const EXCLUDED_DIRECTORIES: [&str; 2] = ["target", ".git"];
 
 fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (path, name) = (entry.path(), entry.file_name());
-        if path.is_symlink() || LEFT_OUT.iter().any(|left_out| name == *left_out) {
+        if path.is_symlink()
+            || EXCLUDED_DIRECTORIES
+                .iter()
+                .any(|excluded| name == *excluded)
+        {
             continue;
         }
         if path.is_dir() {

@@ -1,10 +1,10 @@
-//! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with `cargo xtask soak --
-//! deliveries`. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed;
-//! each run prints its seed. `-- proxy` kills the forward proxy while tunnels are open. `-- clients` publishes 2,050 tool
-//! calls with the Python and the TypeScript client. `-- lighthouse` judges the pages of the console, their performance
-//! included. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket through
-//! a proxy that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for the file
-//! twice, in segments and as the artifact.
+//! The long runs of the system tests, for `cargo xtask soak`; `cargo xtask soak -- deliveries` runs those of deliveries
+//! alone. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed; each run
+//! prints its seed. `-- proxy` kills the forward proxy while tunnels are open. `-- clients` publishes 2,050 tool calls
+//! with the Python and the TypeScript client. `-- lighthouse` runs Lighthouse on the pages of the console, with their
+//! performance. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket
+//! through a proxy that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for
+//! the file twice, in segments and as the artifact.
 
 #[cfg(test)]
 #[path = "tickets/cuts.rs"]
@@ -59,9 +59,10 @@ const ALL_SERVICES: &[&str] = &[
     "sweeper",
 ];
 
-/// Tool calls that each client publishes, and random kills of replicas meanwhile.
+/// Number of tool calls that each client publishes.
 #[cfg(test)]
 const CLIENT_CALLS: usize = 1_025;
+/// Number of random kills of replicas meanwhile.
 #[cfg(test)]
 const CLIENT_KILLS: usize = 40;
 
@@ -76,10 +77,10 @@ const MAX_TICKET_BYTES: u64 = 10 << 30;
 #[tokio::test(flavor = "multi_thread")]
 async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times() {
     let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
-    kills::kills(kills::KillRun {
+    kills::kill_services(kills::KillRun {
         rounds: usize::try_from(rounds).unwrap(),
         seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
-        hurry: false,
+        expires_leases: false,
     })
     .await;
 }
@@ -101,7 +102,7 @@ async fn clients_lose_no_tool_call_of_two_thousand_while_replicas_are_killed() {
         kills: CLIENT_KILLS,
         calls: CLIENT_CALLS / (CLIENT_KILLS + 1),
         seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
-        hurry: false,
+        expires_leases: false,
     })
     .await;
 }
@@ -127,7 +128,7 @@ fn tickets_take_gigabytes_through_a_proxy_that_cuts() {
 fn number(name: &str) -> Option<u64> {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the runner says here how long a run is to be"
+        reason = "the runner passes the length of a run in this variable"
     )]
     let value = std::env::var(name).ok()?;
     Some(value.parse().expect("a number"))

@@ -13,7 +13,7 @@ pub(crate) mod up;
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .expect("the tests stand below the workspace")
+        .expect("the tests are in a directory of the workspace")
 }
 
 /// The interpreter with the packages of `tests/python/requirements.txt`.
@@ -30,10 +30,10 @@ pub(crate) fn python() -> PathBuf {
 pub(crate) fn dray() -> PathBuf {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the runner says here which binary it built"
+        reason = "the runner passes the binary that it built in this variable"
     )]
-    let named = std::env::var_os("DRAY_BINARY").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| root().join("target/debug/dray"));
+    let from_runner = std::env::var_os("DRAY_BINARY").map(PathBuf::from);
+    let path = from_runner.unwrap_or_else(|| root().join("target/debug/dray"));
     assert!(path.exists(), "no {}: cargo build -p dray", path.display());
     path
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use dray_testkit::eventually;
 use serde_json::Value;
 
 use crate::support::{self, up::UpServer};
@@ -13,18 +14,19 @@ mod clients;
 mod cuts;
 mod tools;
 
-/// The system with its endpoint of tickets, and a directory for files.
+/// A home for the system with its endpoint of tickets, and for files.
 struct TicketFixture {
     directory: tempfile::TempDir,
 }
 
-/// The result of curl: status, fields and body of the response.
-struct Answer {
+/// A response that curl received.
+struct CurlResponse {
+    /// The heads of all responses, with status line and fields.
     head: String,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl CurlResponse {
     #[track_caller]
     fn check_status(&self, status: u16) {
         let line = format!("HTTP/1.1 {status}");
@@ -48,13 +50,13 @@ impl TicketFixture {
         Self { directory }
     }
 
-    fn place(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     fn write(&self, name: &str, content: &[u8]) -> String {
-        std::fs::write(self.place(name), content).unwrap();
-        self.place(name).to_string_lossy().into_owned()
+        std::fs::write(self.path(name), content).unwrap();
+        self.path(name).to_string_lossy().into_owned()
     }
 
     fn start(&self) -> UpServer {
@@ -62,7 +64,7 @@ impl TicketFixture {
         UpServer::start(self.directory.path(), &options, "tickets: ")
     }
 
-    /// Makes a ticket and returns its path at the endpoint, which stays the same when the endpoint's port changes.
+    /// Creates a ticket and returns its path at the endpoint, which stays the same when the endpoint's port changes.
     fn ticket(&self, server: &UpServer, arguments: &[&str]) -> String {
         let mut command = Command::new(support::dray());
         command
@@ -75,13 +77,13 @@ impl TicketFixture {
         url.strip_prefix(&server.url).unwrap().to_owned()
     }
 
-    fn curl(&self, server: &UpServer, ticket: &str, arguments: &[&str]) -> Answer {
+    fn curl(&self, server: &UpServer, ticket: &str, arguments: &[&str]) -> CurlResponse {
         self.curl_url(&format!("{}{ticket}", server.url), arguments)
     }
 
-    fn curl_url(&self, url: &str, arguments: &[&str]) -> Answer {
-        let (head, body) = (self.place("head"), self.place("body"));
-        // A request without a body leaves the file of the one before.
+    fn curl_url(&self, url: &str, arguments: &[&str]) -> CurlResponse {
+        let (head, body) = (self.path("head"), self.path("body"));
+        // A response without a body would leave the file of the response before.
         std::fs::write(&body, "").unwrap();
         let status = Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "60"])
@@ -94,7 +96,7 @@ impl TicketFixture {
             .status()
             .unwrap();
         assert!(status.success(), "{status}");
-        Answer {
+        CurlResponse {
             head: std::fs::read_to_string(head).unwrap(),
             body: std::fs::read(body).unwrap(),
         }
@@ -104,12 +106,12 @@ impl TicketFixture {
 /// Bytes in which no part repeats within 64 KiB.
 fn content(length: u32) -> Vec<u8> {
     (0..length)
-        .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .map(|index| index.wrapping_mul(2_654_435_761).to_be_bytes()[0])
         .collect()
 }
 
-#[test]
-fn a_file_is_uploaded_and_downloaded_once() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_uploaded_and_downloaded_once() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
     let bytes = content(3_000_000);
@@ -134,13 +136,12 @@ fn a_file_is_uploaded_and_downloaded_once() {
         "{}",
         received.head
     );
-    // The end is recorded after the last bytes were sent; until then another request is refused as a second one.
-    let refused = loop {
-        let answer = fixture.curl(&server, &download, &[]);
-        if !answer.head.starts_with("HTTP/1.1 409") {
-            break answer;
-        }
-    };
+    // The server records the end after it has sent the last bytes. Until then it refuses another request as concurrent.
+    let refused = eventually("the end of the download", async || {
+        let response = fixture.curl(&server, &download, &[]);
+        (!response.head.starts_with("HTTP/1.1 409")).then_some(response)
+    })
+    .await;
     refused.check_status(410);
     server.end();
 }
@@ -185,7 +186,7 @@ fn the_command_line_lists_shows_and_revokes_tickets_without_their_urls() {
     refused.check_status(410);
     assert_eq!(refused.json()["type"], "urn:drayage:problem:ticket-revoked");
     assert!(lines(&["list"]).is_empty());
-    // For a ticket of another tenant, and the second time: nothing changes, and the exit code shows it.
+    // A second revocation and tickets of another tenant change nothing, and the exit code shows it.
     for arguments in [
         &["revoke", id][..],
         &["revoke", id, "--tenant", "other"],
@@ -264,7 +265,7 @@ fn an_upload_continues_after_the_system_was_killed() {
         fixture.curl(server, &upload, &options)
     };
     patch(&server, "0", &first).check_status(204);
-    // As `kill -9`: the process gets no signal that it can handle.
+    // Kills the process with SIGKILL, which it cannot handle.
     drop(server);
 
     let server = fixture.start();

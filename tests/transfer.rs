@@ -10,10 +10,10 @@ mod transfer_fixture;
 #[tokio::test(flavor = "multi_thread")]
 async fn reported_states_are_true_when_any_service_is_killed() {
     let seed = rand::random();
-    kills::kills(kills::KillRun {
+    kills::kill_services(kills::KillRun {
         rounds: 1,
         seed,
-        hurry: true,
+        expires_leases: true,
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! The console's live page in Chromium under 10,000 events a minute: first paint, time from an event's publication to its
-//! row, lost rows, and the memory of the tab. It has no program beside it; the aims are absolute.
+//! The console's live page in Chromium under 10,000 events a minute: first paint, time from an event's publication to
+//! its row, lost rows, and the memory of the tab. No other program is measured for comparison; the aims are absolute.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::print_line;
 
 /// Events of the measured minute.
 const EVENT_COUNT: u64 = 10_000;
-/// Events before it, with which the page is full.
+/// Events before the measured minute, which fill the page.
 const WARMUP_COUNT: u64 = 1_000;
 const EVENT_INTERVAL: Duration = Duration::from_millis(6);
 /// Time to live of the events.
@@ -31,7 +31,7 @@ const MAX_PAINT_MS: f64 = 100.0;
 /// Most growth of the tab's memory in the minute, as a ratio.
 const MAX_GROWTH: f64 = 1.25;
 
-/// What the browser measured.
+/// The measurements of the browser, as `live.cjs` prints them.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PageReport {
@@ -86,7 +86,7 @@ impl ConsoleProcess {
 
 impl Drop for ConsoleProcess {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Errors are ignored, because the process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -106,7 +106,7 @@ pub(crate) async fn run(dray: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the browser, and publishes events when it asks for them.
+/// Runs the browser, and publishes events when the browser requests them.
 async fn measure_page(bus: &Bus, login: &str, home: &Path) -> anyhow::Result<PageReport> {
     let settings = json!({"login": login, "warmup": WARMUP_COUNT, "events": EVENT_COUNT});
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console/live.cjs");
@@ -129,14 +129,14 @@ async fn measure_page(bus: &Bus, login: &str, home: &Path) -> anyhow::Result<Pag
             text => other.push_str(text),
         }
     }
-    let mut printed = Vec::new();
+    let mut output = Vec::new();
     let mut stdout = browser.stdout.take().context("no standard output")?;
-    stdout.read_to_end(&mut printed).await?;
+    stdout.read_to_end(&mut output).await?;
     anyhow::ensure!(browser.wait().await?.success(), "{other}");
-    Ok(serde_json::from_slice(&printed)?)
+    Ok(serde_json::from_slice(&output)?)
 }
 
-/// Publishes events at an even rate; each has the time of its publication in the name of its tool.
+/// Publishes events at an even rate; the name of the tool of each event contains the time of publication.
 async fn publish_events(bus: &Bus, count: u64) -> anyhow::Result<()> {
     let clock = Clock::system();
     let mut interval = tokio::time::interval(EVENT_INTERVAL);
@@ -168,12 +168,12 @@ fn browser_directory() -> anyhow::Result<PathBuf> {
 }
 
 fn print_report(report: &PageReport) {
-    let word = |is_met: bool| if is_met { "met" } else { "MISSED" };
+    let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
     let paint = percentile(&report.paint_ms, 50);
     print_line(&format!(
         "(s) console: first paint {paint:.0} ms, median of {} loads, aim at most {MAX_PAINT_MS:.0} ms: {}",
         report.paint_ms.len(),
-        word(paint <= MAX_PAINT_MS)
+        verdict(paint <= MAX_PAINT_MS)
     ));
     let expected = WARMUP_COUNT + EVENT_COUNT;
     let rows = u64::try_from(report.latency_ms.len()).unwrap_or(u64::MAX);
@@ -182,7 +182,7 @@ fn print_report(report: &PageReport) {
         "(s) live page, {EVENT_COUNT} events in {:.0} s: {lost} rows lost and {} repeated, aim 0: {}",
         (EVENT_INTERVAL * u32::try_from(EVENT_COUNT).unwrap_or(u32::MAX)).as_secs_f64(),
         report.repeated,
-        word(lost == 0 && report.repeated == 0)
+        verdict(lost == 0 && report.repeated == 0)
     ));
     print_line(&format!(
         "    from publication to row: median {:.0} ms, p95 {:.0} ms, p99 {:.0} ms, longest {:.0} ms",
@@ -199,11 +199,11 @@ fn print_report(report: &PageReport) {
         report.heap_after / 1e6,
         report.nodes_before,
         report.nodes_after,
-        word(is_steady)
+        verdict(is_steady)
     ));
 }
 
-/// The value of sorted values below which this share of them lies.
+/// The value below which `percent` of the sorted values lie.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let index = (sorted.len().saturating_sub(1) * percent).div_ceil(100);
     sorted.get(index).copied().unwrap_or(f64::NAN)

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 
 use crate::print_line;
 
-/// Packages of the Python package index for the comparison. Of markitdown only the formats in the corpus.
+/// Packages of the Python package index for the comparison. The extras of `markitdown` are the formats of the corpus.
 const PYTHON_PACKAGES: [&str; 7] = [
     "markitdown[docx,outlook,pdf,pptx,xls,xlsx]==0.1.8",
     "openpyxl==3.1.5",
@@ -29,11 +29,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         .parent()
         .context("the measurements have no workspace")?;
     let converter = built_converter(root)?;
-    print_line("(e) documents to Markdown, warm, one core, beside markitdown");
+    print_line("(e) documents to Markdown, warm, one core, compared with markitdown");
     let mut measure = match python_interpreter(root) {
         Ok(interpreter) => Command::new(interpreter),
         Err(error) => {
-            // Without a network the rest is measured anyway.
+            // Without a network, everything but `markitdown` is measured.
             print_line(&format!("  markitdown cannot be installed: {error:#}"));
             Command::new("python3")
         }
@@ -48,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program that converts, built beside this one.
+/// Builds the converter into the target directory of this program, and returns its path.
 fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let release = program
@@ -73,7 +73,7 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
 fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-python");
     let interpreter = environment.join("bin/python");
-    // Kept between runs; pip only compares its packages each time.
+    // The environment is kept between runs: pip then only compares the versions of its packages.
     if !interpreter.exists() {
         let status = Command::new("python3")
             .args(["-m", "venv"])

@@ -28,7 +28,7 @@ pub(crate) enum RatioTarget {
 /// Repeated measurements of one side, compared by their median.
 #[derive(Debug)]
 pub(crate) struct SampleSet {
-    /// The beginning of its row.
+    /// The first column of its row.
     pub(crate) label: String,
     times: Vec<Duration>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct SampleSet {
 impl SampleSet {
     /// Collects measurements under a label.
     pub(crate) fn new(label: impl Into<String>, mut times: Vec<Duration>) -> Self {
-        // Sorted once; the median and the range are then places in it.
+        // Sorted once: the median and the range are then values at fixed positions.
         times.sort_unstable();
         Self {
             label: label.into(),
@@ -44,7 +44,7 @@ impl SampleSet {
         }
     }
 
-    /// The median, which one slow round does not change; of an even number the upper one.
+    /// The median, which one slow round does not change. For an even number of measurements, the upper of the two.
     pub(crate) fn median(&self) -> Duration {
         self.times
             .get(self.times.len() / 2)

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: compares this product with the programs that a user would use instead, in one run, as ratios.
 //!
-//! | name | ours | beside it |
+//! | name | ours | compared with |
 //! |---|---|---|
 //! | `bus` | a call over NATS, and over gRPC | a bare `async-nats` request and reply of the same size |
 //! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
@@ -15,8 +15,8 @@
 //! | `proxy` | tunnels, new connections and requests through the forward proxy of `dray up`; memory of idle and busy tunnels | `socat`, Squid and Smokescreen; an absolute aim for memory |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 //!
-//! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it
-//! compares with, and root for its Docker Engine.
+//! Both sides run in turn on the same machine, so the ratios are comparable between machines and the times are
+//! not. Both need the other programs, and root for the Docker Engine.
 //!
 //! A missed target is printed and fails no build. Tests check behaviour.
 
@@ -60,13 +60,13 @@ struct BenchArgs {
     /// Measures small sizes in `proxy`, to see whether everything works. Its numbers mean little.
     #[arg(long)]
     small: bool,
-    /// Fetches into the store in a process of its own; used by `memory`.
+    /// Fetches into the store in a separate process; used by `memory`.
     #[arg(long, hide = true)]
     fetch_once: Option<u64>,
-    /// Moves one file in a process of its own; used by `transfer`.
+    /// Moves one file in a separate process; used by `transfer`.
     #[arg(long, hide = true)]
     transfer_once: Option<String>,
-    /// Serves the target of `proxy` on this address, in a network namespace of its own.
+    /// Serves the target of `proxy` on this address, in a separate network namespace.
     #[arg(long, hide = true)]
     proxy_target: Option<std::net::Ipv4Addr>,
 }
@@ -98,7 +98,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What this program does as a process of its own beside a measurement; `None` for the measurement itself.
+/// Runs the part of a measurement that needs a separate process. `None` if the arguments name no such part.
 async fn run_part(arguments: &BenchArgs) -> Option<anyhow::Result<()>> {
     // The program starts itself with these arguments, so that the measured process has no other memory.
     if let Some(size) = arguments.fetch_once {
@@ -112,8 +112,8 @@ async fn run_part(arguments: &BenchArgs) -> Option<anyhow::Result<()>> {
 }
 
 async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
-    if let Some(done) = run_part(arguments).await {
-        return done;
+    if let Some(result) = run_part(arguments).await {
+        return result;
     }
     if let Some(unknown) = arguments
         .names

@@ -2,8 +2,8 @@
 //!
 //! (k) the time that the orchestrator adds to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200
 //! concurrent chats, also compared with a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait
-//! and of chats that run. The model is a scripted one and answers immediately; everything goes over loopback HTTP and,
-//! but for the relay, in one process.
+//! and of chats that run. The model is a scripted one and answers immediately; everything goes over loopback HTTP. Only
+//! the relay is a separate process.
 
 mod crowd;
 mod fixture;
@@ -40,9 +40,9 @@ fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     values.get(index).copied().unwrap_or_default()
 }
 
-/// Whether a target was met.
-const fn verdict_text(met: bool) -> &'static str {
-    if met { "met" } else { "MISSED" }
+/// Text for whether a target was met.
+const fn verdict_text(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "MISSED" }
 }
 
 #[cfg(test)]

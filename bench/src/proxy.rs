@@ -1,11 +1,11 @@
-//! The forward proxy as a program, beside a plain TCP relay (`socat`), Squid and Stripe's Smokescreen.
+//! The forward proxy as a program, compared with a plain TCP relay (`socat`), Squid and Stripe's Smokescreen.
 //!
 //! (t) the throughput of one tunnel and of eight, (u) new connections: `CONNECT`, SOCKS5 and requests in absolute form,
-//! (v) memory of idle and of busy tunnels in one process. The guard opens no loopback address, so the target is a process
-//! in a network namespace of its own, behind a pair of virtual interfaces; everything connects to it there. Needs root
-//! for that. Ours checks a token, a policy file and the address, and publishes two audit events for a connection, the
-//! first of them before a byte passes; the others are configured to allow the one target. Tunnels carry plain bytes, so no
-//! `ClientHello` is read on any side.
+//! (v) memory of idle and of busy tunnels in one process. The guard opens no loopback address, so the target is a
+//! process in a separate network namespace, behind a pair of virtual interfaces; all programs connect to it there. The
+//! namespace needs root. Ours checks a token, a policy file and the address, and publishes two audit events for a
+//! connection, the first of them before a byte passes; the other programs are configured to allow only the target.
+//! Tunnels carry plain bytes, so no `ClientHello` is read on any side.
 //!
 //! Smokescreen has no Debian package: `go build -mod=vendor` in its repository, then `--smokescreen PROGRAM`. It
 //! builds with Go 1.19.
@@ -68,7 +68,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let sizes = ProxySizes::of(is_small);
     let fixture = ProxyFixture::start(dray).await?;
-    // Memory is measured first, because memory that earlier tunnels leave in the heap would hide that of the later ones.
+    // Memory is measured first, because memory that earlier tunnels leave in the heap would hide that of the later
+    // ones.
     memory::run(&fixture, sizes).await?;
     let peers = PeerProxies::start(&fixture, smokescreen).await?;
     load::measure_throughput(&fixture, &peers, sizes).await?;

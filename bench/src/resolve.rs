@@ -42,8 +42,8 @@ async fn compare_counts(
                 // On blocking threads, so that 32 of them run concurrently.
                 tokio::task::spawn_blocking(move || in_memory(&file))
             });
-            for done in futures_util::future::join_all(work).await {
-                done??;
+            for result in futures_util::future::join_all(work).await {
+                result??;
             }
             Ok(())
         },
@@ -55,7 +55,10 @@ async fn compare_counts(
     )
     .await?;
     Ok(BenchComparison {
-        name: format!("(c) base64 of 10 MiB {}, {count} at once", source.label()),
+        name: format!(
+            "(c) base64 of 10 MiB {}, {count} concurrent",
+            source.label()
+        ),
         baseline: SampleSet::new("read a file, SHA-256, encode, all in memory", baseline),
         ours: SampleSet::new(source.work(), ours),
         target: RatioTarget::TimeAtMost(2.5),

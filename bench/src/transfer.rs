@@ -3,8 +3,8 @@
 //! (e) containers against `docker cp` and `docker exec cat`, (f) hosts against `scp` with a shared master, (g) a file
 //! from a container to a person against `docker cp` and `curl -F`, (h) a hundred concurrent transfers, (i) memory, (r)
 //! the first byte of a preview against `docker cp`. Our transfers go through the service: policy, proof, SHA-256 during
-//! the copy, the S3 store. Files are made beforehand and both sides move the same ones. Every round has new ones,
-//! because the store would not write the same content twice.
+//! the copy, the S3 store. The files are created beforehand, and both sides move the same files. Every round has new
+//! files, because the store would not write the same content twice.
 
 mod crowd;
 mod delivery;

@@ -78,7 +78,7 @@ func resolve(ctx context.Context, files pb.FilesClient, arguments string) error 
 		return err
 	}
 	if invalid := reply.GetInvalid(); invalid != nil {
-		// Written for the model, which can correct the argument and call again.
+		// The message is for the model, which can correct the argument and call again.
 		fmt.Printf("invalid: %s\n", invalid.ToolMessage)
 		return nil
 	}
@@ -86,8 +86,8 @@ func resolve(ctx context.Context, files pb.FilesClient, arguments string) error 
 	return nil
 }
 
-// submit publishes a tool call as work and waits for its end. The same operation id is the same work, so a program that
-// was restarted in between may submit it again.
+// submit publishes a tool call as work and waits for its end. The same operation id is the same work, so a program
+// that was restarted meanwhile may submit it again.
 func submit(ctx context.Context, calls pb.ToolCallsClient, arguments string) error {
 	accepted, err := calls.Submit(ctx, &pb.ToolCallRequested{
 		ToolCallId: "call-1", Tool: "summarize", Arguments: inline(arguments),
@@ -118,7 +118,7 @@ func inline(json string) *pb.Content {
 	return &pb.Content{Body: &pb.Content_Inline{Inline: []byte(json)}}
 }
 
-// explain adds what went wrong and what to do, which the services send as a detail of the status.
+// explain returns the reason and the advice of a failure, which the services send as a detail of the status.
 func explain(err error) string {
 	for _, detail := range status.Convert(err).Details() {
 		if fault, ok := detail.(*pb.Fault); ok {
@@ -139,7 +139,7 @@ func dial(target, ca, token string) (*grpc.ClientConn, error) {
 	return grpc.Dial(target, grpc.WithTransportCredentials(tls), grpc.WithPerRPCCredentials(bearer(token)))
 }
 
-// bearer is a token that is sent with every call, over TLS only.
+// bearer is a token that is sent with every call, but only over TLS.
 type bearer string
 
 func (token bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {

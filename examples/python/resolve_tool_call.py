@@ -9,9 +9,9 @@ On the shipped accounts (deploy/nats/accounts.conf) log in as the publisher of a
 
     NATS_PASSWORD=... python examples/python/resolve_tool_call.py --user publisher-acme --tenant acme --arguments '{}'
 
-Prints the resolved arguments and exits 0. A rejected call prints what the model should be told and exits 1; no outcome
-before the deadline exits 2, and `--operation` with the printed id asks again later. `--missed` prints the outcomes that
-were published while this publisher was away.
+Prints the resolved arguments and exits 0. For a rejected call, prints the text for the model and exits 1. Without an
+outcome before the deadline, exits 2; `--operation` with the printed id requests the outcome later. `--missed` prints
+the outcomes that were published while this publisher was not connected.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import re
 import sys
 import time
 import uuid
-# nats.errors.TimeoutError is one of these, and a pull that ends at its last moment raises a bare one.
+# The base class of nats.errors.TimeoutError. A pull that ends just at its timeout raises the base class itself.
 from asyncio import TimeoutError
 
 import nats
@@ -49,13 +49,13 @@ def parse(argv):
     parser.add_argument("--nats", default="nats://127.0.0.1:4222", help="URL of the server")
     parser.add_argument("--credentials", help="file with NATS credentials")
     parser.add_argument("--user", help="NATS user; its password is in the variable NATS_PASSWORD")
-    parser.add_argument("--tenant", default="default", help="whose call it is")
+    parser.add_argument("--tenant", default="default", help="tenant of the call")
     parser.add_argument("--tool", default="example", help="name of the tool")
     parser.add_argument("--arguments", help="the arguments, a JSON object")
     parser.add_argument("--operation", help="id of an operation that was published before")
-    parser.add_argument("--missed", action="store_true", help="print the outcomes since the last time, one a line")
+    parser.add_argument("--missed", action="store_true", help="print the outcomes since the last run, one per line")
     parser.add_argument("--nested", action="store_true", help="resolve nested strings as well")
-    parser.add_argument("--timeout", type=float, default=30.0, help="seconds until the call is given up")
+    parser.add_argument("--timeout", type=float, default=30.0, help="seconds until the call expires")
     options = parser.parse_args(argv)
     if not re.fullmatch(r"[a-z0-9_-]{1,64}", options.tenant):
         parser.error("a tenant of this example is 1 to 64 of a-z, 0-9, _ and -")
@@ -67,7 +67,7 @@ def parse(argv):
 
 
 async def connect(options):
-    """Connects. The server lets a user receive replies on the inbox with its own name only."""
+    """Connects. The server lets a user receive replies only on the inbox with its own name."""
     login = {"inbox_prefix": f"_INBOX_{options.user or 'publisher-' + options.tenant}"}
     if options.user:
         login |= {"user": options.user, "password": os.environ["NATS_PASSWORD"]}
@@ -75,12 +75,12 @@ async def connect(options):
 
 
 async def publish(js, options, operation, deadline):
-    """Publishes the work. A repeat carries the same message id, so the stream takes it once."""
+    """Publishes the work. A repetition has the same message id, so that the stream stores it once."""
     call = toolcall_pb2.ToolCallRequested(tool_call_id=f"call-{operation}", tool=options.tool)
     call.arguments.inline = options.arguments.encode()
     call.options.nested = options.nested
     headers = {
-        # Unguessable, and the same for every repeat of this call.
+        # Cannot be guessed, and is the same for every repetition of this call.
         "Nats-Msg-Id": f"{operation}:toolcall.resolve:0",
         "Dray-Schema": "dray.v1.ToolCallRequested/1",
         "Dray-Operation": operation,
@@ -91,7 +91,7 @@ async def publish(js, options, operation, deadline):
     subject = f"dray.work.toolcall.v1.resolve.{options.tenant}"
     while True:
         try:
-            # Not with `stream=`: workers refuse messages with headers that steer the server.
+            # Without `stream=`: workers refuse messages with headers that control the server.
             stored = await js.publish(subject, call.SerializeToString(), timeout=5, headers=headers)
             if stored.stream != WORK_STREAM:
                 raise RuntimeError(f"{stored.stream} took the call instead of {WORK_STREAM}")
@@ -103,14 +103,14 @@ async def publish(js, options, operation, deadline):
             await asyncio.sleep(0.5)
 
 
-async def ask(connection, options, operation):
-    """The outcome as the ledger has it, for three days; None while there is none.
+async def request_outcome(connection, options, operation):
+    """Requests the outcome from the ledger, which keeps it for three days. None before the end.
 
     The last token of the subject is the tenant: the server lets a publisher ask for its own tenant only.
     """
     headers = {
         "Dray-Schema": "dray.v1.ToolCallOutcomeRequest/1",
-        # Of this request, not of the operation that it asks about.
+        # The id of this request, not of the operation.
         "Dray-Operation": str(uuid.uuid4()),
         "Dray-Deadline": str(int((time.time() + 5) * 1000)),
         "Dray-Tenant": options.tenant,
@@ -121,7 +121,7 @@ async def ask(connection, options, operation):
     try:
         reply = await connection.request(subject, request.SerializeToString(), timeout=5, headers=headers)
     except (TimeoutError, NoRespondersError):
-        # No file-resolver is there; the work waits for one as well.
+        # No file-resolver runs. The work waits for one, too.
         return None
     if (reply.headers or {}).get("Dray-Outcome") != "ok":
         raise RuntimeError(common_pb2.Fault.FromString(reply.data).message)
@@ -131,23 +131,23 @@ async def ask(connection, options, operation):
 
 
 def event_of(message):
-    """The operation and its outcome; None for an event that ends nothing."""
+    """The operation and its outcome. None for an event that ends no operation."""
     headers = message.headers or {}
     kind = OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
     return (headers.get("Dray-Operation"), kind.FromString(message.data)) if kind else None
 
 
-async def outcome(connection, events, options, operation, deadline):
-    """Waits for the event that ends the operation, and asks now and then: the event may have come while nobody
-    listened."""
+async def wait_for_outcome(connection, events, options, operation, deadline):
+    """Waits for the event that ends the operation. Also requests the outcome at intervals, because the event may have
+    been sent before the subscription."""
     while True:
-        ended = await ask(connection, options, operation)
-        if ended is not None:
-            return ended
-        next_ask = time.time() + ASK_INTERVAL_SECONDS
-        while (left := min(next_ask, deadline + REPORT_GRACE_SECONDS) - time.time()) > 0:
+        known = await request_outcome(connection, options, operation)
+        if known is not None:
+            return known
+        next_request = time.time() + ASK_INTERVAL_SECONDS
+        while (remaining := min(next_request, deadline + REPORT_GRACE_SECONDS) - time.time()) > 0:
             try:
-                found = event_of(await events.next_msg(timeout=left))
+                found = event_of(await events.next_msg(timeout=remaining))
             except TimeoutError:
                 break
             if found is not None and found[0] == operation:
@@ -156,10 +156,10 @@ async def outcome(connection, events, options, operation, deadline):
             raise TimeoutError
 
 
-async def missed(js, options):
-    """Prints what was published since the last time, from the durable consumer of the tenant.
+async def print_missed_outcomes(js, options):
+    """Prints the outcomes since the last run, from the durable consumer of the tenant.
 
-    `dray topology apply --publisher TENANT` makes it.
+    `dray topology apply --publisher TENANT` creates the consumer.
     """
     consumer = await js.pull_subscribe_bind(f"publisher-{options.tenant}", stream=EVENT_STREAM)
     while True:
@@ -174,12 +174,12 @@ async def missed(js, options):
                 is_resolved = isinstance(event, toolcall_pb2.ToolCallResolved)
                 line = {"operation": operation, "tool": event.tool, "resolved": is_resolved}
                 print(json.dumps(line), flush=True)
-            # After the outcome is handled: what is not acknowledged comes again.
+            # Acknowledged after it is printed: without an acknowledgement, the outcome is delivered again.
             await message.ack()
 
 
-def show(event):
-    """Prints the outcome; the exit code."""
+def print_outcome(event):
+    """Prints the outcome, and returns the exit code."""
     if isinstance(event, toolcall_pb2.ToolCallRejected):
         print(event.invalid.tool_message or event.fault.message, file=sys.stderr)
         if event.fault.advice:
@@ -191,7 +191,7 @@ def show(event):
     if arguments.WhichOneof("body") == "inline":
         print(arguments.inline.decode())
     else:
-        # Too large for a message: a client with credentials of the store reads the object.
+        # The arguments are too large for a message. A client with credentials of the store can read them.
         artifact = arguments.claim.artifact
         claim = {"store": arguments.claim.store, "sha256": artifact.sha256.hex(), "size": artifact.size}
         print(json.dumps({"claim": claim}))
@@ -206,15 +206,15 @@ async def main(argv):
     try:
         js = connection.jetstream()
         if options.missed:
-            await missed(js, options)
+            await print_missed_outcomes(js, options)
             return 0
-        # Listen first, so that the event comes as soon as there is one. A publisher may hear the live events of its
-        # tenant; it may not create consumers on the stream.
+        # Subscribed before the call is published, so that no event is missed. A publisher may subscribe to the live
+        # events of its tenant, but may not create consumers on the stream.
         events = await connection.subscribe(f"dray.event.toolcall.v1.*.{options.tenant}")
         await connection.flush()
         if options.arguments is not None:
             await publish(js, options, operation, deadline)
-        return show(await outcome(connection, events, options, operation, deadline))
+        return print_outcome(await wait_for_outcome(connection, events, options, operation, deadline))
     except TimeoutError:
         print(f"no outcome of operation {operation} before the deadline", file=sys.stderr)
         return 2

@@ -1,4 +1,5 @@
-//! What a file is: no bytes make it fail, the same bytes have the same type under any name, and little is read.
+//! Classification of files: no bytes make it fail, the same bytes have the same type under any name, and few bytes are
+//! read.
 //!
 //! The first byte chooses a name; the rest is the file.
 
@@ -13,12 +14,13 @@ const FILE_NAMES: [&str; 8] = [
     "a", "a.docx", "a.eml", "a.ipynb", "a.json", "a.pdf", "a.xml", "Makefile",
 ];
 
-/// Bytes that may be read: the sample, the directories and the parts that decide.
+/// Most bytes that one classification may read: the sample, and the directories and parts of a container.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-struct Counted<'a>(Cursor<&'a [u8]>, usize);
+/// Counts the bytes that are read, and fails above [`MAX_READ_BYTES`].
+struct CountedInput<'a>(Cursor<&'a [u8]>, usize);
 
-impl Read for Counted<'_> {
+impl Read for CountedInput<'_> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let read = self.0.read(into)?;
         self.1 += read;
@@ -27,7 +29,7 @@ impl Read for Counted<'_> {
     }
 }
 
-impl Seek for Counted<'_> {
+impl Seek for CountedInput<'_> {
     fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
         self.0.seek(to)
     }
@@ -38,13 +40,13 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let name = FILE_NAMES[usize::from(*choice) % FILE_NAMES.len()];
-    let mut input = Counted(Cursor::new(file), 0);
+    let mut input = CountedInput(Cursor::new(file), 0);
     let named = classify(&mut input, name).expect("memory does not fail");
     let unnamed = classify(&mut Cursor::new(file), "").expect("memory does not fail");
-    // A name chooses among texts; mail is the one text that is a document.
-    let text = |kind| kind == Kind::Text;
-    if text(named.kind) || text(unnamed.kind) {
-        assert!(text(unnamed.kind) && (text(named.kind) || named.mime == "message/rfc822"));
+    // The name only distinguishes kinds of text. Mail is text by its bytes, but a document.
+    let is_text = |kind| kind == Kind::Text;
+    if is_text(named.kind) || is_text(unnamed.kind) {
+        assert!(is_text(unnamed.kind) && (is_text(named.kind) || named.mime == "message/rfc822"));
     } else {
         assert_eq!(named.kind, unnamed.kind);
     }
@@ -54,5 +56,5 @@ fuzz_target!(|bytes: &[u8]| {
         matches!(named.kind, Kind::Text) || named.mime == "message/rfc822"
     );
     let blank = is_blank(&mut Cursor::new(file), &named, u64::MAX).expect("memory does not fail");
-    assert!(!blank || text(named.kind));
+    assert!(!blank || is_text(named.kind));
 });

@@ -1,4 +1,4 @@
-//! Raw bytes as the first ones of a tunnel: a server of rustls reads the same server name, or refuses them.
+//! Raw bytes as the first bytes of a tunnel: rustls, as a server, reads the same server name or refuses them.
 
 #![no_main]
 
@@ -9,9 +9,9 @@ use rustls::server::Acceptor;
 fuzz_target!(|bytes: &[u8]| {
     let whole = read_client_hello(bytes);
     if bytes.len() >= MAX_HELLO_BYTES {
-        assert_ne!(whole, Ok(None), "it ends");
+        assert_ne!(whole, Ok(None), "no further bytes are awaited");
     }
-    // A decision of fewer bytes is that of all.
+    // A decision about a prefix is the decision about all bytes.
     for end in [1, bytes.len() / 2, bytes.len().saturating_sub(1)] {
         let part = bytes.get(..end).unwrap_or_default();
         match read_client_hello(part) {

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 fn messages(text: &str) -> Vec<ChatItem> {
     let mut items = Vec::new();
-    for (at, block) in text.split("\n\n").take(16).enumerate() {
+    for (index, block) in text.split("\n\n").take(16).enumerate() {
         let parts = block.lines().take(24).map(|line| {
             let (name, url) = line.split_once(' ').unwrap_or(("", line));
             MessagePart::File(FilePart {
@@ -31,23 +31,23 @@ fn messages(text: &str) -> Vec<ChatItem> {
         });
         let mut parts: Vec<_> = parts.collect();
         parts.push(MessagePart::Text("t".to_owned()));
-        let id = block.get(..1).filter(|_| at % 3 != 0);
+        let id = block.get(..1).filter(|_| index % 3 != 0);
         items.push(ChatItem::new(MessageRole::Human, id, parts));
         items.push(ChatItem::new(MessageRole::Ai, block.get(1..2), Vec::new()));
     }
     items
 }
 
-fn same_shape(before: &Value, after: &Value) -> bool {
+fn have_same_shape(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Array(b), Value::Array(a)) => {
-            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| same_shape(b, a))
+            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| have_same_shape(b, a))
         }
         (Value::Object(b), Value::Object(a)) => {
             b.len() == a.len()
                 && b.iter()
                     .zip(a)
-                    .all(|(b, a)| b.0 == a.0 && same_shape(b.1, a.1))
+                    .all(|(b, a)| b.0 == a.0 && have_same_shape(b.1, a.1))
         }
         (Value::String(_), Value::String(_)) => true,
         _ => before == after,
@@ -87,7 +87,7 @@ fuzz_target!(|bytes: &[u8]| {
         working_directory: Some("/w".to_owned()),
         ..ContextRequest::default()
     };
-    let built = ContextBuilder::build(&request).expect("nothing here can be refused");
+    let built = ContextBuilder::build(&request).expect("every request of this target is valid");
     assert_eq!(built.chat_histories.len(), built.rewritten_histories.len());
     for item in built
         .rewritten_histories
@@ -107,19 +107,20 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(
                 *names.entry(&entry.file.name).or_insert(file),
                 file,
-                "two files of one name"
+                "two files have the same name"
             );
         }
         assert!(built.file_url_map.values().all(|url| is_absolute_http(url)));
     }
     let value: Value = serde_json::from_str(&text)
         .unwrap_or_else(|_| Value::from(text.lines().collect::<Vec<_>>()));
-    assert!(same_shape(
+    assert!(have_same_shape(
         &value,
         &replace_agent_file_ids_with_urls(&value, &built.file_url_map)
     ));
-    let done = substitute::substitute_ids(&value, &built.catalog, |entry| entry.public_url.clone());
-    assert!(same_shape(&value, &done.value));
+    let substituted =
+        substitute::substitute_ids(&value, &built.catalog, |entry| entry.public_url.clone());
+    assert!(have_same_shape(&value, &substituted.value));
     if let Ok(arguments) = ReadArguments::parse("read_files", &text) {
         let plan = ReadPlan::new(&arguments, &built.catalog, 300);
         let answer = plan.run(|_| Ok(ReadText::of(text.as_ref())));

@@ -1,4 +1,4 @@
-//! The body of a DOCX: the walk through it neither panics nor stalls and keeps to its limits.
+//! The body of a DOCX: the converter neither panics nor stalls and keeps to its limits.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! The frame: no body closes it, no path writes a second line, nothing dangerous is left, and clearing twice changes
-//! nothing.
+//! The frame around the text of a file: no body closes it, no path writes a second line, no dangerous character is
+//! left, and a second call of `defang` changes nothing.
 //!
-//! What is before the first NUL is the path; the rest is the body.
+//! The bytes before the first NUL are the path; the rest is the body.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(shown.chars().count() <= 300);
     assert!(!shown.contains(['\n', '`', '[', ']']) && !shown.contains(dangerous));
     let head = header(path, "text/plain", TextOrigin::Range(path));
-    let framed = frame(&head, &body).expect("there are random numbers");
+    let framed = frame(&head, &body).expect("the system has random numbers");
     let (before, rest) = framed.split_once('\n').expect("a frame has lines");
     assert_eq!(before, head);
     let nonce = rest
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(framed.matches(nonce).count(), 2);
     assert!(framed.ends_with(&format!("\n--END {nonce}--")));
 
-    // What a shell makes of the word is the text.
+    // A shell reads the quoted word as the text.
     let word = quote_for_shell(&shown);
     let plain = word
         .strip_prefix('\'')

@@ -1,4 +1,4 @@
-//! DNS answers: no answer makes the judge pin an address that the standard library alone shows to be internal.
+//! DNS answers: for no answer does the judge pin an address that is internal by the standard library alone.
 //!
 //! The first byte is the configuration, then records follow: `4` and four bytes, `6` and sixteen, anything else is
 //! the length of a CNAME target.
@@ -81,17 +81,20 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert!((1..=8).contains(&pinned.addresses().len()));
     assert!(answer.cnames.len() <= 8);
-    for one in pinned.addresses() {
-        let ip = one.socket_addr().ip();
+    for address in pinned.addresses() {
+        let ip = address.socket_addr().ip();
         assert!(
             answer
                 .addresses
                 .iter()
-                .any(|address| address.to_canonical() == ip)
+                .any(|answered| answered.to_canonical() == ip)
         );
         let local = SocketAddr::from(([192, 0, 2, 1], 40_000));
         if ip != local.ip() {
-            assert_eq!(judge.reclassify(one.socket_addr(), local, one), Ok(()));
+            assert_eq!(
+                judge.reclassify(address.socket_addr(), local, address),
+                Ok(())
+            );
         }
     }
     for address in answer.addresses.iter().map(IpAddr::to_canonical) {

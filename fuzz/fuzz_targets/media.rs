@@ -1,7 +1,7 @@
-//! Answers of agents: any cut of a text shows the same, nothing is reported that was not written, the paths announced are
-//! the paths asked for, and names and captions keep their promises on the same bytes.
+//! Answers of agents: the same text is shown for any chunks of it, only written text is shown, the announced paths are
+//! the resolved ones, and names and captions stay valid and within their limits.
 //!
-//! The first byte chooses which paths exist, the second the size of the pieces; the rest is the answer.
+//! The first byte chooses which paths exist, the second the size of the chunks; the rest is the answer.
 
 #![no_main]
 
@@ -9,15 +9,15 @@ use dray_media_type::kind;
 use dray_presentation::{caption, line, media, name};
 use libfuzzer_sys::fuzz_target;
 
-fn check_media(choice: u8, piece: usize, text: &str) {
+fn check_media(choice: u8, chunk_bytes: usize, text: &str) {
     let resolve = |path: &str| {
         let exists = choice == 0 || path.len().is_multiple_of(usize::from(choice));
         exists.then(|| path.to_owned())
     };
-    let asked = media::tag_paths(text);
+    let announced = media::tag_paths(text);
     let whole = media::extract_with(text, |path| {
         assert!(
-            asked.iter().any(|known| known == path),
+            announced.iter().any(|known| known == path),
             "{path:?} was not announced"
         );
         resolve(path)
@@ -26,7 +26,7 @@ fn check_media(choice: u8, piece: usize, text: &str) {
     let mut shown = String::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let mut end = rest.floor_char_boundary(piece.min(rest.len()));
+        let mut end = rest.floor_char_boundary(chunk_bytes.min(rest.len()));
         if end == 0 {
             end = rest.chars().next().map_or(rest.len(), char::len_utf8);
         }
@@ -46,7 +46,7 @@ fn check_media(choice: u8, piece: usize, text: &str) {
         whole
             .text
             .chars()
-            .all(|said| written.any(|character| character == said))
+            .all(|shown| written.any(|character| character == shown))
     );
     for image in media::remote_images(text) {
         assert!(text[image.span].contains(&image.url));
@@ -66,29 +66,31 @@ fn check_names(raw: &[u8]) {
     assert_eq!(name::clean_name(&cleaned), cleaned);
     assert!(name::part_file_name(raw, "nonce").len() <= name::MAX_FILE_NAME_BYTES);
     let path = format!("/workspace/uploads/{}", name::upload_name(raw));
-    let said = line::uploaded_line(&cleaned, 1, &path);
+    let upload_line = line::uploaded_line(&cleaned, 1, &path);
     assert!(
-        line::read_line(&said).is_some() && said.matches(']').count() == 1 && !said.contains('\n')
+        line::read_line(&upload_line).is_some()
+            && upload_line.matches(']').count() == 1
+            && !upload_line.contains('\n')
     );
     let header = name::attachment_disposition(&cleaned);
     assert!(!header.contains(char::is_control));
-    let found = kind::detect_kind(raw, &cleaned, raw.len() as u64);
-    assert_eq!(found.kind == kind::ContentKind::Empty, raw.is_empty());
+    let detected = kind::detect_kind(raw, &cleaned, raw.len() as u64);
+    assert_eq!(detected.kind == kind::ContentKind::Empty, raw.is_empty());
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let [choice, piece, rest @ ..] = bytes else {
+    let [choice, chunk_bytes, rest @ ..] = bytes else {
         return;
     };
     check_names(rest);
     let text = String::from_utf8_lossy(rest);
-    check_media(choice % 4, usize::from(*piece).max(1), &text);
+    check_media(choice % 4, usize::from(*chunk_bytes).max(1), &text);
     for unit in [
         caption::CaptionUnit::Utf16,
         caption::CaptionUnit::Chars,
         caption::CaptionUnit::Bytes,
     ] {
-        let limit = usize::from(*piece).max(4);
+        let limit = usize::from(*chunk_bytes).max(4);
         for part in caption::split_text(&text, limit, unit) {
             assert!(!part.is_empty() && unit.count(&part) <= limit);
         }

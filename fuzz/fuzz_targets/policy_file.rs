@@ -1,5 +1,5 @@
-//! Raw bytes as a policy file: what is accepted decides the same way twice, its deny list wins, and a file that is only
-//! tried refuses nothing.
+//! Raw bytes as a policy file: an accepted file decides the same way twice, its deny list has priority, and a file with
+//! `report_only` refuses nothing.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     let trial = [b"report_only = true\n", bytes].concat();
-    // Refused where the file sets the field itself.
+    // `None` if the file sets the field itself: a repeated key is refused.
     let trial = RuleSet::parse(&[PolicyText::new("policy.toml", &trial)]).ok();
     let caller = Caller {
         tenant: "acme".to_owned(),

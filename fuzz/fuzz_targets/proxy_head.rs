@@ -1,4 +1,5 @@
-//! Raw bytes as the head of a proxy request: what is accepted has one reading, and a canonical target names one host.
+//! Raw bytes as the head of a proxy request: an accepted head has only one interpretation, and a canonical target names
+//! one host.
 
 #![no_main]
 
@@ -12,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let head = &bytes[..length];
-    // However it drips in, the head ends at the same byte.
+    // The head ends at the same byte when it arrives byte by byte.
     let found = (1..=bytes.len()).find_map(|end| head_length(&bytes[..end], end - 1));
     assert_eq!(found, Some(length));
     let Ok(request) = parse_head(head, RequestRecipient::Proxy) else {

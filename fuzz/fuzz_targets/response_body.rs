@@ -1,7 +1,7 @@
-//! Bodies: for any bytes after a good head, no panic, never more stored than the limit, the counts agree with what was
-//! stored, and it ends in time (the clock is paused).
+//! Bodies: any bytes after a valid head cause no panic, at most the limit is stored, the counts agree with the stored
+//! bytes, and the fetch ends in time (the clock is paused).
 //!
-//! The first byte chooses framing and coding, the second the limit; the rest is the body as it comes.
+//! The first byte chooses framing and coding, the second the limit; the rest is the body on the wire.
 
 #![no_main]
 

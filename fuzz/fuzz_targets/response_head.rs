@@ -1,5 +1,5 @@
-//! Raw bytes as a response: no panic, no other address than the pinned one is dialled, never more stored than the
-//! limit, and it ends in time (the clock is paused).
+//! Raw bytes as a response: they cause no panic, only the pinned address is dialled, at most the limit is stored, and
+//! the fetch ends in time (the clock is paused).
 
 #![no_main]
 

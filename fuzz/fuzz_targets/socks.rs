@@ -1,4 +1,4 @@
-//! Raw bytes as the messages of a SOCKS5 client: lengths lie within the bytes, and a target is one authority.
+//! Raw bytes as the messages of a SOCKS5 client: lengths are within the bytes, and a target is one authority.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert!(length <= bytes.len());
-    // More bytes change nothing, and fewer are not enough.
+    // Further bytes do not change the result, and fewer bytes are not enough.
     assert_eq!(
         read_request(&bytes[..length]),
         Ok(Some((target.clone(), length)))

@@ -1,8 +1,8 @@
-//! Tars of sandboxes: the reader neither panics nor stalls, gives only safe and distinct names within its limits, sees the
-//! same however the stream is cut, and what it saw is seen again in the tar that is written from it. A stricter decoder sees
-//! the same entries as a more tolerant one, or none.
+//! Tars of sandboxes: the reader neither panics nor stalls, returns only safe and distinct names within its limits,
+//! returns the same members for any chunks of the stream, and reads the same members from the tar that is written from
+//! them. A stricter decoder returns the same entries as a more tolerant one, or none.
 //!
-//! The first byte chooses the size of the pieces, the second whether checksums are put right; the rest is the tar.
+//! The first byte chooses the size of the chunks, the second whether checksums are corrected; the rest is the tar.
 
 #![no_main]
 
@@ -22,19 +22,20 @@ const TREE_LIMITS: Limits = Limits {
     names: 10_000,
 };
 
-fn body(tar: &[u8], piece: usize) -> Body {
-    let pieces: Vec<_> = tar
-        .chunks(piece.max(1))
-        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+fn body(tar: &[u8], chunk_bytes: usize) -> Body {
+    let chunks: Vec<_> = tar
+        .chunks(chunk_bytes.max(1))
+        .map(|chunk| Ok(Bytes::copy_from_slice(chunk)))
         .collect();
-    Body::new(futures_util::stream::iter(pieces))
+    Body::new(futures_util::stream::iter(chunks))
 }
 
-type Found = Vec<(Member, Vec<u8>)>;
+/// The members of a tar with their content.
+type ReadMembers = Vec<(Member, Vec<u8>)>;
 
-async fn read(tar: &[u8], piece: usize) -> Result<Found, Error> {
-    let mut reader = Reader::new(body(tar, piece), TREE_LIMITS);
-    let (mut found, mut seen, mut total) = (Found::new(), BTreeSet::new(), 0);
+async fn read(tar: &[u8], chunk_bytes: usize) -> Result<ReadMembers, Error> {
+    let mut reader = Reader::new(body(tar, chunk_bytes), TREE_LIMITS);
+    let (mut found, mut seen, mut total) = (ReadMembers::new(), BTreeSet::new(), 0);
     while let Some(member) = reader.next().await? {
         let parts: Vec<_> = member.name.split(|byte| *byte == b'/').collect();
         assert!(parts.len() <= TREE_LIMITS.depth);
@@ -48,9 +49,9 @@ async fn read(tar: &[u8], piece: usize) -> Result<Found, Error> {
         total += member.size;
         assert!(total <= TREE_LIMITS.total && found.len() < TREE_LIMITS.entries);
         let mut content = Vec::new();
-        while let Some(piece) = reader.next_chunk().await? {
-            assert!(!piece.is_empty());
-            content.extend_from_slice(&piece);
+        while let Some(chunk) = reader.next_chunk().await? {
+            assert!(!chunk.is_empty());
+            content.extend_from_slice(&chunk);
         }
         assert_eq!(content.len() as u64, member.size);
         found.push((member, content));
@@ -58,8 +59,8 @@ async fn read(tar: &[u8], piece: usize) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// Puts right the checksum of each block that says that it is a header.
-fn mended(tar: &[u8]) -> Vec<u8> {
+/// Corrects the checksum of each block that has the magic of a header.
+fn with_checksums(tar: &[u8]) -> Vec<u8> {
     let mut tar = tar.to_vec();
     for block in tar.chunks_exact_mut(512) {
         if &block[257..262] == b"ustar" {
@@ -71,13 +72,13 @@ fn mended(tar: &[u8]) -> Vec<u8> {
     tar
 }
 
-/// Entries with where their content begins, by a decoder alone.
+/// Entries, each with the offset of its content, as the decoder alone returns them.
 fn decode(tar: &[u8], rules: TarRules) -> Result<Vec<(Entry, usize)>, TarError> {
     let mut decoder = Decoder::new(rules);
-    let (mut entries, mut at) = (Vec::new(), 0_usize);
-    let next = |at: usize, size: u64| {
+    let (mut entries, mut offset) = (Vec::new(), 0_usize);
+    let end_of = |start: usize, size: u64| {
         let size = usize::try_from(size.saturating_add(padding(size))).unwrap_or(usize::MAX);
-        let end = at.saturating_add(size);
+        let end = start.saturating_add(size);
         if end > tar.len() {
             Err(TarError::Truncated)
         } else {
@@ -85,24 +86,24 @@ fn decode(tar: &[u8], rules: TarRules) -> Result<Vec<(Entry, usize)>, TarError> 
         }
     };
     loop {
-        let rest = &tar[at..];
+        let rest = &tar[offset..];
         let block = rest.first_chunk();
         if block.is_none() && !rest.is_empty() {
             return Err(TarError::Truncated);
         }
-        at += if block.is_some() { BLOCK_BYTES } else { 0 };
+        offset += if block.is_some() { BLOCK_BYTES } else { 0 };
         match decoder.block(block)? {
             DecodeStep::Next | DecodeStep::Map => {}
             DecodeStep::Extension(size) => {
-                let end = next(at, size)?;
+                let end = end_of(offset, size)?;
                 let size = usize::try_from(size).expect("a short header");
-                decoder.extension(&tar[at..at + size])?;
-                at = end;
+                decoder.extension(&tar[offset..offset + size])?;
+                offset = end;
             }
             DecodeStep::Entry(entry) => {
-                let end = next(at, entry.size)?;
-                entries.push((entry, at));
-                at = end;
+                let end = end_of(offset, entry.size)?;
+                entries.push((entry, offset));
+                offset = end;
             }
             DecodeStep::End => return Ok(entries),
         }
@@ -120,47 +121,52 @@ fn check_rules(tar: &[u8]) {
     }
 }
 
-async fn check(tar: &[u8], piece: usize) {
+async fn check(tar: &[u8], chunk_bytes: usize) {
     check_rules(tar);
     let whole = read(tar, usize::MAX).await;
-    let pieces = read(tar, piece).await;
-    let whole = match (whole, pieces) {
-        (Ok(whole), Ok(pieces)) => {
-            assert_eq!(whole, pieces);
+    let in_chunks = read(tar, chunk_bytes).await;
+    let whole = match (whole, in_chunks) {
+        (Ok(whole), Ok(in_chunks)) => {
+            assert_eq!(whole, in_chunks);
             whole
         }
-        (Err(whole), Err(pieces)) => {
-            assert_eq!(whole.kind(), pieces.kind());
+        (Err(whole), Err(in_chunks)) => {
+            assert_eq!(whole.kind(), in_chunks.kind());
             return;
         }
-        (whole, pieces) => panic!("{whole:?} {pieces:?}"),
+        (whole, in_chunks) => panic!("{whole:?} {in_chunks:?}"),
     };
-    let ours = tree::tar(Reader::new(body(tar, piece), TREE_LIMITS), Owner::default());
+    let ours = tree::tar(
+        Reader::new(body(tar, chunk_bytes), TREE_LIMITS),
+        Owner::default(),
+    );
     let ours = ours
         .read_all(8 << 20)
         .await
         .expect("what was read is written");
-    let again = read(&ours, piece).await.expect("what was written is read");
-    let plain = |found: Found| -> Vec<_> {
-        let one = |(member, content): (Member, Vec<u8>)| (member.name, member.kind, content);
-        found.into_iter().map(one).collect()
+    let again = read(&ours, chunk_bytes)
+        .await
+        .expect("what was written is read");
+    let comparable = |members: ReadMembers| -> Vec<_> {
+        let reduce = |(member, content): (Member, Vec<u8>)| (member.name, member.kind, content);
+        members.into_iter().map(reduce).collect()
     };
-    assert_eq!(plain(again), plain(whole));
-    let zip = tree::zip(Reader::new(body(tar, piece), TREE_LIMITS));
+    assert_eq!(comparable(again), comparable(whole));
+    let zip = tree::zip(Reader::new(body(tar, chunk_bytes), TREE_LIMITS));
     let zip = zip.read_all(8 << 20).await.expect("and zipped");
     assert!(zip.windows(4).any(|window| window == b"PK\x05\x06"));
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let [piece, mend, tar @ ..] = bytes else {
+    let [chunk_factor, correction, tar @ ..] = bytes else {
         return;
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.expect("a runtime");
-    let piece = usize::from(*piece) * 5 + 1;
-    if mend % 2 == 0 {
-        runtime.block_on(check(tar, piece));
+    let chunk_bytes = usize::from(*chunk_factor) * 5 + 1;
+    if correction % 2 == 0 {
+        runtime.block_on(check(tar, chunk_bytes));
     } else {
-        runtime.block_on(check(&mended(tar), piece));
+        runtime.block_on(check(&with_checksums(tar), chunk_bytes));
     }
 });

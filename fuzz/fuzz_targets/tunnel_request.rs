@@ -1,5 +1,5 @@
-//! Raw bytes as the head of a request inside an intercepted tunnel: what is accepted names the host of the tunnel and no
-//! other, however it is written, and a handshake of WebSocket has one reading.
+//! Raw bytes as the head of a request inside an intercepted tunnel: an accepted head names only the host of the tunnel,
+//! in every form of the target, and a WebSocket handshake has only one interpretation.
 
 #![no_main]
 
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(request) = parse_head(&bytes[..length], RequestRecipient::Server) else {
         return;
     };
-    // A tunnel inside a tunnel would lead elsewhere.
+    // A tunnel inside the tunnel would lead to another host.
     assert!(!matches!(request.target, RequestTarget::Authority(_)));
     assert_ne!(request.method, "CONNECT");
     for tunnel in [
@@ -40,7 +40,7 @@ fn check_target(request: &ProxyRequest, tunnel: &CanonicalUrl) {
     };
     assert_eq!(url.host(), tunnel.host());
     assert_eq!((url.port(), url.https()), (tunnel.port(), tunnel.https()));
-    // Written out and read again, it is the same request to the same host.
+    // The written URL is parsed as the same request to the same host.
     let again = CanonicalUrl::parse(&url.to_string()).unwrap();
     assert_eq!(again, url);
     if let RequestTarget::Origin(path) = &request.target {

@@ -31,7 +31,7 @@ fuzz_target!(|text: &str| {
             assert!(name.as_str().bytes().all(is_clean));
             assert_eq!(raw.domain(), Some(host.as_str()));
         }
-        // A literal in the text is dotted decimal or bracketed, never a number in disguise.
+        // An address in the text is dotted decimal or in brackets, never another notation of a number.
         Host::Ip(address) => {
             assert!(text.contains('[') || text.contains(&address.to_string()));
         }

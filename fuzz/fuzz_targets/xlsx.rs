@@ -1,4 +1,4 @@
-//! Styles, number formats and cells of a workbook: what reads them neither panics nor stalls and keeps to its limits.
+//! Styles, number formats and cells of a workbook: their reader neither panics nor stalls and keeps to its limits.
 
 #![no_main]
 

@@ -65,7 +65,7 @@ impl OpsFixture {
     }
 
     /// The question that follows this one.
-    async fn question_after(&self, earlier: &StoredMessage) -> StoredMessage {
+    async fn next_question(&self, earlier: &StoredMessage) -> StoredMessage {
         eventually("another question", async || {
             self.newest_message()
                 .filter(|message| message.message_id != earlier.message_id)
@@ -83,7 +83,7 @@ impl OpsFixture {
     }
 
     /// Waits until the message of the question was edited this many times.
-    async fn edited(&self, times: usize) {
+    async fn until_edited(&self, times: usize) {
         eventually("an edit of the question", async || {
             let requests = self.fixture.telegram.requests();
             let edits = requests.iter().filter(|name| name.contains("editMessage"));
@@ -103,14 +103,14 @@ impl OpsFixture {
         let telegram = &self.fixture.telegram;
         let before = telegram.notices().len();
         telegram.user_presses(OPS_CHAT, message, person, data);
-        eventually("an answer to the press", async || {
+        eventually("a notice about the press", async || {
             let notices = telegram.notices();
             notices.get(before).map(|notice| notice.text.clone())
         })
         .await
     }
 
-    /// Asks with this conversation; status and answer.
+    /// Sends these messages as a streamed request. Returns the status and the answer.
     async fn ask(&self, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let request = self.fixture.post("/v1/chat/completions");
@@ -118,14 +118,14 @@ impl OpsFixture {
     }
 }
 
-/// What a client of `OpenAI`'s API keeps of an answer, and the next message.
-fn after(answer: &AgentAnswer, next: &str) -> Value {
+/// The messages of a client of `OpenAI`'s API that continues after this answer: of the answer it keeps the text alone.
+fn messages_after(answer: &AgentAnswer, next: &str) -> Value {
     let assistant_message = json!({"role": "assistant", "content": answer.text()});
     json!([user("order"), assistant_message, user(next)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_other_press_changes_nothing()
+async fn a_press_of_a_named_person_lets_the_waiting_request_continue_and_every_other_press_changes_nothing()
  {
     let ops = OpsFixture::start(|setup| setup).await;
     let deciding = async {
@@ -162,14 +162,14 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_go_on_and_every_othe
         press_reply.contains("decided before") && press_reply.contains("Approved by Ada L"),
         "{press_reply}"
     );
-    ops.edited(2).await;
+    ops.until_edited(2).await;
     assert_eq!(ops.newest_message(), Some(ended));
     assert_eq!(ops.endpoint.bodies().len(), 1);
     ops.fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_itself() {
+async fn a_paused_turn_continues_after_the_decision_and_the_caller_cannot_decide_itself() {
     let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
     let paused = ops.ask(json!([user("order")])).await;
     assert!(
@@ -181,7 +181,7 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
     // No text of the caller approves the call, so the caller still waits.
     let mut waiting = paused;
     for word in ["yes", "continue"] {
-        let again = ops.ask(after(&waiting, word)).await;
+        let again = ops.ask(messages_after(&waiting, word)).await;
         assert!(
             again.text().contains("the people of the chat `ops`"),
             "{again:?}"
@@ -197,7 +197,7 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
     );
     ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(ops.endpoint.bodies().is_empty(), "made by the turn alone");
-    let messages = after(&waiting, "continue");
+    let messages = messages_after(&waiting, "continue");
     let both = [ops.ask(messages.clone()), ops.ask(messages.clone())];
     let answers = join_all(both).await;
     let used = |answer: &&AgentAnswer| {
@@ -226,24 +226,26 @@ async fn a_paused_turn_goes_on_after_the_decision_and_the_caller_cannot_decide_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_reaches_the_model_and_another_message_takes_the_question_back() {
+async fn a_refusal_reaches_the_model_and_another_message_withdraws_the_question() {
     let ops = OpsFixture::start(|setup| setup.set("orchestrator.approval_wait", "0s")).await;
     let paused = ops.ask(json!([user("order")])).await;
     let question = ops.question().await;
     ops.press(&question, APPROVER_ID, "Refuse").await;
     ops.shown_with("Refused by Ada L (77)").await;
-    let refused = ops.ask(after(&paused, "continue")).await;
+    let refused = ops.ask(messages_after(&paused, "continue")).await;
     assert!(refused.text().contains("refused this"), "{refused:?}");
     let paused = ops.ask(json!([user("order")])).await;
     let question = ops.question().await;
     assert_eq!(
-        ops.ask(after(&paused, "the weather?")).await.text(),
+        ops.ask(messages_after(&paused, "the weather?"))
+            .await
+            .text(),
         "It rains."
     );
     let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(press_reply.contains("changes nothing"), "{press_reply}");
     ops.shown_with("Taken back").await;
-    let late = ops.ask(after(&paused, "continue")).await;
+    let late = ops.ask(messages_after(&paused, "continue")).await;
     assert!(late.text().contains("refused this"), "{late:?}");
     assert!(ops.endpoint.bodies().is_empty());
     ops.fixture.stop().await;
@@ -264,7 +266,7 @@ async fn a_question_that_expires_shows_it_without_a_press_and_a_later_press_chan
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_press_after_a_kill_of_platform_delivery_is_taken_by_the_process_that_follows() {
+async fn a_press_after_a_kill_of_platform_delivery_is_handled_by_the_process_that_follows() {
     // The lease of the process that polls ends half a minute after its death.
     let ops = OpsFixture::start(|setup| {
         setup
@@ -333,9 +335,9 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
     let question = ops.question().await;
     let press_reply = ops.press(&question, APPROVER_ID, "Approve").await;
     assert!(press_reply.contains("changes nothing"), "{press_reply}");
-    // A client that leaves during the wait takes its question with it.
+    // A client that leaves during the wait withdraws its question.
     let asking = Box::pin(ops.ask(json!([user("order")])));
-    let asked = Box::pin(ops.question_after(&question));
+    let asked = Box::pin(ops.next_question(&question));
     let question = match select(asking, asked).await {
         Either::Right((question, asking)) => {
             drop(asking);
@@ -343,7 +345,7 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
         }
         Either::Left((answer, _)) => panic!("{answer:?}"),
     };
-    eventually("a question that is taken back", async || {
+    eventually("a question that is withdrawn", async || {
         let records = ops.fixture.bus().key_value("dray_client_state");
         let listing = records.list("approval", 100).await.unwrap();
         let is_open = |value: &[u8]| {

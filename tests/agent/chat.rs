@@ -8,8 +8,8 @@ use super::fixture::{AgentFixture, AgentSetup, user};
 const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
 const SESSION_NAME: &str = "crane";
 
-/// A file in the sandbox and a session that is bound to a chat.
-async fn bound(rules: Value) -> (AgentFixture, i64) {
+/// A fixture with a file in the sandbox and a session that is bound to a chat; and the id of the chat.
+async fn fixture_with_chat(rules: Value) -> (AgentFixture, i64) {
     let fixture = AgentSetup::new(json!([]), rules).start().await;
     std::fs::write(fixture.sandbox.join("report.pdf"), PDF_BYTES).unwrap();
     let chat = fixture.telegram.chat();
@@ -17,7 +17,8 @@ async fn bound(rules: Value) -> (AgentFixture, i64) {
     (fixture, chat)
 }
 
-fn sending() -> Value {
+/// A model that sends `report.pdf` with a caption.
+fn sending_rules() -> Value {
     json!([
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Done."}},
         {"reply": {"call": [{"name": "send_file", "arguments": {"paths": ["report.pdf"], "message": "The report"}}]}},
@@ -26,7 +27,7 @@ fn sending() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
-    let (fixture, chat) = bound(sending()).await;
+    let (fixture, chat) = fixture_with_chat(sending_rules()).await;
     let question = json!([user("Send me the report.")]);
     let answer = fixture.ask_in(Some(SESSION_NAME), question.clone()).await;
     assert!(answer.text().ends_with("Done."), "{answer:?}");
@@ -47,8 +48,8 @@ async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
     let again: Value = serde_json::from_str(&fixture.result()).unwrap();
     assert_eq!(again, receipt, "the same delivery, not another one");
     assert_eq!(fixture.telegram.visible_messages(chat).len(), 1);
-    let other = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
-    fixture.ask_in(Some(SESSION_NAME), other).await;
+    let next_turn = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
+    fixture.ask_in(Some(SESSION_NAME), next_turn).await;
     assert_eq!(
         fixture.telegram.visible_messages(chat).len(),
         2,
@@ -59,7 +60,7 @@ async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
-    let (fixture, chat) = bound(json!([])).await;
+    let (fixture, chat) = fixture_with_chat(json!([])).await;
     let path = fixture.sandbox.join("report.pdf");
     let say = format!("Here it is.\nMEDIA:{}\nBye.", path.display());
     let rules = json!({"rules": [{"reply": {"say": say, "piece": 3}}]});
@@ -95,7 +96,7 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_sent_by_the_tool_is_not_sent_again_by_a_tag() {
-    let (fixture, chat) = bound(json!([])).await;
+    let (fixture, chat) = fixture_with_chat(json!([])).await;
     let path = fixture.sandbox.join("report.pdf");
     let rules = json!({"rules": [
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": format!("MEDIA:{}", path.display())}},
@@ -112,8 +113,8 @@ async fn a_file_sent_by_the_tool_is_not_sent_again_by_a_tag() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_outside_of_the_sandbox_is_not_sent() {
-    let (fixture, chat) = bound(json!([])).await;
-    let secret = fixture.folder().join("secret.txt");
+    let (fixture, chat) = fixture_with_chat(json!([])).await;
+    let secret = fixture.directory().join("secret.txt");
     std::fs::write(&secret, "s3cret").unwrap();
     let rules = json!({"rules": [
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": format!("MEDIA:{}", secret.display())}},

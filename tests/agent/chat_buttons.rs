@@ -99,7 +99,7 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
 {
     let ops = DiscordOps::start(&[]).await;
     let (discord, channel) = (&ops.discord, ops.channel.as_str());
-    let elsewhere = discord.channel(0);
+    let other_channel = discord.channel(0);
     let deciding = async {
         let (id, text, approve) = ops.question().await;
         assert!(
@@ -110,31 +110,42 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
             text.contains("```json\n{\"doc\":\"a *big*\\u202e one\"}\n```"),
             "{text}"
         );
-        let told = ops.press(channel, &id, DISCORD_STRANGER, &approve).await;
-        assert!(told.contains("not one of the people"), "{told}");
-        let told = ops
+        let notice_text = ops.press(channel, &id, DISCORD_STRANGER, &approve).await;
+        assert!(
+            notice_text.contains("not one of the people"),
+            "{notice_text}"
+        );
+        let notice_text = ops
             .press(channel, &id, DISCORD_APPROVER, "dray:apr_0:y")
             .await;
-        assert!(told.contains("does not exist"), "{told}");
-        // The data of the button is right, and the place is not.
-        let told = ops.press(&elsewhere, &id, DISCORD_APPROVER, &approve).await;
-        assert!(told.contains("not answered in this chat"), "{told}");
+        assert!(notice_text.contains("does not exist"), "{notice_text}");
+        // The data is that of the button, and the channel is another one.
+        let notice_text = ops
+            .press(&other_channel, &id, DISCORD_APPROVER, &approve)
+            .await;
+        assert!(
+            notice_text.contains("not answered in this chat"),
+            "{notice_text}"
+        );
         assert!(ops.endpoint.bodies().is_empty());
         // The press arrives while the bot is not connected, and twice.
         discord.disconnect_all(DisconnectAll::Drop);
-        let before = discord.notices().len();
+        let notice_count = discord.notices().len();
         let event = discord.user_presses(channel, &id, DISCORD_APPROVER, &approve);
         discord.repeat_event("INTERACTION_CREATE", &event);
-        let (first, second) = (ops.notice(before).await, ops.notice(before + 1).await);
+        let first = ops.notice(notice_count).await;
+        let second = ops.notice(notice_count + 1).await;
         // Both are handled concurrently, so either may be the one that decides.
-        let told = [first, second];
+        let notices = [first, second];
         assert!(
-            told.iter().any(|one| one == "Your answer is recorded."),
-            "{told:?}"
+            notices
+                .iter()
+                .any(|text| text == "Your answer is recorded."),
+            "{notices:?}"
         );
         assert!(
-            told.iter().any(|one| one.contains("decided before")),
-            "{told:?}"
+            notices.iter().any(|text| text.contains("decided before")),
+            "{notices:?}"
         );
         (id, approve)
     };
@@ -143,8 +154,8 @@ async fn a_press_in_discord_approves_one_call_and_presses_of_others_and_forged_o
     let (_, buttons) = ops.shown_with("\n\nApproved by Ada L (77), 20").await;
     assert_eq!(buttons, 0);
     let refuse = approve.replace(":y", ":n");
-    let told = ops.press(channel, &id, DISCORD_APPROVER, &refuse).await;
-    assert!(told.contains("decided before"), "{told}");
+    let notice_text = ops.press(channel, &id, DISCORD_APPROVER, &refuse).await;
+    assert!(notice_text.contains("decided before"), "{notice_text}");
     assert_eq!(ops.endpoint.bodies().len(), 1);
     ops.fixture.stop().await;
 }
@@ -157,13 +168,13 @@ async fn a_press_in_discord_counts_after_the_end_of_the_interaction_and_not_afte
     // Without a press.
     let (_, buttons) = ops.shown_with("Expired, 20").await;
     assert_eq!(buttons, 0);
-    let told = ops
+    let notice_text = ops
         .press(&ops.channel, &id, DISCORD_APPROVER, &approve)
         .await;
-    assert!(told.contains("has expired"), "{told}");
+    assert!(notice_text.contains("has expired"), "{notice_text}");
     assert!(ops.endpoint.bodies().is_empty());
     ops.fixture.stop().await;
-    // Discord no longer takes a response to this press; the answer of the person holds.
+    // Discord no longer accepts a response to this press; the person's answer still counts.
     let ops = DiscordOps::start(&[]).await;
     ops.discord.end_interactions();
     let deciding = async {
@@ -217,7 +228,7 @@ impl SlackOps {
         .await
     }
 
-    /// Posts what Slack posts when a person presses a button, signed with this secret. Returns the status.
+    /// Posts the request that Slack sends when a person presses a button, signed with this secret. Returns the status.
     async fn post_press(&self, body: &str, secret: &str) -> u16 {
         let now = Clock::system().now_ms() / 1000;
         let mut request = self.fixture.post_event("/platforms/app/webhook");
@@ -235,11 +246,11 @@ impl SlackOps {
         let body = self.slack.press(&self.channel, message, person, value);
         assert_eq!(self.post_press(&body, SIGNING_SECRET).await, 200);
         // The platform has its confirmation before the press is decided.
-        let (noticed, text) = eventually("a notice after the press", async || {
+        let (notified_person, text) = eventually("a notice after the press", async || {
             self.slack.notices().get(before).cloned()
         })
         .await;
-        assert_eq!(noticed, person);
+        assert_eq!(notified_person, person);
         text
     }
 }
@@ -250,16 +261,19 @@ async fn a_press_in_slack_approves_one_call_and_presses_of_others_and_forged_one
     let deciding = async {
         let (ts, code, approve) = ops.question().await;
         assert_eq!(code, r#"{"doc":"a *big*\u202e one"}"#);
-        let told = ops.press(&ts, SLACK_STRANGER, &approve).await;
-        assert!(told.contains("not one of the people"), "{told}");
-        let told = ops.press(&ts, SLACK_APPROVER, "dray:apr_0:y").await;
-        assert!(told.contains("does not exist"), "{told}");
-        // Without the secret of the app it is not Slack that names the person.
+        let notice_text = ops.press(&ts, SLACK_STRANGER, &approve).await;
+        assert!(
+            notice_text.contains("not one of the people"),
+            "{notice_text}"
+        );
+        let notice_text = ops.press(&ts, SLACK_APPROVER, "dray:apr_0:y").await;
+        assert!(notice_text.contains("does not exist"), "{notice_text}");
+        // Without the app's secret, the request cannot come from Slack, so its person is not believed.
         let forged = ops.slack.press(&ops.channel, &ts, SLACK_APPROVER, &approve);
         assert_eq!(ops.post_press(&forged, "another").await, 401);
         assert!(ops.endpoint.bodies().is_empty());
-        let told = ops.press(&ts, SLACK_APPROVER, &approve).await;
-        assert_eq!(told, "Your answer is recorded.");
+        let notice_text = ops.press(&ts, SLACK_APPROVER, &approve).await;
+        assert_eq!(notice_text, "Your answer is recorded.");
         (ts, approve)
     };
     let (answer, (ts, approve)) = join(ask(&ops.fixture), deciding).await;
@@ -274,8 +288,8 @@ async fn a_press_in_slack_approves_one_call_and_presses_of_others_and_forged_one
     .await;
     assert!(ended.buttons.is_empty());
     let refuse = approve.replace(":y", ":n");
-    let told = ops.press(&ts, SLACK_APPROVER, &refuse).await;
-    assert!(told.contains("decided before"), "{told}");
+    let notice_text = ops.press(&ts, SLACK_APPROVER, &refuse).await;
+    assert!(notice_text.contains("decided before"), "{notice_text}");
     assert_eq!(ops.endpoint.bodies().len(), 1);
     ops.fixture.stop().await;
 }

@@ -81,16 +81,17 @@ async fn send(request: dray_http::RequestBuilder) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_whose_process_is_killed_is_reported_by_the_other_and_no_tool_runs_again() {
+async fn a_response_whose_process_is_killed_is_reported_by_the_other_replica_and_no_tool_runs_again()
+ {
     let replicas = replicas(|setup| setup).await;
     let fixture = &replicas.fixture;
     let body = json!({"model": "agent", "input": "go", "background": true});
-    let begun = fixture
+    let request = fixture
         .post_to(&replicas.first, "/v1/responses")
         .json(&body);
-    let (status, begun) = send(begun).await;
-    assert!(status == 200 && is_running(&begun), "{begun}");
-    let id = begun["id"].as_str().unwrap();
+    let (status, response) = send(request).await;
+    assert!(status == 200 && is_running(&response), "{response}");
+    let id = response["id"].as_str().unwrap();
     replicas.until_called().await;
     let Replicas {
         fixture,
@@ -101,9 +102,9 @@ async fn a_response_whose_process_is_killed_is_reported_by_the_other_and_no_tool
     first.kill9();
     let path = format!("/v1/responses/{id}");
     let failed = eventually("the report of the other replica", async || {
-        let (status, found) = send(fixture.get_from(&second, &path)).await;
-        assert_eq!(status, 200, "{found}");
-        (!is_running(&found)).then_some(found)
+        let (status, response) = send(fixture.get_from(&second, &path)).await;
+        assert_eq!(status, 200, "{response}");
+        (!is_running(&response)).then_some(response)
     })
     .await;
     assert_eq!(failed["status"], "failed", "{failed}");
@@ -119,7 +120,7 @@ async fn a_response_whose_process_is_killed_is_reported_by_the_other_and_no_tool
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_whose_process_is_killed_breaks_off_without_looking_whole() {
+async fn a_stream_whose_process_is_killed_breaks_off_without_looking_complete() {
     let replicas = replicas(|setup| setup).await;
     let body = json!({"model": "agent", "messages": [user("go")], "stream": true});
     let request = replicas
@@ -157,24 +158,24 @@ async fn an_approved_call_that_ran_when_its_process_was_killed_is_not_made_again
     let rule = json!([{"tools": ["shop_order"]}]);
     let replicas = replicas(|setup| setup.part("require_approval", rule)).await;
     let body = json!({"model": "agent", "input": "go"});
-    let asked = replicas
+    let request = replicas
         .fixture
         .post_to(&replicas.first, "/v1/responses")
         .json(&body);
-    let (_, asked) = send(asked).await;
-    let output = asked["output"].as_array().unwrap();
+    let (_, paused) = send(request).await;
+    let output = paused["output"].as_array().unwrap();
     let question = output
         .iter()
         .find(|item| item["type"] == "mcp_approval_request");
     let approval = json!({
-        "model": "agent", "previous_response_id": asked["id"], "background": true,
+        "model": "agent", "previous_response_id": paused["id"], "background": true,
         "input": [{"type": "mcp_approval_response", "approval_request_id": question.unwrap()["id"], "approve": true}],
     });
-    let approved = replicas
+    let request = replicas
         .fixture
         .post_to(&replicas.first, "/v1/responses")
         .json(&approval);
-    let (status, approved) = send(approved).await;
+    let (status, approved) = send(request).await;
     assert_eq!(status, 200, "{approved}");
     replicas.until_called().await;
     let Replicas {
@@ -251,7 +252,7 @@ struct ShopCalls {
     orders: usize,
 }
 
-async fn finished(fixture: &AgentFixture, process: &ServiceProcess, path: &str) -> Value {
+async fn until_finished(fixture: &AgentFixture, process: &ServiceProcess, path: &str) -> Value {
     eventually("the end of the response", async || {
         let (status, found) = send(fixture.get_from(process, path)).await;
         assert_eq!(status, 200, "{found}");
@@ -280,9 +281,9 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
         replicas.push(fixture.process("orchestrator", &lease).await);
     }
     let body = json!({"model": "agent", "input": "go", "background": true});
-    let (status, begun) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
-    assert!(status == 200 && is_running(&begun), "{begun}");
-    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    let (status, response) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
+    assert!(status == 200 && is_running(&response), "{response}");
+    let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
     let until_ordered = async |orders: usize| {
         eventually("a call of the tool", async || {
             (shop.shared().lock().orders == orders).then_some(())
@@ -291,7 +292,7 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     };
     until_ordered(1).await;
     replicas.remove(0).kill9();
-    // The next one takes it over, and is killed in the same call.
+    // The next replica takes the response over, and is killed in the same call of the tool.
     eventually("a replica that takes over", async || {
         let (_, found) = send(fixture.get_from(&replicas[0], &path)).await;
         assert!(is_running(&found), "{found}");
@@ -299,10 +300,10 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     })
     .await;
     replicas.remove(0).kill9();
-    // Two replicas are polled concurrently, and one of them finishes it.
+    // Two replicas are polled concurrently, and one of them finishes the response.
     let (one, other) = tokio::join!(
-        finished(&fixture, &replicas[0], &path),
-        finished(&fixture, &replicas[1], &path)
+        until_finished(&fixture, &replicas[0], &path),
+        until_finished(&fixture, &replicas[1], &path)
     );
     for found in [&one, &other] {
         assert_eq!(found["status"], "completed", "{found}");
@@ -313,22 +314,26 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     }
     {
         let calls = shop.shared().lock();
-        // What was done before the repeated tool is not done again, even after two crashes.
+        // A call that ended before the repeated one is not made again, even after two crashes.
         assert_eq!((calls.notes, calls.orders), (1, 3));
     }
-    // The conversation has all rounds, and stays with the agent that got it.
-    let body = json!({"model": "agent", "input": "and now?", "previous_response_id": begun["id"]});
+    // The conversation has all rounds, and stays with the agent to which it was handed over.
+    let body =
+        json!({"model": "agent", "input": "and now?", "previous_response_id": response["id"]});
     let (status, next) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
     assert_eq!(status, 200, "{next}");
-    let asked = fixture.model.asked();
-    let models: Vec<_> = asked.iter().map(|one| &one.body["model"]).collect();
+    let requests = fixture.model.asked();
+    let models: Vec<_> = requests
+        .iter()
+        .map(|request| &request.body["model"])
+        .collect();
     assert_eq!(models.iter().filter(|model| **model == "lead").count(), 1);
     assert_eq!(models.last().unwrap(), &"worker");
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_that_ends_every_process_is_reported_in_the_end() {
+async fn a_response_during_which_every_process_is_killed_is_reported_as_failed() {
     let (shop, tools) = hanging_shop(usize::MAX).await;
     let rules = json!([{"reply": {"call": [{"name": "shop_order", "arguments": {}}]}}]);
     let setup = AgentSetup::new(json!([tools]), rules).distributed();
@@ -343,8 +348,8 @@ async fn a_response_that_ends_every_process_is_reported_in_the_end() {
     ];
     let mut current = fixture.process("orchestrator", &settings).await;
     let body = json!({"model": "agent", "input": "go", "background": true});
-    let (_, begun) = send(fixture.post_to(&current, "/v1/responses").json(&body)).await;
-    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    let (_, response) = send(fixture.post_to(&current, "/v1/responses").json(&body)).await;
+    let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
     for orders in 1..=3 {
         eventually("a call of the tool", async || {
             send(fixture.get_from(&current, &path)).await;
@@ -354,7 +359,7 @@ async fn a_response_that_ends_every_process_is_reported_in_the_end() {
         current.kill9();
         current = fixture.process("orchestrator", &settings).await;
     }
-    let failed = finished(&fixture, &current, &path).await;
+    let failed = until_finished(&fixture, &current, &path).await;
     assert_eq!(failed["status"], "failed", "{failed}");
     assert_eq!(shop.shared().lock().orders, 3);
     fixture.stop().await;

@@ -1,4 +1,4 @@
-//! Tests of agents on DIAL, and of tools that others serve: deployments, prompts that are skills, MCP servers.
+//! Tests of agents on DIAL, and of tools outside the orchestrator: deployments, prompts that are skills, MCP servers.
 
 use std::process::Stdio;
 
@@ -96,26 +96,26 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
         .unwrap();
     let path = attachment_url
         .strip_prefix("files/")
-        .unwrap_or_else(|| panic!("{attachment_url} is not of DIAL"));
+        .unwrap_or_else(|| panic!("{attachment_url} is not a file of DIAL"));
     assert!(path.starts_with("acme/"), "{path}");
     assert_eq!(fixture.dial.file(path).unwrap(), CSV_BYTES.as_bytes());
-    assert_eq!(fixture.outside.asked(), 1);
+    assert_eq!(fixture.outside.request_count(), 1);
     fixture.stop().await;
 }
 
-/// What the model got at the end of a request's messages about the files of the manifest.
-fn news(fixture: &AgentFixture) -> Value {
+/// The last tool message of the newest model request that lists files of the manifest; null without one.
+fn file_news(fixture: &AgentFixture) -> Value {
     let messages = fixture.messages(fixture.model.asked().len() - 1);
-    let message_found = messages.iter().rfind(|message| {
+    let message = messages.iter().rfind(|message| {
         let content = message["content"].as_str().unwrap_or_default();
         message["role"] == "tool" && content.contains("entries")
     });
-    let content = message_found.map(|message| message["content"].as_str().unwrap());
+    let content = message.map(|message| message["content"].as_str().unwrap());
     content.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
+async fn files_of_the_manifest_are_reported_once_and_again_when_they_change() {
     let file = |description: &str| json!([{"type": "file", "url": "files/acme/prices.csv", "description": description}]);
     let rules = json!([{"reply": {"say": "Fine."}}]);
     let setup = AgentSetup::new(json!([]), rules)
@@ -124,22 +124,25 @@ async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
     let fixture = setup.start().await;
     let first = fixture.chat("Hi.").await;
     assert_eq!(
-        news(&fixture)["entries"][0]["status"],
+        file_news(&fixture)["entries"][0]["status"],
         "new",
         "{}",
-        news(&fixture)
+        file_news(&fixture)
     );
-    let path = fixture.folder().join("manifests/agent.json");
+    let path = fixture.directory().join("manifests/agent.json");
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     manifest["contexts"] = file("All prices of this year");
     std::fs::write(path, manifest.to_string()).unwrap();
     fixture
         .ask(json!([user("Hi."), first.message(), user("And now?")]))
         .await;
-    let file_news = news(&fixture);
-    assert_eq!(file_news["entries"][0]["status"], "updated", "{file_news}");
+    let second_news = file_news(&fixture);
     assert_eq!(
-        file_news["entries"][0]["description"],
+        second_news["entries"][0]["status"], "updated",
+        "{second_news}"
+    );
+    assert_eq!(
+        second_news["entries"][0]["description"],
         "All prices of this year"
     );
     fixture.stop().await;

@@ -2,19 +2,19 @@
 
 use dray_testkit::dial::InjectedFault;
 use dray_testkit::eventually;
-use dray_testkit::s3::{FaultRule, S3Fault as StoreTrouble};
+use dray_testkit::s3::{FaultRule, S3Fault};
 use serde_json::{Value, json};
 
 use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
-use super::references::{agent, last_result};
+use super::references::{agent, last_model_messages};
 use super::shop::FakeEndpoint;
 
 const NOTE_REFERENCE: &str = "file:text::files/acme/note.txt";
 
 /// A model that calls the tool and repeats its result.
-#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
-fn calling(tool: &str, arguments: Value) -> Value {
+#[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
+fn calling_rules(tool: &str, arguments: Value) -> Value {
     json!([
         {"when": {"tool_result_of": tool}, "reply": {"say": "It said {result}"}},
         {"reply": {"call": [{"name": tool, "arguments": arguments}]}},
@@ -59,7 +59,7 @@ async fn without_the_file_resolver_the_tool_reports_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_delivery_service_no_file_is_reported_as_delivered() {
-    let rules = calling("send_file", json!({"paths": ["report.txt"]}));
+    let rules = calling_rules("send_file", json!({"paths": ["report.txt"]}));
     let fixture = AgentSetup::new(json!([]), rules)
         .without("platform-delivery")
         .start()
@@ -83,8 +83,8 @@ async fn without_the_delivery_service_no_file_is_reported_as_delivered() {
     fixture.stop().await;
 }
 
-/// The file-resolver of a fixture, in a process of its own.
-async fn resolver(fixture: &AgentFixture) -> ServiceProcess {
+/// Starts the file-resolver of a fixture in a process of its own.
+async fn start_resolver(fixture: &AgentFixture) -> ServiceProcess {
     let settings = [
         ("file-resolver.dial_url", fixture.dial.url()),
         ("file-resolver.dial_read_timeout", "5s".to_owned()),
@@ -94,10 +94,10 @@ async fn resolver(fixture: &AgentFixture) -> ServiceProcess {
     ServiceProcess::start("file-resolver", nats, (store, options), &settings).await
 }
 
-async fn until_asked(fixture: &AgentFixture) {
-    eventually("a question to DIAL Core", async || {
-        let asked = fixture.dial.requests();
-        asked
+async fn until_dial_is_asked(fixture: &AgentFixture) {
+    eventually("a request to DIAL Core", async || {
+        let requests = fixture.dial.requests();
+        requests
             .iter()
             .any(|request| request.contains("note.txt"))
             .then_some(())
@@ -105,8 +105,8 @@ async fn until_asked(fixture: &AgentFixture) {
     .await;
 }
 
-/// A fixture whose file-resolver is elsewhere and waits for DIAL Core.
-async fn waiting(shop: &FakeEndpoint) -> AgentFixture {
+/// A fixture without a file-resolver, whose DIAL Core does not respond to requests for the note.
+async fn fixture_with_silent_dial(shop: &FakeEndpoint) -> AgentFixture {
     let setup = agent(shop, json!({ "doc": NOTE_REFERENCE }))
         .distributed()
         .without("file-resolver");
@@ -121,10 +121,10 @@ async fn waiting(shop: &FakeEndpoint) -> AgentFixture {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers() {
     let shop = FakeEndpoint::start().await;
-    let fixture = waiting(&shop).await;
-    let process = resolver(&fixture).await;
+    let fixture = fixture_with_silent_dial(&shop).await;
+    let process = start_resolver(&fixture).await;
     let kill = async {
-        until_asked(&fixture).await;
+        until_dial_is_asked(&fixture).await;
         process.kill9();
     };
     let (answer, ()) = tokio::join!(fixture.chat("Order."), kill);
@@ -136,13 +136,13 @@ async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers()
     assert_eq!((shop.bodies(), answer.error()), (Vec::new(), Value::Null));
 
     fixture.dial.behave("acme/note.txt");
-    let _next = resolver(&fixture).await;
+    let _next = start_resolver(&fixture).await;
     fixture.chat("Order.").await;
     assert_eq!(
         shop.bodies(),
         [json!({"doc": "hello"})],
         "{}",
-        last_result(&fixture)
+        last_model_messages(&fixture)
     );
     fixture.stop().await;
 }
@@ -150,22 +150,23 @@ async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete() {
     let shop = FakeEndpoint::start().await;
-    let mut fixture = waiting(&shop).await;
-    let _process = resolver(&fixture).await;
+    let mut fixture = fixture_with_silent_dial(&shop).await;
+    let _process = start_resolver(&fixture).await;
     let mut nats = fixture.nats.take().unwrap();
     let restart = async {
-        until_asked(&fixture).await;
+        until_dial_is_asked(&fixture).await;
         fixture.dial.behave("acme/note.txt");
         nats.restart();
     };
     let (answer, ()) = tokio::join!(fixture.chat("Order."), restart);
     assert_eq!(answer.error(), Value::Null);
-    let came = shop.bodies();
-    if came.is_empty() {
+    let bodies = shop.bodies();
+    // The call either fails with advice or succeeds, depending on how far it came before the restart.
+    if bodies.is_empty() {
         let result = fixture.result().to_lowercase();
         assert!(result.contains("try again"), "{result}");
     } else {
-        assert_eq!(came, [json!({"doc": "hello"})]);
+        assert_eq!(bodies, [json!({"doc": "hello"})]);
     }
     eventually("a whole turn", async || {
         let before = shop.bodies().len();
@@ -179,14 +180,14 @@ async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_sent_only_after_the_store_is_back() {
-    let rules = calling("send_file", json!({"paths": ["report.txt"]}));
+    let rules = calling_rules("send_file", json!({"paths": ["report.txt"]}));
     let fixture = AgentSetup::new(json!([]), rules)
         .distributed()
         .start()
         .await;
     std::fs::write(fixture.sandbox.join("report.txt"), "words").unwrap();
     let store = &fixture.store.as_ref().unwrap().0;
-    store.add(FaultRule::all(StoreTrouble::Down));
+    store.add(FaultRule::all(S3Fault::Down));
     let answer = fixture.chat("Send it.").await;
     let result = fixture.result();
     assert!(result.contains("\"success\":false"), "{result}");

@@ -57,7 +57,7 @@ pub(crate) struct AgentFixture {
     running: RunningHost,
     is_dial: bool,
     _s3: Option<EmbeddedS3>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 /// Settings of a test that differ from the default.
@@ -75,7 +75,7 @@ pub(crate) struct AgentSetup {
 
 impl AgentSetup {
     /// An agent of the local manifest `agent` with these tool sets, whose model follows these rules.
-    #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
+    #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
     pub(crate) fn new(tool_sets: Value, rules: Value) -> Self {
         Self {
             manifest: json!({
@@ -102,19 +102,19 @@ impl AgentSetup {
         self
     }
 
-    /// Adds members to the features of the manifest.
+    /// Sets a member of the manifest's features.
     pub(crate) fn feature(mut self, name: &str, value: Value) -> Self {
         self.manifest["features"][name] = value;
         self
     }
 
-    /// Adds members to the manifest.
+    /// Sets a member of the manifest.
     pub(crate) fn part(mut self, name: &str, value: Value) -> Self {
         self.manifest[name] = value;
         self
     }
 
-    /// Takes the tool sets to another agent, whose model has its name, and hands over to it.
+    /// Moves the tool sets to another agent, whose model has the agent's name, and allows a handoff to it.
     pub(crate) fn handing_over_to(mut self, name: &'static str) -> Self {
         let mut other = self.manifest.clone();
         other["orchestrator"]["deployment"]["deployment_id"] = json!(name);
@@ -124,7 +124,7 @@ impl AgentSetup {
         self
     }
 
-    /// Everything but this service.
+    /// Without this service.
     pub(crate) fn without(mut self, service: &str) -> Self {
         self.services.retain(|name| *name != service);
         self
@@ -153,21 +153,21 @@ impl AgentSetup {
         reason = "one line for each part of the fixture"
     )]
     pub(crate) async fn start(self) -> AgentFixture {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let dial = DialCore::start().await.unwrap();
         dial.add_key(DIAL_KEY, "acme");
         let telegram = Telegram::start().await.unwrap();
         let script = Script::from_json(&json!({ "rules": self.rules }).to_string()).unwrap();
         let model = RehearsalServer::start(script).await.unwrap();
-        let manifests = made(folder.path(), "manifests");
+        let manifests = create_directory(directory.path(), "manifests");
         std::fs::write(manifests.join("agent.json"), self.manifest.to_string()).unwrap();
         for (name, manifest) in &self.others {
             let path = manifests.join(format!("{name}.json"));
             std::fs::write(path, manifest.to_string()).unwrap();
         }
-        let sandbox = made(folder.path(), "sandbox");
+        let sandbox = create_directory(directory.path(), "sandbox");
         let account = "platform-delivery.accounts.port.telegram";
-        let mut sources = common(folder.path(), &dial)
+        let mut sources = common(directory.path(), &dial)
             .set("sandbox-transfer.kinds", "local")
             .set("sandbox-transfer.local.roots", list(&sandbox))
             .set("file-resolver.reading.worker", text(&support::dray()))
@@ -191,7 +191,7 @@ impl AgentSetup {
         }
         let mut store = None;
         if self.has_store {
-            let (s3, options) = EmbeddedS3::start(&made(folder.path(), "store"))
+            let (s3, options) = EmbeddedS3::start(&create_directory(directory.path(), "store"))
                 .await
                 .unwrap();
             let faulty = FaultyS3::start(s3.address()).await.unwrap();
@@ -231,18 +231,18 @@ impl AgentSetup {
             nats: self.nats,
             store,
             _s3: s3,
-            folder,
+            directory,
         }
     }
 }
 
 impl AgentFixture {
     /// A directory of the test.
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
-    /// A client of the orchestrator.
+    /// A POST request to the orchestrator.
     pub(crate) fn post(&self, path: &str) -> RequestBuilder {
         let address = self
             .running
@@ -253,14 +253,14 @@ impl AgentFixture {
         self.client.post(&format!("http://{address}{path}"))
     }
 
-    /// A request to the listener for events of platforms.
+    /// A POST request to the listener for events of platforms.
     pub(crate) fn post_event(&self, path: &str) -> RequestBuilder {
         let addresses = &self.running.context().listen_addresses;
         let address = addresses.find("platforms").unwrap();
         self.client.post(&format!("http://{address}{path}"))
     }
 
-    /// A client of the orchestrator, with GET.
+    /// A GET request to the orchestrator.
     pub(crate) fn get(&self, path: &str) -> RequestBuilder {
         let addresses = &self.running.context().listen_addresses;
         let address = addresses.find("chat").unwrap();
@@ -284,7 +284,7 @@ impl AgentFixture {
                 ("orchestrator.listen", "127.0.0.1:0".to_owned()),
                 (
                     "orchestrator.manifests",
-                    text(&self.folder().join("manifests")).to_owned(),
+                    text(&self.directory().join("manifests")).to_owned(),
                 ),
                 ("orchestrator.model_url", format!("{}/v1", self.model.url())),
             ],
@@ -296,20 +296,20 @@ impl AgentFixture {
         ServiceProcess::start(service, nats, (store, options), &all).await
     }
 
-    /// A request to a process of the orchestrator.
+    /// A POST request to a process of the orchestrator.
     pub(crate) fn post_to(&self, process: &ServiceProcess, path: &str) -> RequestBuilder {
         self.client.post(&process.url(path))
     }
 
-    /// The same with GET.
+    /// A GET request to a process of the orchestrator.
     pub(crate) fn get_from(&self, process: &ServiceProcess, path: &str) -> RequestBuilder {
         self.client.get(&process.url(path))
     }
 
     /// The metrics of a process.
     pub(crate) async fn metrics_of(&self, process: &ServiceProcess) -> String {
-        let page = self.client.get(&process.metrics_url());
-        let page = page.send(&|_| ()).await.unwrap();
+        let request = self.client.get(&process.metrics_url());
+        let page = request.send(&|_| ()).await.unwrap();
         String::from_utf8(page.bytes(4 << 20).await.unwrap().to_vec()).unwrap()
     }
 
@@ -318,7 +318,7 @@ impl AgentFixture {
         self.ask_in(None, messages).await
     }
 
-    /// Asks the agent in a bound session.
+    /// Sends a conversation in this session, or in a new one, and reads the answer.
     pub(crate) async fn ask_in(&self, session: Option<&str>, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let mut request = if self.is_dial {
@@ -347,7 +347,7 @@ impl AgentFixture {
         answer.bytes(64 << 20).await.unwrap().to_vec()
     }
 
-    /// Messages of a request to the model, from 0.
+    /// The messages of the request to the model with this number; the first is 0.
     pub(crate) fn messages(&self, number: usize) -> Vec<Value> {
         let requests = self.model.asked();
         requests[number].body["messages"]
@@ -384,7 +384,7 @@ impl AgentFixture {
         bus.call(&meta, &request).await.unwrap();
     }
 
-    /// Ends everything in order.
+    /// Stops the services in order.
     pub(crate) async fn stop(self) {
         self.running.stop().await;
     }
@@ -395,9 +395,10 @@ pub(crate) fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-fn common(folder: &Path, dial: &DialCore) -> ConfigSources {
+/// The settings that all tests share.
+fn common(directory: &Path, dial: &DialCore) -> ConfigSources {
     ConfigSources::new(Environment::default())
-        .set("state.folder", text(folder))
+        .set("state.folder", text(directory))
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0")
@@ -422,14 +423,16 @@ fn host(sources: ConfigSources, outside: FakeInternet) -> Host {
         .with::<SweeperService>()
 }
 
-fn made(folder: &Path, name: &str) -> PathBuf {
-    let path = folder.join(name);
+/// Creates a directory and returns its canonical path, as services report it.
+fn create_directory(parent: &Path, name: &str) -> PathBuf {
+    let path = parent.join(name);
     std::fs::create_dir(&path).unwrap();
     path.canonicalize().unwrap()
 }
 
 fn text(path: &Path) -> &str {
-    path.to_str().expect("folders of tests have plain names")
+    path.to_str()
+        .expect("directories of tests have UTF-8 names")
 }
 
 /// A configured list of one path.

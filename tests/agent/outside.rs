@@ -15,10 +15,10 @@ use tokio_util::task::TaskTracker;
 pub(crate) const HOST_NAME: &str = "files.example.org";
 /// The content of `/prices.csv` there.
 pub(crate) const CSV_BYTES: &str = "item,price\ncrane hour,420\n";
-/// Where the host is.
+/// The only address of the host.
 const PUBLIC_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
 
-/// The outside; clones are the same one.
+/// A resolver and a dialer with one public host; clones share the host and its record of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeInternet {
     responder: ScriptedResponder,
@@ -28,13 +28,13 @@ pub(crate) struct FakeInternet {
 impl FakeInternet {
     pub(crate) fn new() -> Self {
         Self {
-            responder: ScriptedResponder::new(answer),
+            responder: ScriptedResponder::new(respond),
             tasks: TaskTracker::new(),
         }
     }
 
-    /// How many requests came.
-    pub(crate) fn asked(&self) -> usize {
+    /// The number of requests that arrived.
+    pub(crate) fn request_count(&self) -> usize {
         self.responder.received_requests().len()
     }
 }
@@ -46,8 +46,8 @@ impl Resolver for FakeInternet {
         _judge: &'a Judge,
     ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
-            let known = name.as_str() == HOST_NAME;
-            known
+            let is_known = name.as_str() == HOST_NAME;
+            is_known
                 .then(|| DnsAnswer {
                     name: name.clone(),
                     cnames: Vec::new(),
@@ -78,7 +78,7 @@ impl Dialer for FakeInternet {
     }
 }
 
-fn answer(request: &ReceivedRequest) -> ResponseScript {
+fn respond(request: &ReceivedRequest) -> ResponseScript {
     match request.target() {
         "/prices.csv" => ResponseScript::with_fields(&[("Content-Type", "text/csv")], CSV_BYTES),
         _ => ResponseScript::status(404),

@@ -8,12 +8,12 @@ use super::fixture::{AgentFixture, AgentSetup};
 use super::outside::{CSV_BYTES, HOST_NAME};
 use super::shop::FakeEndpoint;
 
-/// Base64 makes 12 MiB of it: more than a message of the bus holds, less than the limit of one file.
+/// Base64 turns it into 12 MiB: more than a message of the bus holds, less than the limit of one file.
 const LARGE_FILE_BYTES: usize = 9 << 20;
 
 /// A model that orders once with these arguments, and repeats the outcome.
-#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
-fn ordering(arguments: Value) -> Value {
+#[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
+fn order_rules(arguments: Value) -> Value {
     json!([
         {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "{result}"}},
         {"reply": {"call": [{"name": "shop_order", "arguments": arguments}]}},
@@ -22,13 +22,13 @@ fn ordering(arguments: Value) -> Value {
 
 /// An agent with the shop; the web is open to its references.
 pub(super) fn agent(shop: &FakeEndpoint, arguments: Value) -> AgentSetup {
-    AgentSetup::new(json!([shop.tools()]), ordering(arguments))
+    AgentSetup::new(json!([shop.tools()]), order_rules(arguments))
         .on_dial()
         .feature("external_url_fetch", json!({"enabled": true}))
 }
 
-/// Everything that the model got, in one text.
-pub(super) fn last_result(fixture: &AgentFixture) -> String {
+/// The messages of the newest request to the model, as one text.
+pub(super) fn last_model_messages(fixture: &AgentFixture) -> String {
     let last = fixture.model.asked().len() - 1;
     Value::from(fixture.messages(last)).to_string()
 }
@@ -45,9 +45,9 @@ async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alo
     assert_eq!(shop.bodies(), [json!({"doc": "Grüße aus dem Hafen\n"})]);
     assert!(answer.text().contains("taken"), "{answer:?}");
     assert!(
-        !last_result(&fixture).contains("Hafen"),
+        !last_model_messages(&fixture).contains("Hafen"),
         "{}",
-        last_result(&fixture)
+        last_model_messages(&fixture)
     );
     assert!(!Value::from(answer.chunks).to_string().contains("Hafen"));
     fixture.stop().await;
@@ -63,9 +63,9 @@ async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
         shop.bodies(),
         [json!({"doc": STANDARD.encode(CSV_BYTES)})],
         "{}",
-        last_result(&fixture)
+        last_model_messages(&fixture)
     );
-    assert_eq!(fixture.outside.asked(), 1);
+    assert_eq!(fixture.outside.request_count(), 1);
     fixture.stop().await;
 }
 
@@ -81,17 +81,20 @@ async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
         fixture.result()
     );
     assert_eq!(shop.bodies(), [] as [Value; 0]);
-    assert_eq!((fixture.outside.asked(), answer.error()), (0, Value::Null));
+    assert_eq!(
+        (fixture.outside.request_count(), answer.error()),
+        (0, Value::Null)
+    );
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
+async fn r_5_twelve_mebibytes_arrive_whole_and_bypass_the_bus() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:base64::files/acme/large.bin"});
     let fixture = agent(&shop, arguments).on_nats().start().await;
     let bytes: Vec<u8> = (0..LARGE_FILE_BYTES)
-        .map(|at| u8::try_from(at % 251).unwrap())
+        .map(|index| u8::try_from(index % 251).unwrap())
         .collect();
     fixture
         .dial
@@ -99,15 +102,15 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     let answer = fixture.chat("Order.").await;
     let bodies = shop.bodies();
     assert_eq!(bodies.len(), 1, "{answer:?}");
-    let came = bodies[0]["doc"].as_str().unwrap();
-    assert_eq!(came.len(), LARGE_FILE_BYTES / 3 * 4);
+    let received = bodies[0]["doc"].as_str().unwrap();
+    assert_eq!(received.len(), LARGE_FILE_BYTES / 3 * 4);
     assert!(
-        STANDARD.decode(came).unwrap() == bytes,
+        STANDARD.decode(received).unwrap() == bytes,
         "every byte is the same"
     );
     assert!(
-        last_result(&fixture).len() < 100_000,
-        "the model does not learn of it"
+        last_model_messages(&fixture).len() < 100_000,
+        "the model does not get the content"
     );
     fixture.stop().await;
 }
@@ -146,7 +149,7 @@ async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     assert_eq!(
         shop.bodies(),
         std::slice::from_ref(&nested),
-        "as it was written"
+        "as the model wrote it"
     );
     fixture.stop().await;
 

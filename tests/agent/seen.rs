@@ -3,7 +3,7 @@
 use dray_http::RequestBuilder;
 use serde_json::{Value, json};
 
-/// One answer as its client received it.
+/// The status and the chunks of one answer.
 #[derive(Debug)]
 pub(crate) struct AgentAnswer {
     pub(crate) status: u16,
@@ -50,7 +50,7 @@ impl AgentAnswer {
         chunks.iter().filter_map(Value::as_str).collect()
     }
 
-    /// The values at one path in all deltas.
+    /// The values at this JSON pointer in the deltas of all chunks, without nulls.
     pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
         let deltas = self
             .chunks

@@ -8,7 +8,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-/// Bodies that came, in order.
+/// Bodies of the received requests, in order.
 type Bodies = Vec<Value>;
 
 /// The endpoint; it answers every POST with `taken`, and `/long` with a long text.

@@ -41,7 +41,7 @@ fn rules(path: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
+async fn a_workbook_is_uploaded_and_a_summary_is_sent_with_the_right_bytes() {
     let fixture = AgentSetup::new(json!([]), rules("a1-0")).start().await;
     let answer = fixture.ask(json!([question()])).await;
     assert!(answer.text().ends_with("Sent."), "{answer:?}");
@@ -110,8 +110,8 @@ async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
     let second = fixture.ask(messages).await;
     assert!(second.text().contains("crane.md"), "{}", second.text());
     assert_eq!(second.state()["dray_session"], session);
-    let resumed = Value::from(fixture.messages(before));
-    let names: Vec<_> = resumed
+    let second_request = Value::from(fixture.messages(before));
+    let names: Vec<_> = second_request
         .as_array()
         .unwrap()
         .iter()
@@ -121,11 +121,15 @@ async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
     assert_eq!(
         names,
         ["read_attachment", "sandbox_put", "send_file"],
-        "{resumed}"
+        "{second_request}"
     );
-    assert!(!resumed.to_string().contains("tool_execution_history"));
+    assert!(
+        !second_request
+            .to_string()
+            .contains("tool_execution_history")
+    );
     let uploads = std::fs::read_dir(fixture.sandbox.join("uploads")).unwrap();
-    assert_eq!(uploads.count(), 1, "the workbook is not put there again");
+    assert_eq!(uploads.count(), 1, "the workbook is not uploaded again");
     fixture.stop().await;
 }
 
@@ -141,7 +145,7 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         .set("orchestrator.files.offload", "true")
         .start()
         .await;
-    fixture.model.follow(reading_back(None));
+    fixture.model.follow(read_back_script(None));
     let answer = fixture.chat("Look.").await;
     assert_eq!(answer.error(), Value::Null);
     let notice = fixture.result();
@@ -154,7 +158,7 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         .nth(1)
         .and_then(|rest| rest.split(';').next())
         .unwrap();
-    fixture.model.follow(reading_back(Some(name)));
+    fixture.model.follow(read_back_script(Some(name)));
     let second = fixture
         .ask(json!([
             user("Look."),
@@ -171,8 +175,8 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
     fixture.stop().await;
 }
 
-/// A model that calls the long tool, or reads a file from near its end.
-fn reading_back(name: Option<&str>) -> dray_testkit::rehearsal::Script {
+/// A model that calls the long tool, or reads the file of this name from near its end.
+fn read_back_script(name: Option<&str>) -> dray_testkit::rehearsal::Script {
     let call = match name {
         None => json!({"name": "shop_long", "arguments": {}}),
         Some(name) => {

@@ -16,7 +16,7 @@ use super::seen::AgentAnswer;
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
-/// An endpoint that keeps the `traceparent` of what came, and the tool set that leads to it.
+/// An endpoint that records the `traceparent` of each request, and the tool set that calls it.
 async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
     let server = FakeServer::start(
         Vec::new(),
@@ -43,7 +43,7 @@ async fn tracing_shop() -> (FakeServer<Vec<String>>, Value) {
 }
 
 /// The names of the spans from this one up to the root.
-fn path(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> Vec<String> {
+fn path_to_root(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> Vec<String> {
     let above = std::iter::successors(Some(span), |span| spans.get(&span.parent_id));
     above.map(|span| span.name.clone()).collect()
 }
@@ -83,13 +83,13 @@ async fn a_turn_is_one_trace_from_the_request_of_the_client_to_the_service_behin
     let root = "POST /v1/chat/completions";
     let turn = find(&spans, "invoke_agent agent");
     assert_eq!(turn.len(), 1);
-    assert_eq!(path(&spans, turn[0]), ["invoke_agent agent", root]);
+    assert_eq!(path_to_root(&spans, turn[0]), ["invoke_agent agent", root]);
     check_attributes(&spans, turn[0]);
 
     check_chats(&spans, &fixture);
     let order = find(&spans, "execute_tool shop_order");
     assert_eq!(
-        path(&spans, order[0]),
+        path_to_root(&spans, order[0]),
         ["execute_tool shop_order", "invoke_agent agent", root]
     );
     let parents = shop.shared().lock().clone();
@@ -100,7 +100,7 @@ async fn a_turn_is_one_trace_from_the_request_of_the_client_to_the_service_behin
     fixture.stop().await;
 }
 
-/// A chat with a trace of its own and an attachment.
+/// Sends a chat request with a trace of its own and an attachment.
 async fn ask_for_an_order(fixture: &AgentFixture, agent: &ServiceProcess) {
     let note =
         json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
@@ -115,11 +115,11 @@ async fn ask_for_an_order(fixture: &AgentFixture, agent: &ServiceProcess) {
     assert!(answer.text().ends_with("Done."), "{answer:?}");
 }
 
-/// Whether the other service worked below this span, for the tool that reads.
+/// Whether this is a span of the file-resolver below the span of the tool that reads.
 fn is_below_tool(spans: &BTreeMap<String, ReceivedSpan>, span: &ReceivedSpan) -> bool {
     let service = span.attributes.get("service").map(String::as_str);
     service == Some("file-resolver")
-        && path(spans, span).contains(&"execute_tool read_files".to_owned())
+        && path_to_root(spans, span).contains(&"execute_tool read_files".to_owned())
 }
 
 /// The spans of the trace, once they are one tree with the turn and the work of the other service in it.
@@ -142,26 +142,31 @@ async fn spans_of_both(collector: &SpanCollector) -> BTreeMap<String, ReceivedSp
     .await
 }
 
-/// Each call of the model is a span below the turn, and the model got that span as its parent.
+/// Checks that each call of the model is a span below the turn, and that the model got this span as its parent.
 fn check_chats(spans: &BTreeMap<String, ReceivedSpan>, fixture: &AgentFixture) {
     let chats = find(spans, "chat lead");
     assert_eq!(chats.len(), 3);
-    let asked = fixture.model.asked();
-    for (chat, asked) in chats.iter().zip(asked) {
+    let requests = fixture.model.asked();
+    for (chat, request) in chats.iter().zip(requests) {
         assert_eq!(
-            path(spans, chat),
+            path_to_root(spans, chat),
             [
                 "chat lead",
                 "invoke_agent agent",
                 "POST /v1/chat/completions"
             ]
         );
-        let parent = asked.headers.get("traceparent").unwrap().to_str().unwrap();
+        let parent = request
+            .headers
+            .get("traceparent")
+            .unwrap()
+            .to_str()
+            .unwrap();
         assert_eq!(parent, format!("00-{TRACE_ID}-{}-01", chat.span_id));
     }
 }
 
-/// What the conventions require of each span, and that it contains no contents.
+/// Checks the attributes that OpenTelemetry's conventions for generative AI require, and that no span has contents.
 fn check_attributes(spans: &BTreeMap<String, ReceivedSpan>, turn: &ReceivedSpan) {
     let text =
         |span: &ReceivedSpan, name: &str| span.attributes.get(name).cloned().unwrap_or_default();
@@ -197,14 +202,14 @@ fn check_attributes(spans: &BTreeMap<String, ReceivedSpan>, turn: &ReceivedSpan)
         "gen_ai.tool.call.result",
     ];
     for span in spans.values() {
-        let shown = contents
+        let content = contents
             .iter()
             .find(|name| span.attributes.contains_key(**name));
-        assert_eq!(shown, None, "contents are not wanted: {span:?}");
+        assert_eq!(content, None, "contents were not requested: {span:?}");
     }
 }
 
-/// Tokens and cost by agent and client, and the calls of the model by the conventions.
+/// Checks tokens and cost by agent and client, and the metrics that the conventions define for calls of the model.
 fn check_metrics(page: &str) {
     let value = |name: &str, labels: &[&str]| {
         let mut lines = page.lines().filter(|line| line.starts_with(name));
@@ -212,10 +217,10 @@ fn check_metrics(page: &str) {
         let line = line.unwrap_or_else(|| panic!("no {name} with {labels:?}: {page}"));
         line.rsplit(' ').next().unwrap().to_owned()
     };
-    let who = ["agent=\"agent\"", "client=\"local\""];
-    let input = [who[0], who[1], "type=\"input\""];
+    let agent_and_client = ["agent=\"agent\"", "client=\"local\""];
+    let input = [agent_and_client[0], agent_and_client[1], "type=\"input\""];
     assert_eq!(value("dray_chat_tokens_total{", &input), "600");
-    assert_eq!(value("dray_chat_cost_total{", &who), "0.0015");
+    assert_eq!(value("dray_chat_cost_total{", &agent_and_client), "0.0015");
     let model = [
         "gen_ai_request_model=\"lead\"",
         "gen_ai_operation_name=\"chat\"",
@@ -292,11 +297,11 @@ async fn a_turn_at_a_deployment_of_dial_continues_the_trace_and_shows_no_content
     assert_eq!(attribute("http.response.status_code"), Some("200"));
     let tool = find(&spans, "execute_tool shop_order")[0];
     let expected = ["execute_tool shop_order", "invoke_agent agent", DIAL_ROUTE];
-    assert_eq!(path(&spans, tool), expected);
+    assert_eq!(path_to_root(&spans, tool), expected);
     assert_eq!(find(&spans, "chat lead").len(), 2);
-    let shown = format!("{spans:?}");
+    let span_text = format!("{spans:?}");
     for secret in ["secret order", "It is done", "ordered", DIAL_KEY] {
-        assert!(!shown.contains(secret), "{secret}: {shown}");
+        assert!(!span_text.contains(secret), "{secret}: {span_text}");
     }
     drop((agent, shop));
     fixture.stop().await;
@@ -316,7 +321,7 @@ async fn a_request_with_an_unknown_key_has_a_span_with_its_status_and_no_turn() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn contents_are_in_the_spans_when_they_are_wanted_and_are_cut() {
+async fn contents_are_in_the_spans_when_they_are_requested_and_are_cut() {
     let collector = SpanCollector::start().await.unwrap();
     let settings = [
         ("orchestrator.trace_contents", "true".to_owned()),

@@ -3,11 +3,11 @@
 use crate::machine;
 use crate::namespace::NetworkNamespace;
 
-/// The address of most web servers of the stories.
-pub(crate) const PUBLIC_ADDRESSES: &str = "93.184.216.34";
+/// The address of the web server that most stories use.
+pub(crate) const PUBLIC_ADDRESS: &str = "93.184.216.34";
 /// The same over IPv6.
-pub(crate) const PUBLIC_6: &str = "2606:2800:220:1::1";
-/// The name server of the binary.
+pub(crate) const PUBLIC_ADDRESS_6: &str = "2606:2800:220:1::1";
+/// The name server that the binary is configured to use.
 pub(crate) const NAME_SERVER: &str = "9.9.9.9";
 /// The same over IPv6.
 pub(crate) const NAME_SERVER_6: &str = "2620:fe::fe";
@@ -16,8 +16,9 @@ pub(crate) const SYSTEM_NAME_SERVER: &str = "149.112.112.112";
 /// A name server inside a range that a story opens.
 pub(crate) const INNER_NAME_SERVER: &str = "10.77.0.53";
 
-/// Hardware addresses of the two ends of the cable.
+/// Hardware address of the end in the binary's namespace.
 const NEAR_DEVICE: &str = "02:00:00:00:00:01";
+/// Hardware address of the end in the namespace of the scripted servers.
 const FAR_DEVICE: &str = "02:00:00:00:00:02";
 
 /// A cable between the two namespaces, with a far side on which every address responds.

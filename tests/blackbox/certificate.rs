@@ -1,31 +1,32 @@
-//! Certificates by `openssl`: an authority for `EXTERNAL_URL_FETCH_CA_BUNDLE`, good servers and bad ones.
+//! Certificates by `openssl`: an authority for `EXTERNAL_URL_FETCH_CA_BUNDLE`, and certificates of servers, valid and invalid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::machine;
 
-/// Names and addresses of the good certificate.
-const GOOD_NAMES: &str = "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
+/// Names and addresses of the valid certificate.
+const VALID_NAMES: &str =
+    "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
 
 /// Certificates in two directories: those that the servers present, and those that a client may trust.
 #[derive(Debug)]
 pub(crate) struct CertificateFiles {
-    /// `NAME.pem` and `NAME.key`; `server` is the good one, any other is presented to `NAME.example.com`.
+    /// `NAME.pem` and `NAME.key`; `server` is the valid one, any other is presented to `NAME.example.com`.
     pub(crate) served: PathBuf,
     /// The authority's certificate, PEM.
     pub(crate) bundle: PathBuf,
 }
 
 impl CertificateFiles {
-    /// Makes all of them.
+    /// Creates the authorities and all certificates.
     pub(crate) fn new(directory: &Path) -> Self {
         let served = directory.join("served");
         fs::create_dir_all(&served).unwrap();
         for authority in ["authority", "stranger"] {
-            authority_in(directory, authority);
+            create_authority(directory, authority);
         }
-        sign(directory, "authority", "server", GOOD_NAMES, "30");
+        sign(directory, "authority", "server", VALID_NAMES, "30");
         sign(
             directory,
             "authority",
@@ -33,8 +34,8 @@ impl CertificateFiles {
             "DNS:files.example.org",
             "30",
         );
-        sign(directory, "authority", "expired", GOOD_NAMES, "-1");
-        sign(directory, "stranger", "stranger", GOOD_NAMES, "30");
+        sign(directory, "authority", "expired", VALID_NAMES, "-1");
+        sign(directory, "stranger", "stranger", VALID_NAMES, "30");
         Self {
             served,
             bundle: directory.join("authority.pem"),
@@ -42,7 +43,7 @@ impl CertificateFiles {
     }
 }
 
-fn authority_in(directory: &Path, name: &str) {
+fn create_authority(directory: &Path, name: &str) {
     let subject = format!("/CN={name} of the black-box suite");
     openssl(
         directory,

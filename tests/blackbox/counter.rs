@@ -120,14 +120,14 @@ fn ruleset(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> St
         .unwrap();
     }
     text.push_str(WATCHED_ADDRESSES);
-    text.push_str(&elsewhere(side, openings, servers));
+    text.push_str(&outbound_rules(side, openings, servers));
     text.push_str("}\n}\n");
     text
 }
 
 /// Rules for ports and name servers of traffic that leaves this host.
-fn elsewhere(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> String {
-    let leaves = match side {
+fn outbound_rules(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> String {
+    let leaving = match side {
         CableSide::Sent => "oifname != \"lo\" ",
         CableSide::Arrived => "",
     };
@@ -140,11 +140,11 @@ fn elsewhere(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]) -> 
     let v4 = joined(servers.iter().filter(|server| server.is_ipv4()));
     let v6 = joined(servers.iter().filter(|server| server.is_ipv6()));
     format!(
-        "{leaves}tcp dport != {{ 53, {open} }} counter name other_port\n\
-         {leaves}udp dport != 53 counter name other_datagram\n\
-         {leaves}th dport 53 ip daddr != {{ {v4} }} counter name other_name_server\n\
-         {leaves}th dport 53 ip6 daddr != {{ {v6} }} counter name other_name_server\n\
-         {leaves}tcp dport {{ {open} }} counter name allowed\n"
+        "{leaving}tcp dport != {{ 53, {open} }} counter name other_port\n\
+         {leaving}udp dport != 53 counter name other_datagram\n\
+         {leaving}th dport 53 ip daddr != {{ {v4} }} counter name other_name_server\n\
+         {leaving}th dport 53 ip6 daddr != {{ {v6} }} counter name other_name_server\n\
+         {leaving}tcp dport {{ {open} }} counter name allowed\n"
     )
 }
 

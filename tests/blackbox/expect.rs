@@ -30,7 +30,7 @@ pub(crate) enum FetchExpectation {
     NoStart,
 }
 
-/// Findings are read by people: contents appear by their size.
+/// Readable in a finding: contents appear as their size.
 impl fmt::Debug for FetchExpectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -46,7 +46,7 @@ impl fmt::Debug for FetchExpectation {
     }
 }
 
-/// The keys that the line begins with; more may follow.
+/// The first keys of the JSON line, in order; more may follow.
 const LINE_KEYS: [&str; 7] = [
     "verdict",
     "code",
@@ -194,12 +194,12 @@ fn denied(
 
 /// S-5: neither logs nor replies contain what follows the path.
 fn keeps_the_query(fetch: &FetchCommand, outcome: &FetchOutcome) -> Result<(), String> {
-    let Some(at) = fetch.url.find(['?', '#']) else {
+    let Some(path_end) = fetch.url.find(['?', '#']) else {
         return Ok(());
     };
     let leaks = [&outcome.stdout, &outcome.stderr]
         .iter()
-        .any(|text| text.contains(&fetch.url[at + 1..]));
+        .any(|text| text.contains(&fetch.url[path_end + 1..]));
     demand(!leaks, || {
         "the output has the query or the fragment".to_owned()
     })
@@ -214,11 +214,11 @@ fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
         .map(|word| word.trim_matches(['.', ':']))
         .filter(|word| word.parse::<IpAddr>().is_ok() && !url.contains(word));
     addresses.next().map_or(Ok(()), |address| {
-        Err(format!("it tells the address {address}"))
+        Err(format!("the refusal discloses the address {address}"))
     })
 }
 
-/// How sentences may show a URL: as it was written, without query and fragment, with or without an empty path.
+/// The forms of a URL in sentences: as the agent wrote it, without query and fragment, with or without an empty path.
 fn possible_urls(url: &str) -> [String; 2] {
     let url = &url[..url.find(['?', '#']).unwrap_or(url.len())];
     let cut = |text: &str| text.chars().take(200).collect();
@@ -246,12 +246,13 @@ fn sentence(code: &str, url: &str) -> String {
         "policy_invalid" => {
             "This app's external fetch policy is invalid; ask the app owner to correct features.external_url_fetch."
         }
-        _ => return format!("External URL {url} {}", rest(code, url)),
+        _ => return format!("External URL {url} {}", predicate(code, url)),
     };
     policy.to_owned()
 }
 
-fn rest(code: &str, url: &str) -> String {
+/// The part of the sentence that follows the URL.
+fn predicate(code: &str, url: &str) -> String {
     let failed = |why: &str| format!("could not be fetched. {why}");
     match code {
         "invalid_url" => "is not a valid absolute http(s) URL.".to_owned(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::namespace::NetworkNamespace;
 
-/// Longest that one run may take. The binary's own limits end it far sooner.
+/// Longest duration of one run. The binary's own limits end a run far sooner.
 const RUN_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// One fetch to be made.
@@ -38,7 +38,7 @@ pub(crate) struct FetchOutcome {
 }
 
 impl FetchCommand {
-    /// Of this URL, with the environment of the network.
+    /// A fetch of this URL in the environment that the network sets.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -82,7 +82,7 @@ impl FetchCommand {
         self
     }
 
-    /// As a reference of this kind (`text` or `base64`) in the arguments of a tool call, by `dray resolve`.
+    /// Run as a reference of this kind (`text` or `base64`) in the arguments of a tool call, by `dray resolve`.
     pub(crate) fn referred(mut self, kind: &'static str) -> Self {
         self.reference = Some(kind);
         self

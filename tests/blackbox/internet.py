@@ -1,6 +1,6 @@
-"""The simulated internet: a scripted DNS server and web servers that answer on every address they are reached at.
+"""The simulated internet: a scripted DNS server and web servers that respond on every address to which packets arrive.
 
-Runs inside one network namespace. Reads a script (JSON), says "ready", appends one JSON line per question and per
+Runs inside one network namespace. Reads a script (JSON), prints "ready", appends one JSON line per question and per
 request to a log, and ends when its standard input closes. Knows nothing of what is tested.
 """
 
@@ -18,13 +18,13 @@ import threading
 TYPES = {1: "A", 5: "CNAME", 28: "AAAA"}
 CODES = {"FORMERR": 1, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}
 HEAD_LIMIT = 65536
-PATIENCE = 60.0  # Seconds that a server which is slow on purpose holds a connection
+HOLD_SECONDS = 60.0  # How long a server that is slow on purpose holds a connection
 TLS_HANDSHAKE = b"\x16"
-ENDLESS = 64 * 1024 * 1024
+ENDLESS_BYTES = 64 * 1024 * 1024
 
 
 class Log:
-    """Events, one JSON object per line, each written before the answer that it precedes leaves."""
+    """Events, one JSON object per line. An event is in the file before its response is sent."""
 
     def __init__(self, path):
         self.file = open(path, "ab", buffering=0)
@@ -38,19 +38,19 @@ class Zone:
 
     def __init__(self, names):
         self.names = {name.lower().rstrip("."): answers for name, answers in names.items()}
-        self.asked = {}
+        self.question_counts = {}
 
-    def take(self, name, kind):
-        """The answer that is next for this question, or None for an unknown name."""
+    def next_answer(self, name, kind):
+        """The next answer for this question, or None for an unknown name."""
         answers = self.names.get(name)
         if answers is None:
             return None
-        turn = self.asked.get((name, kind), 0)
-        self.asked[(name, kind)] = turn + 1
-        return answers[min(turn, len(answers) - 1)]
+        count = self.question_counts.get((name, kind), 0)
+        self.question_counts[(name, kind)] = count + 1
+        return answers[min(count, len(answers) - 1)]
 
     def records(self, name, kind, answer):
-        """Records of the answer; a target of an alias that the zone knows comes along, as a recursor would send it."""
+        """Records of the answer, with those of an alias's target if the zone has it, as a recursive resolver sends them."""
         records = []
         for _ in range(16):
             if "CNAME" in answer:
@@ -73,22 +73,22 @@ def encode_name(name):
     return out + b"\0"
 
 
-def question(message):
+def parse_question(message):
     """Name and type of the only question, and the bytes of the question."""
-    labels, at = [], 12
-    while message[at]:
-        length = message[at]
-        labels.append(message[at + 1 : at + 1 + length].decode("ascii", "replace"))
-        at += 1 + length
-    number = struct.unpack("!H", message[at + 1 : at + 3])[0]
-    return ".".join(labels).lower(), TYPES.get(number, str(number)), message[12 : at + 5]
+    labels, offset = [], 12
+    while message[offset]:
+        length = message[offset]
+        labels.append(message[offset + 1 : offset + 1 + length].decode("ascii", "replace"))
+        offset += 1 + length
+    number = struct.unpack("!H", message[offset + 1 : offset + 3])[0]
+    return ".".join(labels).lower(), TYPES.get(number, str(number)), message[12 : offset + 5]
 
 
-def reply(zone, log, message, tcp, to):
+def dns_response(zone, log, message, tcp, to):
     """The bytes of the answer, or None for silence."""
-    name, kind, asked = question(message)
+    name, kind, question = parse_question(message)
     log.add(event="dns", name=name, kind=kind, tcp=tcp, to=to)
-    answer = zone.take(name, kind)
+    answer = zone.next_answer(name, kind)
     flags, records = 0x8180, []
     if answer is None:
         flags |= CODES["NXDOMAIN"]
@@ -105,7 +105,7 @@ def reply(zone, log, message, tcp, to):
         encode_name(owner) + struct.pack("!HHIH", number, 1, 0, len(data)) + data
         for owner, number, data in records
     )
-    return head + asked + body
+    return head + question + body
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -117,7 +117,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data, address):
         try:
-            answer = reply(self.zone, self.log, data, False, self.to)
+            answer = dns_response(self.zone, self.log, data, False, self.to)
         except (IndexError, struct.error):
             return
         if answer is not None:
@@ -128,7 +128,7 @@ async def dns_stream(zone, log, to, reader, writer):
     try:
         while True:
             (length,) = struct.unpack("!H", await reader.readexactly(2))
-            answer = reply(zone, log, await reader.readexactly(length), True, to)
+            answer = dns_response(zone, log, await reader.readexactly(length), True, to)
             if answer is not None:
                 writer.write(struct.pack("!H", len(answer)) + answer)
                 await writer.drain()
@@ -155,13 +155,13 @@ def response(status, headers, body, length=True):
 def chunked(body):
     out = b""
     for start in range(0, len(body), 4096):
-        piece = body[start : start + 4096]
-        out += b"%x\r\n" % len(piece) + piece + b"\r\n"
+        chunk = body[start : start + 4096]
+        out += b"%x\r\n" % len(chunk) + chunk + b"\r\n"
     return out + b"0\r\n\r\n"
 
 
-def scripted(path, reached):
-    """What the path asks for, as bytes; the few behaviours that take time are in `serve`."""
+def scripted_response(path, reached):
+    """The response that the path names, as bytes; the few behaviours that take time are in `serve`."""
     parts = path.split("?")[0].strip("/").split("/")
     verb, rest = parts[0], parts[1:] + ["", ""]
     if verb == "bytes":
@@ -194,10 +194,10 @@ def scripted(path, reached):
     return response(200, [("Content-Type", "text/plain")], ("reached %s\n" % reached).encode())
 
 
-def answer_to(path, reached):
-    """Never fails: an invalid path is answered with status 400."""
+def response_to(path, reached):
+    """The scripted response, or status 400 for an invalid path."""
     try:
-        return scripted(path, reached)
+        return scripted_response(path, reached)
     except ValueError:
         return response(400, [], b"")
 
@@ -206,21 +206,21 @@ async def serve(log, tls, reader, writer):
     host, port = writer.get_extra_info("sockname")[:2]
     log.add(event="connect", to=host, port=port, tls=tls)
     try:
-        head = await asyncio.wait_for(reader.readexactly(1), PATIENCE)
+        head = await asyncio.wait_for(reader.readexactly(1), HOLD_SECONDS)
         if head == TLS_HANDSHAKE:
             writer.write(response(400, [], b"this port speaks no TLS\n"))
             return
-        head += await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        head += await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HOLD_SECONDS)
         path = head.split(b" ", 2)[1].decode("latin-1")
         log.add(event="http", to=host, port=port, tls=tls, path=path, head=head.decode("latin-1"))
         if path.startswith("/silent"):
-            await asyncio.wait_for(reader.read(1), PATIENCE)
+            await asyncio.wait_for(reader.read(1), HOLD_SECONDS)
         elif path.startswith("/drip"):
             await drip(writer)
         elif path.startswith("/endless"):
             await endless(writer)
         else:
-            writer.write(answer_to(path, host))
+            writer.write(response_to(path, host))
         await writer.drain()
     except (asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.LimitOverrunError, ConnectionError, ssl.SSLError):
         pass
@@ -230,7 +230,7 @@ async def serve(log, tls, reader, writer):
 
 async def drip(writer):
     writer.write(b"HTTP/1.1 200 Scripted\r\nContent-Length: 1000000\r\n\r\n")
-    for _ in range(int(PATIENCE * 2)):
+    for _ in range(int(HOLD_SECONDS * 2)):
         writer.write(b".")
         await writer.drain()
         await asyncio.sleep(0.5)
@@ -238,9 +238,9 @@ async def drip(writer):
 
 async def endless(writer):
     writer.write(b"HTTP/1.1 200 Scripted\r\n\r\n")
-    piece = pattern(65536)
-    for _ in range(ENDLESS // len(piece)):
-        writer.write(piece)
+    chunk = pattern(65536)
+    for _ in range(ENDLESS_BYTES // len(chunk)):
+        writer.write(chunk)
         await writer.drain()
 
 

@@ -53,7 +53,7 @@ impl WebRequest {
 }
 
 impl FakeInternet {
-    /// Starts them and waits until they listen.
+    /// Starts the servers with this script and waits until they listen. `name` is unique within the directory.
     pub(crate) fn start(
         namespace: &NetworkNamespace,
         directory: &Path,
@@ -113,7 +113,7 @@ impl FakeInternet {
         self.events("connect").map(read).collect()
     }
 
-    /// Forgets what was seen so far.
+    /// Removes all events so far from the log.
     pub(crate) fn forget(&self) {
         // The servers append to the file: they continue at the new end.
         fs::write(&self.log, b"").unwrap();

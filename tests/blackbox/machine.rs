@@ -1,15 +1,15 @@
-//! The requirements of the machine, and how its programs are run. Lists exactly what is missing and does not work
-//! around it.
+//! The programs and rights that the suite needs, and how its programs are run. The suite fails with a list of what is
+//! missing; it does not work around it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Where programs are looked for; the environment of the caller never reaches a child.
+/// Search path of all programs; no other variable of the caller's environment reaches a child either.
 pub(crate) const PROGRAM_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Programs, and the Debian packages that bring them.
+/// Programs, arguments with which each succeeds, and the Debian package that contains it.
 const NEEDED_PROGRAMS: [(&str, &[&str], &str); 4] = [
     ("ip", &["-Version"], "iproute2"),
     ("nft", &["--version"], "nftables"),
@@ -60,13 +60,13 @@ pub(crate) fn require() -> PathBuf {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the runner says here which binary it built"
+    reason = "the runner passes the binary that it built in this variable"
 )]
 fn binary() -> Option<PathBuf> {
     std::env::var_os("DRAY_BINARY").map(PathBuf::from)
 }
 
-/// A program with an empty environment but for the search path.
+/// A command whose environment has the search path alone.
 pub(crate) fn bare(program: &str) -> Command {
     let mut command = Command::new(program);
     command
@@ -76,7 +76,7 @@ pub(crate) fn bare(program: &str) -> Command {
     command
 }
 
-/// Runs to the end; panics with the output of the program when it fails.
+/// Runs a command to its end and returns its output; panics with its standard error when it fails.
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     let output = command
         .output()

@@ -6,7 +6,7 @@ use std::{fs, process};
 
 use crate::machine;
 
-/// Every name starts with this; the id of the process that made it follows.
+/// Every name starts with this; the id of the process that created it follows.
 const NAME_PREFIX: &str = "dray-blackbox-";
 
 /// One network namespace that has only a loopback device, which is up.
@@ -30,7 +30,7 @@ impl NetworkNamespace {
         &self.name
     }
 
-    /// Runs lines of `ip` commands in it.
+    /// Runs lines of `ip` commands in the namespace.
     pub(crate) fn ip(&self, lines: &str) {
         machine::feed(
             machine::bare("ip").args(["-netns", &self.name, "-batch", "-"]),
@@ -38,7 +38,7 @@ impl NetworkNamespace {
         );
     }
 
-    /// A program that will run in it, seeing its own resolver configuration; environment as in [`machine::bare`].
+    /// A command in the namespace, with the namespace's own files in `/etc`; environment as in [`machine::bare`].
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = machine::bare("ip");
         command.args(["netns", "exec", &self.name, program]);
@@ -76,7 +76,7 @@ pub(crate) fn sweep() {
         let owner = name
             .strip_prefix(NAME_PREFIX)
             .and_then(|rest| rest.split('-').next());
-        // A process that ended has no program, also before its status is read.
+        // A process that has ended has no program, even before its parent reads its status.
         let ended = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_err();
         if owner.is_some_and(ended) {
             drop(NetworkNamespace {

@@ -1,7 +1,7 @@
-"""Sends what must never be sent: one connection attempt to each given address, to prove that the counters count.
+"""Sends packets that the binary must never send: one connection attempt to each given address, to prove that the counters count.
 
-Reads a JSON list of {"name", "address"} from standard input and prints, per name, how far it came: "answered" when a
-server spoke, "connected" or "sent" when it did not. Addresses that the kernel refuses to connect to are sent a bare SYN.
+Reads a JSON list of {"name", "address"} from standard input and prints the result of each name: "answered" when a server
+responded, "connected" or "sent" when none did. Addresses to which the kernel does not connect get a bare SYN.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ def attempt(address):
     try:
         return connect(address)
     except OSError:
-        return bare(address)
+        return send_syn(address)
 
 
 def target(address):
@@ -39,7 +39,7 @@ def connect(address):
         return "answered" if stream.recv(4096).startswith(b"HTTP/1.1 200") else "connected"
 
 
-def bare(address):
+def send_syn(address):
     syn = struct.pack("!HHIIBBHHH", 40000, PORT, 1, 0, 5 << 4, 2, 1024, 0, 0)
     if address.version == 4:
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw:

@@ -3,10 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range that is never reached.
+/// A range that the binary must never reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockedRange {
-    /// Name of its counter.
+    /// Name of the range's packet counter.
     pub(crate) name: &'static str,
     /// First address and length of the prefix.
     pub(crate) network: &'static str,
@@ -121,8 +121,8 @@ pub(crate) const ISATAP_ADDRESSES: [&str; 3] = [
 ];
 
 impl BlockedRange {
-    /// Lowest and highest address.
-    pub(crate) fn ends(&self) -> (IpAddr, IpAddr) {
+    /// First and last address of the range.
+    pub(crate) fn bounds(&self) -> (IpAddr, IpAddr) {
         let (address, length) = self.network.split_once('/').unwrap();
         let length: u32 = length.parse().unwrap();
         match address.parse().unwrap() {
@@ -143,9 +143,9 @@ impl BlockedRange {
         }
     }
 
-    /// The second address of a range, if there is one: the kernel replaces `0.0.0.0` and `::` by other addresses.
+    /// The second address of the range, or its only one: the kernel replaces `0.0.0.0` and `::` by other addresses.
     pub(crate) fn probe(&self) -> IpAddr {
-        let (first, last) = self.ends();
+        let (first, last) = self.bounds();
         let second: IpAddr = match first {
             IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() | 1).into(),
             IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() | 1).into(),
@@ -153,9 +153,9 @@ impl BlockedRange {
         second.min(last)
     }
 
-    /// Whether the address lies in it.
-    pub(crate) fn holds(&self, address: IpAddr) -> bool {
-        let (first, last) = self.ends();
+    /// Whether the range contains the address.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        let (first, last) = self.bounds();
         first <= address && address <= last && first.is_ipv4() == address.is_ipv4()
     }
 }
@@ -168,11 +168,11 @@ pub(crate) fn host(address: IpAddr) -> String {
     }
 }
 
-/// First and last address of every range, and every such service, each once.
+/// First and last address of every range, and every sensitive address, each once.
 pub(crate) fn samples() -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
         .iter()
-        .flat_map(|range| [range.ends().0, range.ends().1])
+        .flat_map(|range| [range.bounds().0, range.bounds().1])
         .collect();
     addresses.extend(
         SENSITIVE_ADDRESSES
@@ -185,9 +185,12 @@ pub(crate) fn samples() -> Vec<IpAddr> {
     addresses
 }
 
-/// One address of every range and every such service: for stories in which [`samples`] would take too long.
+/// One address of every range and every sensitive address: for stories in which [`samples`] would take too long.
 pub(crate) fn highlights() -> Vec<IpAddr> {
-    let mut addresses: Vec<IpAddr> = BLOCKED_RANGES.iter().map(|range| range.ends().1).collect();
+    let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
+        .iter()
+        .map(|range| range.bounds().1)
+        .collect();
     addresses.extend(
         SENSITIVE_ADDRESSES
             .iter()
@@ -201,13 +204,13 @@ pub(crate) fn highlights() -> Vec<IpAddr> {
 
 #[test]
 fn both_tables_of_blocked_addresses_cover_each_other() {
-    let ends = |network: ipnet::IpNet| [network.network(), network.broadcast()];
+    let bounds = |network: ipnet::IpNet| [network.network(), network.broadcast()];
     for network in dray_guard::addrclass::blocked_networks() {
-        let [first, last] = ends(network);
+        let [first, last] = bounds(network);
         assert!(
             BLOCKED_RANGES
                 .iter()
-                .any(|range| range.holds(first) && range.holds(last)),
+                .any(|range| range.contains(first) && range.contains(last)),
             "no counter watches {network}"
         );
     }

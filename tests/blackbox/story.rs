@@ -2,7 +2,7 @@
 
 use dray_types::hex::hex_digits;
 
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 
 mod address;
 mod body;
@@ -24,19 +24,19 @@ mod tls;
 /// Statuses that redirect (section 12).
 const REDIRECT_STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
-/// A path that responds with this status and this `Location`.
+/// A path whose response has this status and this `Location`.
 fn to(status: u16, location: &str) -> String {
     format!("/to/{status}/{}", hex_digits(location.as_bytes()))
 }
 
-/// A path that responds with these bytes and closes.
+/// A path whose response is these bytes and the end of the connection.
 fn raw(response: &str) -> String {
     format!("/raw/{}", hex_digits(response.as_bytes()))
 }
 
-/// A URL on the public server.
+/// A URL with this path on the public server.
 fn public(path: &str) -> String {
-    format!("http://{PUBLIC_ADDRESSES}{path}")
+    format!("http://{PUBLIC_ADDRESS}{path}")
 }
 
 /// The bytes that `/bytes/SIZE`, `/gzip/SIZE` and `/chunked/SIZE` send.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cable::{
-    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESSES, SYSTEM_NAME_SERVER,
+    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER,
 };
 use crate::certificate::CertificateFiles;
 use crate::counter::{self, AllowedTraffic, CableSide};
@@ -24,8 +24,8 @@ use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
 use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
 
-/// Concurrent runs; each is a process with its own store.
-const AT_ONCE: usize = 4;
+/// Number of concurrent runs; each is a process with its own store.
+const CONCURRENT_RUNS: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
 
@@ -42,9 +42,10 @@ pub(crate) struct StorySetup {
 #[derive(Debug)]
 pub(crate) struct StoryNetwork {
     binary: PathBuf,
-    /// All others.
+    /// The scripted servers on the far side of the cable.
     pub(crate) internet: FakeInternet,
-    bait: FakeInternet,
+    /// Servers on the binary's own host, to which it must not connect.
+    decoy: FakeInternet,
     near: NetworkNamespace,
     far: NetworkNamespace,
     certificates: CertificateFiles,
@@ -94,7 +95,7 @@ impl StoryNetwork {
         );
         near.overlay(
             "hosts",
-            &format!("127.0.0.1 localhost\n{PUBLIC_ADDRESSES} listed.example.com\n"),
+            &format!("127.0.0.1 localhost\n{PUBLIC_ADDRESS} listed.example.com\n"),
         );
         let servers = [
             NAME_SERVER,
@@ -107,10 +108,10 @@ impl StoryNetwork {
             "tls_folder": certificates.served,
         });
         let internet = FakeInternet::start(&far, directory.path(), "internet", &internet);
-        let bait = FakeInternet::start(
+        let decoy = FakeInternet::start(
             &near,
             directory.path(),
-            "bait",
+            "decoy",
             &json!({"plain": [80, 443, 8000, 8080, 8443, 3128]}),
         );
         let addresses = servers.map(|server| server.parse::<IpAddr>().unwrap());
@@ -119,7 +120,7 @@ impl StoryNetwork {
         Self {
             binary,
             internet,
-            bait,
+            decoy,
             near,
             far,
             certificates,
@@ -129,13 +130,13 @@ impl StoryNetwork {
         }
     }
 
-    /// Path of the bundle that makes the scripted servers trustworthy.
+    /// Path of the CA bundle with the authority of the scripted servers.
     pub(crate) fn bundle(&self) -> &str {
         self.certificates.bundle.to_str().unwrap()
     }
 
     /// Adds an address to the interface that the binary sends from.
-    pub(crate) fn own(&self, address: &str) {
+    pub(crate) fn add_own_address(&self, address: &str) {
         self.near.ip(&format!("addr add {address} dev near"));
     }
 
@@ -143,7 +144,7 @@ impl StoryNetwork {
     pub(crate) fn check(&self, cases: &[(FetchCommand, FetchExpectation)]) {
         let next = AtomicUsize::new(0);
         thread::scope(|scope| {
-            for _ in 0..AT_ONCE {
+            for _ in 0..CONCURRENT_RUNS {
                 scope.spawn(|| {
                     while let Some((fetch, expect)) =
                         cases.get(next.fetch_add(1, Ordering::Relaxed))
@@ -221,22 +222,22 @@ impl StoryNetwork {
                 near[name] > 0,
                 "the counter {name} does not count; the probe was {probe}"
             );
-            let stays = ON_THIS_HOST.contains(&name.as_str()) || name == "own_address";
-            let answers = !UNANSWERED_RANGES.contains(&name.as_str());
+            let stays_local = ON_THIS_HOST.contains(&name.as_str()) || name == "own_address";
+            let is_answered = !UNANSWERED_RANGES.contains(&name.as_str());
             assert!(
-                stays || !answers || far[name] > 0,
+                stays_local || !is_answered || far[name] > 0,
                 "the counter {name} on the far side does not count"
             );
             assert_eq!(
                 probe == "answered",
-                answers,
+                is_answered,
                 "{name}: the probe was {probe}"
             );
         }
         counter::reset(&self.near);
         counter::reset(&self.far);
         self.internet.forget();
-        self.bait.forget();
+        self.decoy.forget();
     }
 
     /// I-1: after the story every counter is zero on both sides, and no decoy server got a request.
@@ -247,25 +248,29 @@ impl StoryNetwork {
                 self.demand(expected, || format!("{packets} packets {side} for {name}"));
             }
         }
-        let touched = self.bait.connections();
-        self.demand(touched.is_empty(), || {
-            format!("connections to servers on the own host: {touched:?}")
+        let connections = self.decoy.connections();
+        self.demand(connections.is_empty(), || {
+            format!("connections to servers on the own host: {connections:?}")
         });
     }
 
-    /// Packets that the binary sent to what the story opened.
+    /// The number of packets that the binary sent to the networks that the story opened.
     pub(crate) fn opened(&self) -> u64 {
         counter::read(&self.near)["opened"]
     }
 
-    /// Connection attempts of the binary to allowed ports, wherever they went.
+    /// The number of connection attempts of the binary to allowed ports, at all addresses.
     pub(crate) fn attempts(&self) -> u64 {
         counter::read(&self.near)["allowed"]
     }
 }
 
-/// The end of a long text.
+/// At most the last 1,501 characters of a text, without trailing white space.
 fn tail(text: &str) -> &str {
-    let start = text.char_indices().rev().nth(1500).map_or(0, |(at, _)| at);
+    let start = text
+        .char_indices()
+        .rev()
+        .nth(1500)
+        .map_or(0, |(index, _)| index);
     text.get(start..).unwrap_or(text).trim_end()
 }

@@ -11,23 +11,23 @@ use super::{CliHome, line};
 use crate::support;
 
 /// Bytes after which an interrupted copy is killed; the files have three times as many.
-const KILLED_AFTER: usize = 4 << 20;
+const KILLED_AFTER_BYTES: usize = 4 << 20;
 
 /// A home with two sandboxes beside the current directory.
 struct CopyFixture {
     home: CliHome,
-    here: PathBuf,
+    current_directory: PathBuf,
 }
 
 impl CopyFixture {
     fn new() -> Self {
         let home = CliHome::new();
-        let at = |name: &str| home.0.path().join(name);
+        let path = |name: &str| home.0.path().join(name);
         for name in ["here", "a", "b"] {
-            std::fs::create_dir(at(name)).unwrap();
+            std::fs::create_dir(path(name)).unwrap();
         }
         Self {
-            here: at("here"),
+            current_directory: path("here"),
             home,
         }
     }
@@ -51,7 +51,7 @@ impl CopyFixture {
         command
             .args(arguments)
             .arg("--json")
-            .current_dir(&self.here);
+            .current_dir(&self.current_directory);
         command.output().unwrap()
     }
 
@@ -63,7 +63,7 @@ impl CopyFixture {
         line(&output)
     }
 
-    /// Runs a copy that the kernel kills when it has written this many bytes to one file.
+    /// Runs a copy that the kernel kills when it has written [`KILLED_AFTER_BYTES`] bytes to one file.
     fn kill(&self, arguments: &[&str]) {
         let mut command = Command::new("bash");
         command
@@ -74,22 +74,23 @@ impl CopyFixture {
                 "ulimit -c 0; ulimit -f $1; shift; exec \"$@\"",
                 "limited",
             ])
-            .arg((KILLED_AFTER / 1024).to_string())
+            .arg((KILLED_AFTER_BYTES / 1024).to_string())
             .arg(support::dray())
             .arg("sandbox")
             .args(arguments)
-            .current_dir(&self.here);
+            .current_dir(&self.current_directory);
         let killed = command.output().unwrap();
         assert_eq!(killed.status.code(), None, "{killed:?}");
     }
 
-    /// Names in a directory, hidden ones too.
+    /// The sorted names in a directory, hidden ones included.
     fn names(&self, directory: &str) -> Vec<String> {
         names(&self.path(directory))
     }
 }
 
-fn names(directory: &Path) -> Vec<String> {
+/// The sorted names in a directory, hidden ones included.
+pub(super) fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -103,7 +104,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A tree with names, modes and entries that a copy could lose.
-fn fill(fixture: &CopyFixture, root: &str) {
+fn create_tree(fixture: &CopyFixture, root: &str) {
     fixture.write(&format!("{root}/-dash.txt"), "dash");
     fixture.write(&format!("{root}/a b: c.txt"), "colon");
     fixture.write(&format!("{root}/deep/er/run.sh"), "#!/bin/sh\n");
@@ -132,29 +133,29 @@ fn check_tree(root: &Path) {
 #[test]
 fn a_directory_and_several_files_are_put_and_skipped_when_unchanged() {
     let fixture = CopyFixture::new();
-    fill(&fixture, "here/tree");
+    create_tree(&fixture, "here/tree");
     fixture.write("here/-x.txt", "x");
     let put = ["put", "--", "tree", "-x.txt", "local:../a", "in/to"];
-    let run = |expected: bool| {
+    let put_all = |existed: bool| {
         let output = fixture
             .home
             .dray(&["sandbox", "--json"])
             .args(put)
-            .current_dir(&fixture.here)
+            .current_dir(&fixture.current_directory)
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
         let report = line(&output);
         assert_eq!(report["files"].as_array().unwrap().len(), 5, "{report}");
         for file in report["files"].as_array().unwrap() {
-            assert_eq!(file["existed"], expected, "{file}");
+            assert_eq!(file["existed"], existed, "{file}");
             assert_eq!(file["sha256"].as_str().unwrap().len(), 64);
         }
         assert_eq!(report["skipped"].as_array().unwrap().len(), 1, "{report}");
         assert!(report["skipped"][0].as_str().unwrap().starts_with("link: "));
     };
-    run(false);
-    run(true);
+    put_all(false);
+    put_all(true);
     check_tree(&fixture.path("a/in/to/tree"));
     assert_eq!(fixture.read("a/in/to/-x.txt"), "x");
 }
@@ -193,15 +194,15 @@ fn files_that_cannot_be_copied_are_named_and_the_rest_arrives() {
 }
 
 #[test]
-fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
+fn cp_names_its_targets_as_the_unix_cp_does() {
     let fixture = CopyFixture::new();
-    fill(&fixture, "a/tree");
+    create_tree(&fixture, "a/tree");
     let (a, b) = (fixture.path("a"), fixture.path("b"));
-    let at = |sandbox: &Path, path: &str| {
+    let location = |sandbox: &Path, path: &str| {
         let root = sandbox.display();
         format!("local:{root}:{root}/{path}")
     };
-    let copied = fixture.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
+    let copied = fixture.copy(&["cp", &location(&a, "tree"), &location(&b, "new")]);
     assert_eq!(copied["files"].as_array().unwrap().len(), 4, "{copied}");
     for file in copied["files"].as_array().unwrap() {
         assert!(
@@ -210,26 +211,38 @@ fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
         );
     }
     check_tree(&b.join("new"));
-    fixture.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
+    fixture.copy(&["cp", &location(&a, "tree"), &location(&b, "new")]);
     check_tree(&b.join("new/tree"));
-    fixture.copy(&["cp", &at(&a, "tree/."), &at(&b, "flat/")]);
+    fixture.copy(&["cp", &location(&a, "tree/."), &location(&b, "flat/")]);
     check_tree(&b.join("flat"));
-    fixture.copy(&["cp", &at(&a, "tree/."), "out"]);
+    fixture.copy(&["cp", &location(&a, "tree/."), "out"]);
     check_tree(&fixture.path("here/out"));
-    fixture.copy(&["cp", "out/a b: c.txt", &at(&b, "renamed:.txt")]);
+    fixture.copy(&["cp", "out/a b: c.txt", &location(&b, "renamed:.txt")]);
     assert_eq!(fixture.read("b/renamed:.txt"), "colon");
     fixture.write("here/renamed:.txt", "mine");
-    fixture.copy(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "rename"]);
+    fixture.copy(&[
+        "cp",
+        &location(&b, "renamed:.txt"),
+        ".",
+        "--collision",
+        "rename",
+    ]);
     assert_eq!(fixture.read("here/renamed: (2).txt"), "colon");
-    let refused = fixture.run(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "fail"]);
+    let refused = fixture.run(&[
+        "cp",
+        &location(&b, "renamed:.txt"),
+        ".",
+        "--collision",
+        "fail",
+    ]);
     assert_eq!(line(&refused)["failed"][0]["fault"]["detail"], "exists");
     assert_eq!(fixture.read("here/renamed:.txt"), "mine");
-    fixture.copy(&["cp", &at(&b, "renamed:.txt"), "."]);
+    fixture.copy(&["cp", &location(&b, "renamed:.txt"), "."]);
     assert_eq!(fixture.read("here/renamed:.txt"), "colon");
 }
 
 #[test]
-fn an_invalid_copy_is_a_wrong_command_line() {
+fn an_invalid_copy_is_a_usage_error() {
     let fixture = CopyFixture::new();
     fixture.write("here/x", "x");
     for arguments in [
@@ -268,14 +281,15 @@ fn several_paths_are_fetched_into_one_directory() {
     assert_eq!(fixture.read("here/out/same (2).txt"), "2");
 }
 
-fn large() -> Vec<u8> {
-    (0..251_u8).cycle().take(3 * KILLED_AFTER).collect()
+/// Content of which an interrupted copy writes a third.
+fn large_content() -> Vec<u8> {
+    (0..251_u8).cycle().take(3 * KILLED_AFTER_BYTES).collect()
 }
 
 #[test]
 fn a_killed_get_is_resumed_and_restarts_when_the_file_changed() {
     let fixture = CopyFixture::new();
-    fixture.write("a/big", large());
+    fixture.write("a/big", large_content());
     let get = ["get", "local:../a", "big", "--resume"];
     fixture.kill(&get);
     assert_eq!(fixture.names("here").len(), 1, "the partial file stays");
@@ -287,11 +301,11 @@ fn a_killed_get_is_resumed_and_restarts_when_the_file_changed() {
             .unwrap()
             .starts_with("sha256")
     );
-    assert!(std::fs::read(fixture.path("here/big")).unwrap() == large());
+    assert!(std::fs::read(fixture.path("here/big")).unwrap() == large_content());
     assert_eq!(fixture.names("here"), ["big"]);
     std::fs::remove_file(fixture.path("here/big")).unwrap();
     fixture.kill(&get);
-    fixture.write("a/big", [large(), b"more".to_vec()].concat());
+    fixture.write("a/big", [large_content(), b"more".to_vec()].concat());
     let output = fixture.run(&get);
     assert_eq!(line(&output)["receipt"]["resumed"], false, "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -302,13 +316,13 @@ fn a_killed_get_is_resumed_and_restarts_when_the_file_changed() {
 #[test]
 fn a_killed_put_is_resumed_and_leaves_no_temporary_file() {
     let fixture = CopyFixture::new();
-    fixture.write("here/big", large());
+    fixture.write("here/big", large_content());
     let put = ["put", "big", "local:../a", "--resume"];
     fixture.kill(&put);
     assert_eq!(fixture.names("a").len(), 1, "the partial file stays");
     let placed = fixture.copy(&put);
     assert_eq!(placed["receipt"]["resumed"], true, "{placed}");
-    assert!(std::fs::read(fixture.path("a/big")).unwrap() == large());
+    assert!(std::fs::read(fixture.path("a/big")).unwrap() == large_content());
     assert_eq!(fixture.names("a"), ["big"]);
 }
 
@@ -335,8 +349,8 @@ fn cp_between_two_containers_streams_and_the_engine_is_named_by_docker_host() {
     assert!(copied.status.success(), "{copied:?}");
     let report = line(&copied);
     assert_eq!(report["files"].as_array().unwrap().len(), 2, "{report}");
-    let digest = |container: &dray_testkit::docker::Container, at: &str| {
-        container.sh(&format!("cd {at} && sha256sum ./b:ig ./-x && ls -A"))
+    let digest = |container: &dray_testkit::docker::Container, directory: &str| {
+        container.sh(&format!("cd {directory} && sha256sum ./b:ig ./-x && ls -A"))
     };
     assert_eq!(digest(&one, "/tmp/t"), digest(&two, "/tmp/copy"));
 }

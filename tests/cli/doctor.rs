@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{CliHome, line};
 use crate::support::up::UpServer;
 
-/// The finding of this subject.
+/// The finding about this subject.
 #[track_caller]
 fn finding<'a>(report: &'a Value, subject: &str) -> &'a Value {
     let findings = report["findings"].as_array().unwrap();
@@ -48,7 +48,7 @@ fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         line(&output)
     };
-    // Port 1 is reserved and has no server.
+    // Port 1 is reserved (RFC 6335), so no server listens there.
     let report = run("nats://127.0.0.1:1");
     assert_eq!(finding(&report, "bus")["level"], "problem", "{report}");
 

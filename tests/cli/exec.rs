@@ -33,10 +33,10 @@ impl ExecFixture {
         command
     }
 
-    /// Starts [`CHILDREN_SCRIPT`] and waits until they run.
+    /// Starts [`CHILDREN_SCRIPT`] and waits until its processes run. Returns the command and their process ids.
     async fn start_children(&self, options: &[&str]) -> (Child, Vec<String>) {
         let mut command = self.exec(options, &["sh", "-c", CHILDREN_SCRIPT]);
-        // A command that waits for its program in the grace of the stop would outlast every wait of a test.
+        // If the command waited for the program's own end during its shutdown, the test would time out.
         command.env("DRAY_SHUTDOWN__GRACE", "1h");
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let pids = self.sandbox.join("pids");
@@ -52,7 +52,7 @@ fn has_ended(pid: &str) -> bool {
     stat.is_empty() || stat.contains(") Z ")
 }
 
-async fn ends(pids: &[String]) {
+async fn until_ended(pids: &[String]) {
     for pid in pids {
         eventually("the end of a process", async || {
             has_ended(pid).then_some(())
@@ -62,7 +62,7 @@ async fn ends(pids: &[String]) {
 }
 
 #[test]
-fn a_program_has_its_streams_and_gives_its_status() {
+fn a_program_gets_its_input_and_variables_and_returns_its_output_and_status() {
     let fixture = ExecFixture::new();
     let options = ["--input", "-", "--env", "NAME=a b", "--directory", "."];
     let script = "cat; printf '%s|' \"$NAME\" \"$1\" \"$HOME\"; echo wrong >&2; exit 7";
@@ -83,7 +83,7 @@ fn a_program_has_its_streams_and_gives_its_status() {
     assert_eq!(output.stderr, b"wrong\n");
 }
 
-/// The program waits for files that this test makes after it has read the output before.
+/// The program waits for files that this test creates after it has read the output so far.
 #[test]
 fn output_appears_while_the_program_runs() {
     let fixture = ExecFixture::new();
@@ -112,7 +112,7 @@ fn output_appears_while_the_program_runs() {
 }
 
 #[test]
-fn scripts_get_one_document() {
+fn json_output_is_one_document() {
     let fixture = ExecFixture::new();
     let output = fixture
         .exec(&["--json"], &["sh", "-c", "echo out; kill -9 $$"])
@@ -126,7 +126,7 @@ fn scripts_get_one_document() {
 }
 
 #[test]
-fn a_program_that_was_not_run_is_a_failure_with_advice() {
+fn a_program_that_is_not_found_is_a_failure_with_a_code() {
     let fixture = ExecFixture::new();
     let output = fixture.exec(&[], &["no-such-program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -143,21 +143,22 @@ fn a_program_that_was_not_run_is_a_failure_with_advice() {
 async fn a_program_ends_at_its_time_limit_with_its_children() {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&["--timeout", "2"]).await;
-    ends(&pids).await;
+    until_ended(&pids).await;
     assert_eq!(child.wait().unwrap().code(), Some(124));
 }
 
-/// Sends a signal as soon as the program has printed its process id, and waits until none of its processes runs.
-async fn end_by(signal: &str) {
+/// Sends a signal to the command as soon as its program runs; when the command has ended, no process of the program may
+/// run.
+async fn check_end_by(signal: &str) {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&[]).await;
-    let sent = Command::new("kill")
+    let kill_status = Command::new("kill")
         .args([signal, &child.id().to_string()])
         .status();
-    assert!(sent.unwrap().success());
+    assert!(kill_status.unwrap().success());
     let status = eventually("the end of the command", async || child.try_wait().unwrap()).await;
     assert_eq!(status.code(), Some(1), "{status}");
-    // The command has waited for the end of both.
+    // The command ends only after both processes.
     for pid in &pids {
         assert!(has_ended(pid), "{pid} runs");
     }
@@ -165,20 +166,20 @@ async fn end_by(signal: &str) {
 
 #[tokio::test]
 async fn a_program_ends_when_its_command_is_interrupted() {
-    end_by("-INT").await;
+    check_end_by("-INT").await;
 }
 
 #[tokio::test]
 async fn a_program_ends_when_its_command_is_terminated() {
-    end_by("-TERM").await;
+    check_end_by("-TERM").await;
 }
 
 #[tokio::test]
 async fn a_program_ends_by_itself_when_the_service_was_killed() {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&["--timeout", "1"]).await;
-    // No process of the service is left that could end the program; the shell beside it ends it after its lifetime.
+    // No process of the service can end the program any more; the supervisor beside it ends it after its time limit.
     child.kill().unwrap();
-    ends(&pids).await;
+    until_ended(&pids).await;
     child.wait().unwrap();
 }

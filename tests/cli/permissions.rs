@@ -1,11 +1,11 @@
-//! Tests with a user of the bus who may not do what a command needs.
+//! Tests of commands whose user of the bus lacks a permission that the command needs.
 
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::nats::NatsServerOptions;
 
 use super::{CliHome, check, line};
 
-/// Accounts with one user, who may publish on none of the subjects of services.
+/// Configuration of a server with one user, who may not publish on the subjects of the services.
 const NARROW_ACCOUNTS: &str = r#"
 authorization {
   users = [

@@ -43,14 +43,14 @@ fn the_steps_name_the_setting_that_decides_and_where_its_value_comes_from() {
 }
 
 #[test]
-fn an_app_narrows_and_the_fault_is_that_of_a_fetch() {
+fn an_app_narrows_the_policy_and_the_fault_equals_that_of_a_fetch() {
     let home = CliHome::new();
-    let on = ["--set", "egress-fetcher.enabled=true"];
+    let enable = ["--set", "egress-fetcher.enabled=true"];
     let explain = |arguments: &[&str]| {
         let command: Vec<&str> = ["policy", "explain"]
             .iter()
             .chain(arguments)
-            .chain(&on)
+            .chain(&enable)
             .copied()
             .collect();
         home.run(&command)
@@ -68,8 +68,9 @@ fn an_app_narrows_and_the_fault_is_that_of_a_fetch() {
     ] {
         let explained = explain(&[url, "--json"]);
         assert_eq!(explained.status.code(), Some(1), "{explained:?}");
-        let fetched = home.run(&["fetch", url, "--json", on[0], on[1]]);
-        let mut faults = [line(&explained), line(&fetched)].map(|mut one| one["fault"].take());
+        let fetched = home.run(&["fetch", url, "--json", enable[0], enable[1]]);
+        let mut faults =
+            [line(&explained), line(&fetched)].map(|mut output| output["fault"].take());
         for fault in &mut faults {
             // Each call has its own trace.
             fault["trace_id"] = Value::Null;
@@ -216,6 +217,6 @@ async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
         (&change["new"], &change["new_rule"]),
         (&"deny".into(), &"default".into())
     );
-    // No request happened within the last millisecond.
+    // The start of the command takes longer than the millisecond after which the events are too old.
     assert_eq!(compare(&["--since", "1ms"])["judged"], 0);
 }

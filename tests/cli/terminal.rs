@@ -54,7 +54,7 @@ fn up_logs_no_details_by_default_and_more_with_verbose() {
     let quiet = first_lines(&[]);
     // Two warnings: neither DIAL nor a model is configured.
     let running = quiet.iter().position(|line| line.starts_with("running: "));
-    assert!(running.is_some_and(|line| line <= 2), "{quiet:#?}");
+    assert!(running.is_some_and(|index| index <= 2), "{quiet:#?}");
     assert!(
         !quiet.iter().any(|line| line.contains(" INFO ")),
         "{quiet:#?}"
@@ -64,8 +64,8 @@ fn up_logs_no_details_by_default_and_more_with_verbose() {
         verbose.iter().any(|line| line.contains("starting")),
         "{verbose:#?}"
     );
-    let set = verbose.iter().filter(|line| line.contains("configuration"));
-    assert!(set.count() < 20, "defaults are not listed: {verbose:#?}");
+    let values = verbose.iter().filter(|line| line.contains("configuration"));
+    assert!(values.count() < 20, "defaults are not listed: {verbose:#?}");
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn completions_and_man_pages_are_generated_from_the_command_line() {
 }
 
 #[test]
-fn errors_have_colour_only_where_a_person_wants_it() {
+fn errors_have_colour_only_when_a_variable_forces_it_and_no_color_is_unset() {
     let home = CliHome::new();
-    let failed = |variables: &[(&str, &str)]| {
+    let error_text = |variables: &[(&str, &str)]| {
         let mut command = home.dray(&["fetch", "http://127.0.0.1/"]);
         let output = command.envs(variables.iter().copied()).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(!failed(&[]).contains('\u{1b}'), "a pipe gets no colour");
-    assert!(failed(&[("CLICOLOR_FORCE", "1")]).contains("\u{1b}["));
-    assert!(!failed(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains('\u{1b}'));
+    assert!(!error_text(&[]).contains('\u{1b}'), "a pipe gets no colour");
+    assert!(error_text(&[("CLICOLOR_FORCE", "1")]).contains("\u{1b}["));
+    assert!(!error_text(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains('\u{1b}'));
 }

@@ -18,7 +18,7 @@ use crate::support::up::UpServer;
 /// The modules that the tests import.
 const PYTHON_MODULES: &str =
     "grpc, agents, agents.sandbox, deepagents, pydantic_ai, langchain_tests, pytest_asyncio";
-/// The newest deepagents, with a package of which it needs a later version than other requirements allow.
+/// The newest deepagents, with a later version of `wcmatch` than the other requirements allow.
 const NEWEST_DEEPAGENTS: [&str; 2] = ["deepagents==0.7.32", "wcmatch==12.0.1"];
 /// A model of the AI SDK that makes one call and ends with its result.
 const AI_SDK_MODEL: &str = r#"
@@ -40,6 +40,7 @@ const model = new MockLanguageModelV4({
 });
 "#;
 
+/// The page with the examples.
 fn page() -> PathBuf {
     support::root().join("docs/agent-frameworks.md")
 }
@@ -78,8 +79,8 @@ fn newest_deepagents() -> PathBuf {
     directory
 }
 
-/// A running system, and its addresses and credentials as JSON for the suite.
-fn suite_story(fixture: &ClientFixture) -> (UpServer, String) {
+/// A running system, and the JSON of its addresses and credentials (`DRAYAGE_STORY`).
+fn start_for_suite(fixture: &ClientFixture) -> (UpServer, String) {
     let (server, mut story) = fixture.start_secured();
     let interpreter = python::interpreter(PYTHON_MODULES);
     story["python"] = interpreter.parent().unwrap().to_str().unwrap().into();
@@ -100,7 +101,7 @@ fn python_container(engine: &DockerEngine, fixture: &ClientFixture) -> Container
     for name in ["python", "python3"] {
         symlink(program, links.join(name)).unwrap();
     }
-    // Programs search the last two for their loader and their libraries; not every machine has both.
+    // Programs look for their loader and libraries in the last two; not every machine has both.
     let libraries = ["/usr", "/lib", "/lib64"].into_iter();
     let libraries = libraries.filter(|directory| Path::new(directory).exists());
     let mut volumes: Vec<String> = libraries
@@ -146,7 +147,7 @@ fn the_deepagents_backend_passes_the_suite_of_langchain_in_a_container() {
 #[test]
 fn the_deepagents_backend_passes_the_suite_of_langchain() {
     let fixture = ClientFixture::new();
-    let (server, story) = suite_story(&fixture);
+    let (server, story) = start_for_suite(&fixture);
     let printed = support::stdout(pytest().env("DRAYAGE_STORY", story));
     assert!(printed.contains("\n90 passed, 1 skipped"), "{printed}");
     server.end();
@@ -155,7 +156,7 @@ fn the_deepagents_backend_passes_the_suite_of_langchain() {
 #[test]
 fn the_deepagents_backend_works_with_the_newest_deepagents() {
     let fixture = ClientFixture::new();
-    let (server, story) = suite_story(&fixture);
+    let (server, story) = start_for_suite(&fixture);
     // The suite tests versions before 0.7. Since 0.7 a write replaces the file, and a search returns absolute paths.
     let path = std::env::join_paths([newest_deepagents(), client_directory().join("src")]).unwrap();
     let printed = support::stdout(
@@ -218,7 +219,7 @@ fn every_example_for_agent_frameworks_runs_with_a_scripted_model() {
         "drayage-box/uploads\"}",
         "tool-result",
     ] {
-        assert!(printed.contains(part), "{part} in {printed}");
+        assert!(printed.contains(part), "{part} is not in {printed}");
     }
     server.end();
 }

@@ -14,7 +14,7 @@ use crate::support;
 struct PageBlock {
     language: String,
     text: String,
-    /// The path in the paragraph before it, of a block that the reader writes into a file.
+    /// The path that the line before the block names, when the reader has to write the block into a file.
     file: Option<String>,
 }
 
@@ -51,7 +51,8 @@ impl ReaderMachine {
         self.directory.path().join("checkout")
     }
 
-    fn work(&self) -> PathBuf {
+    /// The directory in place of `/tmp/drayage`.
+    fn work_directory(&self) -> PathBuf {
         self.directory.path().join("drayage")
     }
 
@@ -79,7 +80,7 @@ impl ReaderMachine {
         }
     }
 
-    /// A `cargo` that takes the command of the page and no other.
+    /// Installs a `cargo` that accepts only the command of the page.
     fn install_cargo(&self) {
         let script = format!(
             "#!/bin/sh\nset -e\ntest \"$*\" = 'build --release --bin dray'\nmkdir -p target/release\nln -s '{}' target/release/dray\n",
@@ -106,7 +107,7 @@ impl ReaderMachine {
             !text.contains("/tmp/") || text.contains("/tmp/drayage"),
             "{text}"
         );
-        text.replace("/tmp/drayage", &self.work().display().to_string())
+        text.replace("/tmp/drayage", &self.work_directory().display().to_string())
             .replace("127.0.0.1:50051", &self.address)
     }
 
@@ -189,11 +190,11 @@ fn prepend_path(programs: &Path) -> String {
 fn blocks_of(page: &str) -> Vec<PageBlock> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
-    let mut before = "";
+    let mut previous_line = "";
     while let Some(line) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
             let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            let file = before
+            let file = previous_line
                 .strip_prefix("Write `")
                 .and_then(|rest| rest.split('`').next());
             blocks.push(PageBlock {
@@ -202,7 +203,7 @@ fn blocks_of(page: &str) -> Vec<PageBlock> {
                 file: file.map(str::to_owned),
             });
         } else if !line.is_empty() {
-            before = line;
+            previous_line = line;
         }
     }
     blocks

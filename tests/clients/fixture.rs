@@ -30,7 +30,7 @@ impl ClientFixture {
         self.place(name).display().to_string()
     }
 
-    /// Starts the system; the result has the address of its gRPC endpoint.
+    /// Starts the system with further settings; the URL of the result is the address of its gRPC endpoint.
     pub(crate) fn start(&self, extra: &[String]) -> UpServer {
         let mut settings = vec![
             format!("sandbox-transfer.local.roots={}", self.text("drayage-box")),
@@ -47,7 +47,8 @@ impl ClientFixture {
         UpServer::start(self.directory.path(), &options, "gRPC: ")
     }
 
-    /// Starts the system with TLS and callers; also returns the parameters that a program needs for calls, as JSON.
+    /// Starts the system with TLS and callers. Also returns the JSON that programs of the clients get in
+    /// `DRAYAGE_STORY`: addresses, tokens and directories.
     pub(crate) fn start_secured(&self) -> (UpServer, Value) {
         self.start_secured_with(&[])
     }
@@ -101,16 +102,16 @@ impl ClientFixture {
             format!("grpc.certificate={}", self.text("tls.crt")),
             format!("grpc.private_key={}", self.text("tls.key")),
             format!("grpc.identities={}", self.text("identities.toml")),
-            // So that the guard judges the addresses.
+            // A disabled fetcher refuses requests before the guard checks their addresses.
             "egress-fetcher.enabled=true".to_owned(),
         ]
     }
 }
 
-/// The blocks of a page that begin with this fence.
-pub(crate) fn examples(page: &Path, fence: &str) -> Vec<String> {
+/// The fenced blocks of a page in this language.
+pub(crate) fn examples(page: &Path, language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(page).unwrap();
-    text.split(&format!("```{fence}\n"))
+    text.split(&format!("```{language}\n"))
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap().to_owned())
         .collect()

@@ -23,8 +23,8 @@ fn go_command(directory: &Path) -> Command {
     command
 }
 
-/// Builds the example in this directory.
-fn built_example(directory: &Path) -> PathBuf {
+/// Builds the example in this directory and returns the program.
+fn build_example(directory: &Path) -> PathBuf {
     let generate = support::root().join("examples/go/generate.sh");
     support::stdout(Command::new(generate).arg(directory));
     support::stdout(go_command(directory).args(["vet", "./examples/go"]));
@@ -54,15 +54,15 @@ fn run_example(program: &Path, story: &Value, token: &str, arguments: &str) -> O
 #[test]
 fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
     let directory = tempfile::tempdir().unwrap();
-    let program = built_example(directory.path());
+    let program = build_example(directory.path());
     let fixture = ClientFixture::new();
     let (server, story) = fixture.start_secured();
     let sandbox = Path::new(story["box"].as_str().unwrap());
     std::fs::write(sandbox.join("hello.txt"), "Hello\n").unwrap();
 
-    let done = run_example(&program, &story, "token", r#"{"text": "plain"}"#);
-    let printed = String::from_utf8(done.stdout).unwrap();
-    let failed = String::from_utf8(done.stderr).unwrap();
+    let completed = run_example(&program, &story, "token", r#"{"text": "plain"}"#);
+    let printed = String::from_utf8(completed.stdout).unwrap();
+    let failed = String::from_utf8(completed.stderr).unwrap();
     let lines: Vec<_> = printed.lines().collect();
     let [listed, resolved, outcome] = lines[..] else {
         panic!("{printed}{failed}");

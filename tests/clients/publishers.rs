@@ -2,8 +2,8 @@
 //! random one killed with `kill -9` and started again in each round, a few times in the default suite and dozens of
 //! times in the soak.
 //!
-//! For every tool call it must hold that its publisher gets its outcome, that the outcome is the right one, and that
-//! the stream and the durable consumer of the publisher have it once.
+//! For every tool call, the publisher must get the right outcome, and the stream and the publisher's durable consumer
+//! must have this outcome once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -47,9 +47,9 @@ pub(crate) struct PublisherRun {
     pub(crate) calls: usize,
     /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// Makes the leases of killed processes expire immediately after the last kill; otherwise they expire by
-    /// themselves.
-    pub(crate) hurry: bool,
+    /// Whether the test ends the leases of killed processes after the last kill; otherwise the test waits until they
+    /// expire.
+    pub(crate) expires_leases: bool,
 }
 
 /// A program that publishes the requested calls, and its output.
@@ -90,7 +90,7 @@ impl PublisherProcess {
     fn publish(&mut self, operation: &str, arguments: &Value, mut expected: Value) {
         expected["operation"] = operation.into();
         self.expected.insert(operation.to_owned(), expected);
-        // As text, which travels as it is: each language writes JSON with its own spaces.
+        // As text, which is passed on unchanged: each language writes JSON with other spaces.
         let call = json!({"operation": operation, "arguments": arguments.to_string()});
         writeln!(self.input.as_mut().unwrap(), "{call}").unwrap();
     }
@@ -157,7 +157,7 @@ impl<'a> ReplicaSet<'a> {
         self.running[index].1.take().unwrap().kill9();
     }
 
-    /// Starts what was killed.
+    /// Starts the killed replicas again.
     async fn restart(&mut self) {
         for (service, replica) in &mut self.running {
             if replica.is_none() {
@@ -175,7 +175,7 @@ impl<'a> ReplicaSet<'a> {
     }
 }
 
-/// Publishes calls, kills a replica, starts it again, as often as requested, and then checks every outcome.
+/// Publishes calls, kills a replica and starts it again, as often as `run` says, and then checks every outcome.
 pub(crate) async fn publish_under_kills(run: PublisherRun) {
     println!("{run:?}");
     let machine = ProcessFixture::start().await;
@@ -184,7 +184,7 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
     let mut publishers = [python_publisher(&machine), typescript_publisher(&machine)];
     let mut replicas = ReplicaSet::start(&machine, run.services).await;
 
-    // Both replicas are killed while they process work, so that every run has work that another worker takes over.
+    // Both resolvers are killed while they process work, so that every run has work that another worker takes over.
     machine.dial.misbehave(STALLED_FILE, InjectedFault::Silent);
     publish(&mut publishers, 0, run.calls, &mut random);
     machine.until_asked(STALLED_FILE).await;
@@ -197,13 +197,13 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
     for kill in 1..=run.kills {
         publish(&mut publishers, kill, run.calls, &mut random);
         let delay = Duration::from_millis(random.random_range(0..=MAX_KILL_DELAY_MS));
-        // The moment is random, so no condition is waited for.
+        // The time of the kill is random on purpose, so there is no condition to wait for.
         tokio::time::timeout(delay, std::future::pending::<()>())
             .await
             .ok();
         let services: Vec<usize> = (0..replicas.running.len()).collect();
         replicas.kill(*services.choose(&mut random).unwrap());
-        if run.hurry && kill == run.kills {
+        if run.expires_leases && kill == run.kills {
             leases::expire_leases(&machine.bus).await;
         }
         replicas.restart().await;
@@ -211,12 +211,12 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
             println!("{kill} of {} kills", run.kills);
         }
     }
-    if run.hurry {
+    if run.expires_leases {
         machine.provision(Some(Duration::from_secs(1))).await;
     }
     check(&machine, publishers).await;
     let taken_over = leases::count_taken_over(&machine.bus).await;
-    println!("work was cut {taken_over} times");
+    println!("work was taken over {taken_over} times");
     assert!(taken_over > run.kills / 20, "{run:?}: {taken_over}");
 }
 
@@ -264,7 +264,7 @@ fn publish(publishers: &mut [PublisherProcess], round: usize, calls: usize, rand
     }
 }
 
-/// The arguments of a call, and what its outcome must have.
+/// The arguments of a call of this kind, and the members that its outcome must have.
 fn call_of(kind: u32, operation: &str) -> (Value, Value) {
     match kind {
         0 => (
@@ -305,7 +305,7 @@ fn call_of(kind: u32, operation: &str) -> (Value, Value) {
     }
 }
 
-/// How the text for a model begins when it has to correct a parameter.
+/// The first words of the text that asks a model to correct a parameter.
 fn correction_of(parameter: &str) -> String {
     format!("Parameter {parameter} is invalid, try to call the tool again with fixed exception: ")
 }

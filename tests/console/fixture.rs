@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dray_bus::{Bus, Meta, NatsOptions, Topology};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
+use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::{Clock, Deadline, SessionId, TenantId};
@@ -15,12 +16,12 @@ use serde_json::json;
 
 use crate::support::{self, up::UpServer};
 
-/// Time after which work counts as too late.
+/// Time from its publication until the deadline of a call, of work or of an event.
 const WORK_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(5);
 /// Session whose sandbox and chat are directories of the test.
 pub(crate) const SESSION_ID: &str = "walk";
-/// Events that are published concurrently.
-const EVENTS_AT_ONCE: usize = 50;
+/// Most events that are published concurrently.
+const MAX_CONCURRENT_EVENTS: usize = 50;
 /// Host about which the policy asks a person.
 pub(crate) const ASKED_HOST: &str = "ask.example.org";
 /// Id of the delivery that the pages show.
@@ -61,12 +62,14 @@ impl ConsoleFixture {
         }
     }
 
+    /// The path of a directory of the test, which this creates when it does not exist.
     fn directory(&self, name: &str) -> String {
         let path = self.directory.path().join(name);
         std::fs::create_dir_all(&path).unwrap();
         path.to_string_lossy().into_owned()
     }
 
+    /// Starts `dray up` with the console, on this bus.
     pub(crate) fn serve(&self) -> UpServer {
         let roots = format!(
             "sandbox-transfer.local.roots=[\"{}\"]",
@@ -138,8 +141,8 @@ impl ConsoleFixture {
         assert!(sent.status.success(), "{sent:?}");
     }
 
-    /// Requests a file of the host for which a person has to decide, in the name of the session.
-    pub(crate) async fn want_asked_host(&self) {
+    /// Fetches from [`ASKED_HOST`] in the name of the session, which is refused until a person decides.
+    pub(crate) async fn request_asked_host(&self) {
         let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
         let session = SessionId::new(SESSION_ID).unwrap();
         let meta = Meta::new(TenantId::default(), deadline).with_session(session);
@@ -172,7 +175,7 @@ impl ConsoleFixture {
 
     /// Publishes this many events as fast as the bus takes them.
     pub(crate) async fn publish_events(&self, count: usize) {
-        for batch in (0..count).collect::<Vec<_>>().chunks(EVENTS_AT_ONCE) {
+        for batch in (0..count).collect::<Vec<_>>().chunks(MAX_CONCURRENT_EVENTS) {
             let publishing = batch.iter().map(|_| {
                 let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
                 let meta = Meta::new(TenantId::default(), deadline);
@@ -186,19 +189,19 @@ impl ConsoleFixture {
         }
     }
 
-    /// The sequence of the dead letter of an operation.
+    /// Waits for the dead letter of an operation and returns its sequence number.
     pub(crate) async fn letter_of(&self, operation: &str) -> u64 {
-        loop {
+        eventually("the dead letter", async || {
             let letters = self.bus.dead_letters().list(1, 100).await.unwrap();
-            if let Some(letter) = letters.iter().find(|letter| letter.operation == operation) {
-                return letter.sequence;
-            }
-            tokio::task::yield_now().await;
-        }
+            let mut letters = letters.iter();
+            let letter = letters.find(|letter| letter.operation == operation);
+            letter.map(|letter| letter.sequence)
+        })
+        .await
     }
 }
 
-/// The responses of the playground's model: a tool call, a file, and one that a person has to end.
+/// The responses of the playground's model: a tool call, a file, and a long text that a person has to cancel.
 fn playground_script(report: &Path) -> Script {
     let final_text = format!("The report is ready.\nMEDIA:{}", report.display());
     let rules = json!({ "rules": [

@@ -1,4 +1,4 @@
-// Lets Lighthouse judge pages of the console, and prints the scores of each as JSON; findings go to standard error.
+// Runs Lighthouse on pages of the console, and prints the scores of each page as JSON; findings go to standard error.
 //
 //     node lighthouse.cjs SETTINGS.json
 //
@@ -17,7 +17,7 @@ const WAIT_MS = 60_000;
 /// The pages keep a stream of events open, so the network is never silent for long.
 const QUIET_MS = 200;
 
-/// A port on which the browser takes the commands of Lighthouse.
+/// A free port, on which the browser will accept the commands of Lighthouse.
 function freePort() {
   return new Promise((resolve) => {
     const server = net.createServer().listen(0, "127.0.0.1", () => {
@@ -66,18 +66,18 @@ async function main() {
       "--disable-background-networking", "--disable-component-update", "--disable-sync", `--remote-debugging-port=${port}`,
     ],
   });
-  const judged = {};
+  const scores = {};
   try {
     const page = context.pages()[0] ?? await context.newPage();
     page.setDefaultTimeout(WAIT_MS);
     const base = new URL(settings.login).origin;
     await page.goto(settings.login);
     await page.waitForURL(`${base}/deliveries`);
-    for (const place of settings.pages) judged[place] = await judge(lighthouse, base + place, port);
+    for (const place of settings.pages) scores[place] = await judge(lighthouse, base + place, port);
   } finally {
     await context.close();
   }
-  console.log(JSON.stringify(judged));
+  console.log(JSON.stringify(scores));
   process.exit(0);
 }
 

@@ -8,19 +8,18 @@ use serde_json::json;
 use super::fixture::{ConsoleFixture, DELIVERY_ID, SESSION_ID};
 use crate::support::{self, node};
 
-/// The last version that runs with Node.js 20. It comes with traces and a library of the browser, so it has a directory
-/// of its own.
+/// The last version that runs with Node.js 20. It has many dependencies of its own, so it has its own directory.
 const LIGHTHOUSE_PACKAGES: [&str; 2] = ["lighthouse@12.8.2", "playwright-core@1.64.1"];
 /// Lowest score of a category, of 1.
 const MIN_SCORE: f64 = 0.95;
 
-/// The first pages must reach the lowest score in these categories: `count` of all of the navigation, and of one of
-/// each kind below them. Each takes about 5 seconds.
+/// Checks that the first `count` of the console's pages reach [`MIN_SCORE`] in these categories. A page takes about
+/// 5 seconds.
 pub(crate) async fn judge_pages(count: usize, categories: &[&str]) {
     let fixture = ConsoleFixture::start().await;
     let server = fixture.serve();
     fixture.deliver();
-    fixture.want_asked_host().await;
+    fixture.request_asked_host().await;
     let garbage = fixture.publish_garbage().await;
     let letter = fixture.letter_of(&garbage).await;
     let mut pages = vec![

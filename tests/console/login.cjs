@@ -1,4 +1,4 @@
-// Logs in to the console through an identity provider in Chromium, and prints what it saw as JSON.
+// Logs in to the console through an identity provider in Chromium, and prints a report as JSON.
 //
 //     node login.cjs CONSOLE_URL
 "use strict";
@@ -32,21 +32,21 @@ async function logIn(browser, account) {
 
 async function main() {
   const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
-  const seen = {};
+  const report = {};
   const { context, page } = await logIn(browser, "ada");
   await page.waitForURL(`${base}/policy?from=link`);
-  seen.header = await page.locator("header").innerText();
+  report.header = await page.locator("header").innerText();
   const cookies = (await context.cookies()).filter(({ name }) => name.startsWith("dray-console"));
-  seen.cookies = cookies.map(({ name, httpOnly, sameSite }) => ({ name, httpOnly, sameSite }));
+  report.cookies = cookies.map(({ name, httpOnly, sameSite }) => ({ name, httpOnly, sameSite }));
   await page.getByRole("button", { name: "Log out" }).click();
   await page.waitForURL(`${base}/login`);
   await page.goto(`${base}/live`);
-  seen.afterLogout = await page.locator("h1").innerText();
+  report.afterLogout = await page.locator("h1").innerText();
   const stranger = await logIn(browser, "eve");
   await stranger.page.waitForURL(/\/login\/return/);
-  seen.stranger = await stranger.page.locator("main").innerText();
+  report.stranger = await stranger.page.locator("main").innerText();
   await browser.close();
-  process.stdout.write(JSON.stringify(seen));
+  process.stdout.write(JSON.stringify(report));
 }
 
 main().catch((error) => {

@@ -2,8 +2,8 @@
 //
 //     node provider.mjs ID SECRET
 //
-// Prints its issuer. The first line on standard input is the redirect URI of the console; from then on it serves. It ends
-// with its standard input.
+// Prints its issuer, reads the redirect URI of the console from standard input, and then serves until standard input
+// closes or has another line.
 import http from "node:http";
 import path from "node:path";
 import readline from "node:readline";
@@ -26,7 +26,7 @@ const { value: redirect } = await lines.next();
 const provider = new Provider(issuer, {
   clients: [{ client_id: id, client_secret: secret, redirect_uris: [redirect] }],
   claims: { openid: ["sub", "groups"], profile: ["name"] },
-  // Into the ID token, as most providers do.
+  // The claims are in the ID token, as most providers put them there.
   conformIdTokenClaims: false,
   findAccount: (_, account) => ({
     accountId: account,

@@ -1,10 +1,10 @@
-// Walks through the console in Chromium as a person does, and prints what it saw as JSON.
+// Walks through the console in Chromium as a person does, and prints a report as JSON.
 //
 //     node walk.cjs SETTINGS.json
 //
-// The settings name the login URL, the session and the directory of its sandbox, the delivery and the dead letter to look
-// for, and where screenshots go, where they are wanted. Lines on standard input say that the test did what was asked on
-// standard error (`stop-bus`, `start-bus`, `publish`).
+// The settings name the login URL, the session, the delivery and the dead letter to look for, and the directory for
+// screenshots, if any. The walk requests actions of the test on standard error (`stop-bus`, `start-bus`, `publish`,
+// `flood`); the test writes a line to standard input when an action is done.
 "use strict";
 const fs = require("node:fs");
 const path = require("node:path");
@@ -19,7 +19,7 @@ const axeSource = fs.readFileSync(load.resolve("axe-core/axe.min.js"), "utf8");
 const settings = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const WAIT_MS = 60_000;
-const seen = { findings: [], violations: [], failures: [], invalid: [], widths: {} };
+const report = { findings: [], violations: [], failures: [], invalid: [], widths: {} };
 
 /// Asks the test to do something, and waits until it is done.
 async function ask(what) {
@@ -28,27 +28,28 @@ async function ask(what) {
 }
 
 function check(condition, what) {
-  if (!condition) seen.failures.push(what);
+  if (!condition) report.failures.push(what);
 }
 
-async function judge(page, name) {
+/// Checks accessibility with axe.
+async function checkAccessibility(page, name) {
   const result = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
   for (const finding of result.violations) {
     if (["serious", "critical"].includes(finding.impact)) {
-      seen.findings.push(`${name}: ${finding.id}: ${finding.nodes[0].html}`);
+      report.findings.push(`${name}: ${finding.id}: ${finding.nodes[0].html}`);
     }
   }
 }
 
 const validator = new HtmlValidate({ extends: ["html-validate:standard"] });
 
-/// The source of a page, as the console sends it, against the HTML standard.
+/// Checks the source of a page, as the console sends it, against the HTML standard.
 async function validate(page, name, address) {
   const response = await page.request.get(address);
-  const report = await validator.validateString(await response.text());
-  for (const result of report.results) {
+  const validation = await validator.validateString(await response.text());
+  for (const result of validation.results) {
     for (const message of result.messages) {
-      if (message.severity === 2) seen.invalid.push(`${name}: ${message.ruleId}: ${message.message} (${message.selector})`);
+      if (message.severity === 2) report.invalid.push(`${name}: ${message.ruleId}: ${message.message} (${message.selector})`);
     }
   }
 }
@@ -64,7 +65,7 @@ async function screenshot(page, name, place = "h1") {
   }
 }
 
-/// Every page at the width of a phone and of a screen: no sideways scrolling, nothing that axe calls serious.
+/// Opens every page at the width of a phone and of a screen: no sideways scrolling, no serious finding of axe.
 async function walkPages(page, base) {
   const pages = {
     live: "/live",
@@ -83,25 +84,25 @@ async function walkPages(page, base) {
   for (const [name, place] of Object.entries(pages)) {
     await page.setViewportSize({ width: 400, height: 800 });
     await page.goto(base + place);
-    seen.widths[name] = await page.evaluate(() => document.documentElement.scrollWidth);
-    await judge(page, `${name} at 400 px`);
+    report.widths[name] = await page.evaluate(() => document.documentElement.scrollWidth);
+    await checkAccessibility(page, `${name} at 400 px`);
     await page.setViewportSize({ width: 1200, height: 800 });
-    await judge(page, name);
+    await checkAccessibility(page, name);
     await validate(page, name, base + place);
     if (["operation", "live"].includes(name)) await screenshot(page, name);
   }
 }
 
-async function judgeUrl(page, base) {
+async function explainUrl(page, base) {
   await page.goto(`${base}/policy`);
   await page.getByLabel("URL, as an agent writes it").fill("http://127.0.0.1/private?key=5ec2e7");
   // With the keyboard alone: Enter sends the form.
   await page.keyboard.press("Enter");
   await page.waitForSelector("#verdict");
-  seen.verdict = await page.getAttribute("#verdict", "data-verdict");
-  seen.steps = await page.locator("#judgement tbody tr").count();
+  report.verdict = await page.getAttribute("#verdict", "data-verdict");
+  report.steps = await page.locator("#judgement tbody tr").count();
   check(!page.url().includes("5ec2e7"), "the judged URL is in the address of the page");
-  await judge(page, "judgement");
+  await checkAccessibility(page, "judgement");
   await screenshot(page, "policy", "#verdict");
 }
 
@@ -110,8 +111,8 @@ async function answerQuestion(page, base) {
   await page.goto(`${base}/questions`);
   await page.getByRole("button", { name: `Allow ${settings.asked}` }).press("Enter");
   await page.waitForSelector("#answered");
-  seen.answered = await page.textContent("#answered");
-  await judge(page, "answer");
+  report.answered = await page.textContent("#answered");
+  await checkAccessibility(page, "answer");
 }
 
 async function dropFile(page, base) {
@@ -125,11 +126,11 @@ async function dropFile(page, base) {
   check(await page.locator("[data-drop][data-over]").count() === 1, "a file over the form is not shown");
   await page.dispatchEvent("[data-drop]", "drop", { dataTransfer: transfer });
   await page.waitForSelector("#placed", { timeout: WAIT_MS });
-  seen.placed = await page.textContent("#placed");
+  report.placed = await page.textContent("#placed");
   await page.goto(`${base}/sandboxes?session=${settings.session}`);
   const download = page.waitForEvent("download", { timeout: WAIT_MS });
   await page.getByRole("button", { name: "dropped.txt" }).click();
-  seen.downloaded = fs.readFileSync(await (await download).path(), "utf8");
+  report.downloaded = fs.readFileSync(await (await download).path(), "utf8");
 }
 
 async function planRedrive(page, base) {
@@ -137,45 +138,45 @@ async function planRedrive(page, base) {
   await page.getByLabel(`Choose letter ${settings.letter}`).check();
   await page.getByRole("button", { name: "Show what a restart would do" }).click();
   await page.waitForSelector("h1:has-text('What a restart would do')");
-  seen.plan = await page.textContent("main");
+  report.plan = await page.textContent("main");
 }
 
-/// Accounts and backends of the running system, on request and with the keyboard alone.
+/// Checks accounts and backends of the running system, with the keyboard alone.
 async function checkSetUp(page, base) {
   await page.goto(`${base}/setup`);
   await page.getByRole("button", { name: "Check accounts and backends" }).press("Enter");
   await page.waitForSelector("h1:has-text('Accounts and backends')");
-  seen.account = await page.textContent("[data-account^='cli/']");
-  seen.backend = await page.textContent("[data-backend=local]");
-  await judge(page, "checks");
+  report.account = await page.textContent("[data-account^='cli/']");
+  report.backend = await page.textContent("[data-backend=local]");
+  await checkAccessibility(page, "checks");
   await page.setViewportSize({ width: 400, height: 800 });
-  seen.widths.checks = await page.evaluate(() => document.documentElement.scrollWidth);
+  report.widths.checks = await page.evaluate(() => document.documentElement.scrollWidth);
   await page.setViewportSize({ width: 1200, height: 800 });
   await screenshot(page, "checks");
 }
 
-/// From the list to a file, what holds it, and its content.
+/// From the list to a file, its holders, and its content.
 async function openFile(page, base) {
   await page.goto(`${base}/files`);
   await page.getByLabel("SHA-256").fill(settings.digest);
   await page.keyboard.press("Enter");
   await page.waitForSelector("#stored");
-  seen.holders = await page.textContent("main");
-  await judge(page, "file");
+  report.holders = await page.textContent("main");
+  await checkAccessibility(page, "file");
   await page.setViewportSize({ width: 400, height: 800 });
-  seen.widths.file = await page.evaluate(() => document.documentElement.scrollWidth);
+  report.widths.file = await page.evaluate(() => document.documentElement.scrollWidth);
   await page.setViewportSize({ width: 1200, height: 800 });
   await screenshot(page, "file");
   const download = page.waitForEvent("download", { timeout: WAIT_MS });
   await page.getByRole("button", { name: "Download" }).click();
-  seen.content = fs.readFileSync(await (await download).path(), "utf8");
+  report.content = fs.readFileSync(await (await download).path(), "utf8");
 }
 
 /// From the address bar to a page, with Tab and Enter alone.
 async function useKeyboard(page, base) {
   await page.goto(`${base}/deliveries`);
   await page.keyboard.press("Tab");
-  seen.firstFocus = await page.evaluate(() => document.activeElement.textContent);
+  report.firstFocus = await page.evaluate(() => document.activeElement.textContent);
   for (let presses = 0; presses < 20; presses += 1) {
     await page.keyboard.press("Tab");
     if (await page.evaluate(() => document.activeElement.textContent) === "Set-up") break;
@@ -198,46 +199,46 @@ async function watchLive(page, base) {
   await ask("publish");
   check(await rowCount(page) === paused, "a paused page grows");
   await page.getByRole("button", { name: "Pause" }).press("Enter");
-  // What happened meanwhile comes after the pause.
+  // Events of the pause arrive after it.
   await page.waitForFunction((count) => document.querySelectorAll("#live tbody tr").length > count, paused, { timeout: WAIT_MS });
   const ids = await page.locator("#live tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.id)));
   check(new Set(ids).size === ids.length, "a row came twice");
-  check(ids.every((id, at) => at === 0 || id < ids[at - 1]), "rows are out of order");
+  check(ids.every((id, index) => index === 0 || id < ids[index - 1]), "rows are out of order");
 }
 
 /// A chat with the keyboard alone: an agent lists the sandbox and sends a file, and a second answer is cancelled.
 async function chat(page, base) {
-  const seenChat = {};
+  const chatReport = {};
   await page.goto(`${base}/playground`);
   await page.locator("input[name=file]").setInputFiles({ name: "note.txt", mimeType: "text/plain", buffer: Buffer.from("a note") });
   await page.locator("textarea[name=message]").fill("Is the report ready?");
   await page.getByRole("button", { name: "Send" }).press("Enter");
   await page.waitForURL(/playground\/[0-9a-f]{32}$/);
   await page.waitForSelector("[data-ending]", { timeout: WAIT_MS });
-  seenChat.ending = await page.getAttribute("[data-ending]", "data-ending");
-  seenChat.stages = await page.locator("[data-stages] summary").allTextContents();
-  seenChat.answer = await page.textContent("[data-text]");
-  seenChat.files = await page.locator("[data-files] a").count();
+  chatReport.ending = await page.getAttribute("[data-ending]", "data-ending");
+  chatReport.stages = await page.locator("[data-stages] summary").allTextContents();
+  chatReport.answer = await page.textContent("[data-text]");
+  chatReport.files = await page.locator("[data-files] a").count();
   await page.locator("summary:has-text('The request as curl')").press("Enter");
   await page.waitForSelector("[data-copy]");
-  seenChat.curl = await page.textContent("[data-copy]");
+  chatReport.curl = await page.textContent("[data-copy]");
   await page.locator("[data-stages] summary").first().press("Enter");
-  await judge(page, "chat");
+  await checkAccessibility(page, "chat");
   await page.setViewportSize({ width: 400, height: 800 });
-  seen.widths.chat = await page.evaluate(() => document.documentElement.scrollWidth);
+  report.widths.chat = await page.evaluate(() => document.documentElement.scrollWidth);
   await page.setViewportSize({ width: 1200, height: 800 });
   await validate(page, "chat", page.url());
   await screenshot(page, "playground", ".turn");
   await page.locator("textarea[name=message]").fill("Go on for ever");
   await page.getByRole("button", { name: "Send" }).press("Enter");
-  // Words come in while the answer is not complete.
+  // Words are visible while the answer is not complete.
   await page.waitForFunction(() => document.querySelector("[data-answer] [data-text]")?.textContent.includes("word"), null, { timeout: WAIT_MS });
   await page.getByRole("button", { name: "Cancel the answer" }).press("Enter");
   await page.waitForSelector("[data-ending=cancelled]", { timeout: WAIT_MS });
-  seenChat.cancelled = await page.getAttribute("[data-ending]", "data-ending");
+  chatReport.cancelled = await page.getAttribute("[data-ending]", "data-ending");
   await page.getByRole("button", { name: "End the conversation" }).press("Enter");
   await page.waitForURL(`${base}/playground`);
-  seen.chat = seenChat;
+  report.chat = chatReport;
 }
 
 /// A policy that the browser sends, over the events that there are.
@@ -247,8 +248,8 @@ async function replayPolicy(page, base) {
   await page.getByLabel("The second policy").fill(policy);
   await page.getByRole("button", { name: "Replay" }).press("Enter");
   await page.waitForSelector("#replay-result", { timeout: WAIT_MS });
-  seen.replay = await page.textContent("#replay");
-  await judge(page, "replay result");
+  report.replay = await page.textContent("#replay");
+  await checkAccessibility(page, "replay result");
   await screenshot(page, "replay", "#replay");
 }
 
@@ -263,7 +264,7 @@ async function pageMemory(page) {
   return { heap: usedSize, nodes: metrics.find((metric) => metric.name === "Nodes").value };
 }
 
-/// More events than the page shows, with a pause in between: each row comes once.
+/// Sends more events than the page shows, with a pause in between: each row must arrive once.
 async function flood(page, base) {
   await page.goto(`${base}/live?service=file-resolver`);
   await page.waitForSelector("#live-status:has-text('Live.')");
@@ -273,19 +274,20 @@ async function flood(page, base) {
     new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(note)))
       .observe(document.querySelector("#live tbody"), { childList: true });
   });
-  const came = (count) => page.waitForFunction((wanted) => window.rowIds.length >= wanted, count, { timeout: WAIT_MS });
-  const begun = Date.now();
+  const rowsArrive = (count) =>
+    page.waitForFunction((expected) => window.rowIds.length >= expected, count, { timeout: WAIT_MS });
+  const startedAt = Date.now();
   await ask("flood");
-  await came(settings.flood);
+  await rowsArrive(settings.flood);
   const between = await pageMemory(page);
   await page.getByRole("button", { name: "Pause" }).press("Enter");
   await ask("flood");
   await page.getByRole("button", { name: "Pause" }).press("Enter");
-  await came(2 * settings.flood);
-  const minutes = (Date.now() - begun) / 60_000;
+  await rowsArrive(2 * settings.flood);
+  const minutes = (Date.now() - startedAt) / 60_000;
   const after = await pageMemory(page);
   const ids = await page.evaluate(() => window.rowIds);
-  seen.flood = {
+  report.flood = {
     lost: 2 * settings.flood - new Set(ids).size + (ids.length - new Set(ids).size),
     rows: await rowCount(page),
     perMinute: 2 * settings.flood / minutes,
@@ -300,7 +302,7 @@ async function surviveRestart(page, base) {
   await page.goto(`${base}/live`);
   await ask("stop-bus");
   await page.waitForSelector("#health:not([data-working])", { timeout: WAIT_MS });
-  seen.outage = await page.textContent("#health");
+  report.outage = await page.textContent("#health");
   await ask("start-bus");
   await page.waitForSelector("#health[data-working]", { timeout: WAIT_MS });
   const before = await rowCount(page);
@@ -319,23 +321,23 @@ async function main() {
   try {
     const page = await browser.newPage({ acceptDownloads: true });
     page.setDefaultTimeout(WAIT_MS);
-    // An init script is not one of the page, so the policy of the page stays in force and is tested with the rest.
+    // The page's Content Security Policy does not apply to an init script, so the policy stays in force for the test.
     await page.addInitScript(axeSource);
     page.on("console", (message) => {
-      if (message.text().includes("Content Security Policy")) seen.violations.push(message.text());
+      if (message.text().includes("Content Security Policy")) report.violations.push(message.text());
     });
-    page.on("pageerror", (error) => seen.failures.push(`script: ${error}`));
+    page.on("pageerror", (error) => report.failures.push(`script: ${error}`));
     const base = new URL(settings.login).origin;
     await page.goto(settings.login);
     await page.waitForURL(`${base}/deliveries`);
-    seen.title = await page.title();
-    seen.delivery = await page.textContent("tbody");
+    report.title = await page.title();
+    report.delivery = await page.textContent("tbody");
     const cookies = await page.context().cookies();
     check(cookies.every((cookie) => cookie.httpOnly && cookie.sameSite === "Strict"), "the cookie is open to scripts");
     const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
-    seen.paintMs = paint ?? null;
+    report.paintMs = paint ?? null;
     await walkPages(page, base);
-    await judgeUrl(page, base);
+    await explainUrl(page, base);
     await answerQuestion(page, base);
     await dropFile(page, base);
     await checkSetUp(page, base);
@@ -354,7 +356,7 @@ async function main() {
   } finally {
     await browser.close();
   }
-  console.log(JSON.stringify(seen));
+  console.log(JSON.stringify(report));
   process.exit(0);
 }
 

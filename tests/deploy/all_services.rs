@@ -20,7 +20,7 @@ use crate::support;
 
 const REPLICA_COUNT: u32 = 2;
 const CSV_BYTES: &[u8] = b"crane,hours\n4,12\n7,31\n";
-/// Above what travels in a message and above one part of an upload.
+/// Larger than a message of the bus, and than one part of an upload.
 const LARGE_BYTES: usize = 6 << 20;
 
 /// Texts in a log that report a missing permission.
@@ -34,11 +34,11 @@ pub(super) const PERMISSION_REFUSALS: [&str; 5] = [
 
 /// Every service, and fakes of the servers around them.
 struct DeployedSystem {
-    /// Dropped before the directory with their logs.
+    /// The first field, so that the processes end before the directory of their logs is removed.
     replicas: Vec<ServiceProcess>,
     system: DistributedSystem,
     telegram: Telegram,
-    /// A chat of Telegram.
+    /// Id of the chat of Telegram in which files arrive.
     chat: i64,
     _model: RehearsalServer,
     sandbox: PathBuf,
@@ -87,11 +87,13 @@ impl DeployedSystem {
         }
     }
 
+    /// The sandbox as the command line names it.
     fn address(&self) -> String {
         format!("local:{}", self.sandbox.display())
     }
 
-    fn to(&self) -> String {
+    /// The chat as the command line names it.
+    fn chat_address(&self) -> String {
         format!("telegram:{}", self.chat)
     }
 
@@ -107,7 +109,7 @@ impl DeployedSystem {
             .collect()
     }
 
-    /// The only document.
+    /// Like [`Self::lines`], for a command that prints one document.
     #[track_caller]
     fn ask(&self, arguments: &[&str]) -> Value {
         let mut lines = self.lines(arguments);
@@ -119,7 +121,11 @@ impl DeployedSystem {
     async fn ask_agent(&self, session: Option<&str>, messages: &Value) -> Vec<AgentAnswer> {
         let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
         let mut answers = Vec::new();
-        for chat in self.replicas.iter().filter_map(|one| one.chat.as_ref()) {
+        for chat in self
+            .replicas
+            .iter()
+            .filter_map(|replica| replica.chat.as_ref())
+        {
             let body = json!({"model": "agent", "messages": messages, "stream": true});
             let mut request = client.post(&format!("http://{chat}/v1/chat/completions"));
             if let Some(session) = session {
@@ -174,7 +180,7 @@ fn manifest() -> Value {
     })
 }
 
-/// Fetches, reads, lists, writes and sends; each tool once.
+/// A model that reads an attachment, lists the sandbox, writes a file and sends it.
 fn rules() -> Value {
     let call =
         |name: &str, arguments: Value| json!({"call": [{"name": name, "arguments": arguments}]});
@@ -192,18 +198,18 @@ fn rules() -> Value {
 async fn every_kind_of_operation_works_on_the_shipped_permissions() {
     let fixture = DeployedSystem::start().await;
     references_are_resolved_and_fetches_judged(&fixture);
-    tool_calls_are_published_and_their_end_is_heard(&fixture);
+    tool_calls_are_published_and_their_outcomes_arrive(&fixture);
     files_move_in_and_out_of_a_sandbox(&fixture);
     trees_move_with_their_empty_directories(&fixture);
     files_reach_a_chat_and_an_attachment_arrives(&fixture).await;
     an_agent_reads_writes_and_sends(&fixture).await;
-    an_operator_looks_at_the_bus(&fixture);
+    an_operator_lists_dead_letters_and_checks_the_topology(&fixture);
     fixture.check_permissions();
 }
 
 fn references_are_resolved_and_fetches_judged(fixture: &DeployedSystem) {
     let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
-    // More than once, so that every replica responds.
+    // Repeated, so that every replica is likely to respond once.
     for _ in 0..4 {
         let resolved = fixture.system.ask(&["resolve", "--arguments", arguments]);
         assert!(resolved.status.success(), "{resolved:?}");
@@ -221,7 +227,7 @@ fn references_are_resolved_and_fetches_judged(fixture: &DeployedSystem) {
     }
 }
 
-fn tool_calls_are_published_and_their_end_is_heard(fixture: &DeployedSystem) {
+fn tool_calls_are_published_and_their_outcomes_arrive(fixture: &DeployedSystem) {
     for _ in 0..3 {
         let resolved = fixture.publish(r#"{"note": "plain"}"#);
         assert!(resolved.status.success(), "{resolved:?}");
@@ -264,8 +270,8 @@ fn files_move_in_and_out_of_a_sandbox(fixture: &DeployedSystem) {
 fn names_below(directory: &Path) -> Vec<String> {
     let mut names = Vec::new();
     let mut pending = vec![directory.to_owned()];
-    while let Some(here) = pending.pop() {
-        for entry in std::fs::read_dir(here).unwrap() {
+    while let Some(current) = pending.pop() {
+        for entry in std::fs::read_dir(current).unwrap() {
             let path = entry.unwrap().path();
             let name = path.strip_prefix(directory).unwrap().to_str().unwrap();
             if path.is_dir() {
@@ -322,7 +328,7 @@ fn trees_move_with_their_empty_directories(fixture: &DeployedSystem) {
 }
 
 async fn files_reach_a_chat_and_an_attachment_arrives(fixture: &DeployedSystem) {
-    let (address, to) = (fixture.address(), fixture.to());
+    let (address, to) = (fixture.address(), fixture.chat_address());
     let bind = [
         "session",
         "bind",
@@ -384,7 +390,7 @@ async fn an_agent_reads_writes_and_sends(fixture: &DeployedSystem) {
     fixture.lines(&["session", "unbind", "crane"]);
 }
 
-fn an_operator_looks_at_the_bus(fixture: &DeployedSystem) {
+fn an_operator_lists_dead_letters_and_checks_the_topology(fixture: &DeployedSystem) {
     let listed = fixture.system.ask_as("operator", &["dlq", "list"]);
     assert!(listed.status.success(), "{listed:?}");
     let checked = fixture.system.ask_as("operator", &["topology", "check"]);

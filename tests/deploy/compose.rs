@@ -46,7 +46,7 @@ fn compose(arguments: &[&str]) -> Command {
     command
 }
 
-/// The file as the program understands it.
+/// The Compose file with all defaults and variables applied, as the program prints it.
 pub(super) fn effective() -> Value {
     let text = support::stdout(compose(&["config"]).envs(credentials()));
     yaml(&text).remove(0)
@@ -77,7 +77,7 @@ fn compose_accepts_the_file() {
 fn compose_stops_without_credentials_and_names_how_to_create_them() {
     let output = compose(&["config"])
         .env_clear()
-        .env("PATH", path())
+        .env("PATH", search_path())
         .output()
         .unwrap();
     assert!(!output.status.success());
@@ -85,11 +85,11 @@ fn compose_stops_without_credentials_and_names_how_to_create_them() {
     assert!(stderr.contains("deploy/credentials.sh"), "{stderr}");
 }
 
-/// Directories with programs; all other variables are cleared.
-fn path() -> String {
+/// The search path of the test.
+fn search_path() -> String {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test hands its own search path on"
+        reason = "the program gets the search path of the test"
     )]
     std::env::var("PATH").unwrap()
 }
@@ -114,13 +114,13 @@ fn credentials_are_new_each_time_and_one_for_each_identity() {
             .take_while(|character| character.is_ascii_uppercase() || *character == '_')
             .collect();
         if variable.starts_with("DRAY_") {
-            assert!(first.contains_key(&variable), "{variable} is not made");
+            assert!(first.contains_key(&variable), "{variable} is not generated");
         }
     }
 }
 
 #[test]
-fn s_3_each_way_out_belongs_to_one_service() {
+fn s_3_each_network_to_the_outside_belongs_to_one_service() {
     let file = effective();
     assert_eq!(file["networks"]["inside"]["internal"], true);
     // Ports are published only from a network that is not internal. Without masquerading, connections from it to the
@@ -145,7 +145,7 @@ fn s_3_each_way_out_belongs_to_one_service() {
             name == "orchestrator",
             "{name}"
         );
-        // The first by name that is not internal gets the default route.
+        // The network with the first name gets the default route; internal networks get none.
         let default = networks.keys().filter(|network| *network != "inside").min();
         let default = default.map_or("inside", String::as_str);
         assert_eq!(
@@ -153,8 +153,8 @@ fn s_3_each_way_out_belongs_to_one_service() {
             matches!(name.as_str(), "nats" | "minio"),
             "{name}"
         );
-        let published = matches!(name.as_str(), "nats" | "minio" | "orchestrator");
-        assert_eq!(networks.contains_key("published"), published, "{name}");
+        let is_published = matches!(name.as_str(), "nats" | "minio" | "orchestrator");
+        assert_eq!(networks.contains_key("published"), is_published, "{name}");
     }
 }
 
@@ -218,7 +218,7 @@ fn previews_are_published_on_loopback_by_a_file_of_their_own() {
     let text = support::stdout(compose(&files).envs(credentials()));
     let services = yaml(&text).remove(0);
     let service = &services["services"]["sandbox-transfer"];
-    // As written in the file: versions of compose print it in different ways.
+    // From the text of the file, because versions of compose print ports in different forms.
     let written = read("deploy/compose.preview.yml");
     assert!(
         written.contains("    ports: [\"127.0.0.1:7350:7350\"]\n"),
@@ -226,7 +226,11 @@ fn previews_are_published_on_loopback_by_a_file_of_their_own() {
     );
     assert_eq!(service["ports"].as_array().map(Vec::len), Some(1));
     let networks: Vec<_> = service["networks"].as_object().unwrap().keys().collect();
-    assert_eq!(networks, ["inside", "published"], "no way out");
+    assert_eq!(
+        networks,
+        ["inside", "published"],
+        "no network to the outside"
+    );
     let environment = &service["environment"];
     assert_eq!(
         environment["DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN"],
@@ -289,16 +293,20 @@ fn every_policy_has_a_key_with_its_own_password() {
 }
 
 #[test]
-fn store_policy_and_lifetimes_are_what_the_store_needs() {
-    let finished = "arn:aws:s3:::drayage/cas/*";
+fn no_policy_deletes_content_or_has_wildcards_and_prefixes_have_their_lifetimes() {
+    let content = "arn:aws:s3:::drayage/cas/*";
     for (user, policy) in policies() {
         for statement in policy["Statement"].as_array().unwrap() {
             let actions = strings(&statement["Action"]);
-            let deletes = actions.contains(&"s3:DeleteObject");
-            let is_finished = strings(&statement["Resource"]) == [finished];
-            assert!(!(deletes && is_finished), "{user}: {}", statement["Sid"]);
-            let wild = actions.iter().any(|action| action.contains('*'));
-            assert!(!wild, "{user}: {}", statement["Sid"]);
+            let may_delete = actions.contains(&"s3:DeleteObject");
+            let is_for_content = strings(&statement["Resource"]) == [content];
+            assert!(
+                !(may_delete && is_for_content),
+                "{user}: {}",
+                statement["Sid"]
+            );
+            let has_wildcard = actions.iter().any(|action| action.contains('*'));
+            assert!(!has_wildcard, "{user}: {}", statement["Sid"]);
         }
     }
     let rules: Value = serde_json::from_str(&read("deploy/minio/lifecycle.json")).unwrap();

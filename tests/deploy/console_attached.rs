@@ -66,7 +66,7 @@ impl ConsoleProcess {
         support::stdout(&mut command)
     }
 
-    /// The hidden field of the forms of this login, as curl sends it in a form with a file.
+    /// The hidden field against cross-site request forgery in the forms of this login, as `NAME=VALUE`.
     fn form_token(&self) -> String {
         let page = self.open("/policy", &[]);
         let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
@@ -86,12 +86,12 @@ async fn consoles_work_under_their_shipped_identities() {
     let fixture = AttachedSystem::start().await;
     // Binds the sandbox to the session `mcp`.
     let _server = fixture.serve();
-    let looking = ConsoleProcess::start(&fixture.system, "console", "look");
-    let setup = looking.open("/setup", &[]);
+    let viewer = ConsoleProcess::start(&fixture.system, "console", "look");
+    let setup = viewer.open("/setup", &[]);
     assert_eq!(setup.matches(">yes<").count(), 4, "{setup}");
-    let question = format!("{}&url=http://10.0.0.1/", looking.form_token());
-    let judged = looking.open("/policy", &["--data", &question]);
-    assert!(judged.contains("data-verdict=\"refused\""), "{judged}");
+    let form = format!("{}&url=http://10.0.0.1/", viewer.form_token());
+    let verdict = viewer.open("/policy", &["--data", &form]);
+    assert!(verdict.contains("data-verdict=\"refused\""), "{verdict}");
     for (path, text) in [
         ("/live", "<h1>Live</h1>"),
         ("/deliveries", "<h1>Deliveries</h1>"),
@@ -99,16 +99,16 @@ async fn consoles_work_under_their_shipped_identities() {
         ("/sandboxes?session=mcp", "notes.txt"),
         ("/operations/none", "No event of this operation"),
     ] {
-        let page = looking.open(path, &[]);
+        let page = viewer.open(path, &[]);
         assert!(page.contains(text), "{path}: {page}");
     }
-    let acting = ConsoleProcess::start(&fixture.system, "console-operator", "act");
+    let operator = ConsoleProcess::start(&fixture.system, "console-operator", "act");
     let file = fixture.system.directory().join("own.txt");
     std::fs::write(&file, "by console").unwrap();
-    let placed = acting.open(
+    let placed = operator.open(
         "/sandboxes/put",
         &[
-            ["--form-string", &acting.form_token()],
+            ["--form-string", &operator.form_token()],
             ["--form-string", "session=mcp"],
             ["--form", &format!("file=@{}", file.display())],
         ]

@@ -35,7 +35,7 @@ pub(super) struct DistributedSystem {
 }
 
 impl DistributedSystem {
-    /// Bus and store, without the topology.
+    /// Starts bus and store, without the topology.
     async fn bare() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, options) = EmbeddedS3::with_keys(&directory.path().join("store"), &keys())
@@ -76,7 +76,7 @@ impl DistributedSystem {
         .await;
     }
 
-    /// Makes streams and consumers as the container `topology` does.
+    /// Creates streams and consumers as the container `topology` does.
     fn provision(&self) {
         let applied = self.run("topology", &["topology", "apply"]);
         assert!(applied.status.success(), "{applied:?}");
@@ -149,17 +149,17 @@ impl DistributedSystem {
             .unwrap()
     }
 
-    /// Runs the binary to its end, as a person at a terminal, with the identity for that.
+    /// Runs the binary to its end, as a person at a terminal does, with the identity `command-line`.
     pub(super) fn ask(&self, arguments: &[&str]) -> Output {
         self.ask_as("command-line", arguments)
     }
 
-    /// The same with another identity.
+    /// Like [`Self::ask`] with another identity.
     pub(super) fn ask_as(&self, user: &str, arguments: &[&str]) -> Output {
         self.command_as(user, arguments).output().unwrap()
     }
 
-    /// A command at a terminal with an identity, before it runs.
+    /// A command of a person at a terminal with this identity.
     pub(super) fn command_as(&self, user: &str, arguments: &[&str]) -> Command {
         let mut environment = self.local_environment(user);
         for name in [
@@ -228,7 +228,7 @@ impl DistributedSystem {
     }
 }
 
-/// The access keys that `deploy/minio/setup.sh` makes, each with the policy that it attaches.
+/// The access keys that `deploy/minio/setup.sh` creates, each with the policy that the script attaches.
 fn keys() -> Vec<AccessKey> {
     let script = read("deploy/minio/setup.sh");
     let users = script
@@ -257,7 +257,7 @@ pub(super) fn command(environment: &BTreeMap<String, String>) -> Command {
     command
 }
 
-/// A running service; a process that was not ended in order is killed.
+/// A running service. Dropping it kills the process unless [`Self::end`] was called.
 pub(super) struct ServiceProcess {
     process: Child,
     health: SocketAddr,
@@ -272,7 +272,7 @@ impl ServiceProcess {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Whether a probe responds with 200.
+    /// Whether a probe (`live`, `started` or `ready`) responds with 200.
     pub(super) fn is(&self, probe: &str) -> bool {
         self.page(probe).starts_with("HTTP/1.1 200")
     }
@@ -288,18 +288,18 @@ impl ServiceProcess {
             .unwrap();
         let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
-        // The connection may be reset at its end; what was read before that counts.
+        // The connection may be reset at its end, after the response.
         let _ = stream.read_to_string(&mut response);
         response
     }
 
-    /// Ends it as Kubernetes and Compose do: with SIGTERM.
+    /// Stops the process as Kubernetes and Compose do, with SIGTERM, and checks that it succeeds.
     #[track_caller]
     pub(super) fn end(mut self) {
         // The `kill` that is built into the shell: minimal systems have no program of this name.
         let kill = format!("kill -TERM {}", self.process.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
-        assert!(sent.success());
+        let kill_status = Command::new("sh").args(["-c", &kill]).status().unwrap();
+        assert!(kill_status.success());
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{status}");
     }
@@ -307,7 +307,7 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        // A process that has ended already gives an error, which does not matter.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
@@ -345,15 +345,15 @@ async fn three_processes_are_one_system_and_end_in_order() {
         json!({"plain": "text", "link": "https://example.org/a"})
     );
 
-    for inside in [
+    for url in [
         "http://169.254.169.254/",
         "http://2130706433/",
         "http://[::1]/",
     ] {
-        let refused = system.ask(&["fetch", inside, "--json"]);
+        let refused = system.ask(&["fetch", url, "--json"]);
         assert!(!refused.status.success());
         let verdict = printed(&refused);
-        assert_eq!(verdict["verdict"], "deny", "{inside}: {verdict}");
+        assert_eq!(verdict["verdict"], "deny", "{url}: {verdict}");
     }
     for service in [fetcher, resolver, sweeper] {
         service.end();
@@ -397,7 +397,7 @@ fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
-    // Both run for a moment, so that their addresses are known.
+    // Started and stopped, so that the addresses are known.
     let mut system = DistributedSystem::start().await;
     system.server = None;
     system.store.take().unwrap().stop().await;

@@ -172,7 +172,7 @@ fn the_chart_with_previews_is_the_base_with_their_component() {
     let environment = &base["\"ConfigMap\" \"sandbox-transfer\""]["data"];
     let listen = environment["DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN"].as_str();
     assert_eq!(listen, Some("0.0.0.0:7350"));
-    // From the Ingress to the port of the container, each by the name of the next one.
+    // Each object refers to the next one by its name: the Ingress to the Service, the Service to the container's port.
     let backend =
         &base["\"Ingress\" \"preview\""]["spec"]["rules"][0]["http"]["paths"][0]["backend"];
     assert_eq!(
@@ -192,15 +192,19 @@ fn the_chart_with_previews_is_the_base_with_their_component() {
         container["ports"].as_array().unwrap().contains(&port),
         "{container}"
     );
-    // Only the controller, and only the port of previews.
+    // The policy admits only the ingress controller, and only to the port of previews.
     let policy = &base["\"NetworkPolicy\" \"preview\""]["spec"];
     assert_eq!(policy["podSelector"]["matchLabels"], service["selector"]);
     let from = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]);
     let ports = json!([{"protocol": "TCP", "port": 7350}]);
     assert_eq!(policy["ingress"], json!([{"from": from, "ports": ports}]));
-    // Without them no part of it exists.
-    let off = rendered_chart(&json!({}));
-    assert!(!serde_json::to_string(&off).unwrap().contains("7350"));
+    // Without previews, no object has the port.
+    let without_preview = rendered_chart(&json!({}));
+    assert!(
+        !serde_json::to_string(&without_preview)
+            .unwrap()
+            .contains("7350")
+    );
 }
 
 #[test]
@@ -227,7 +231,7 @@ fn previews_of_a_cluster_have_a_valid_configuration() {
 }
 
 #[test]
-fn every_consumer_that_keda_asks_for_is_provisioned() {
+fn every_consumer_that_keda_queries_is_provisioned() {
     let chart = rendered_chart(&json!({ "keda": { "enabled": true } }));
     let topology = support::root().join("docs/subjects.md");
     let page = std::fs::read_to_string(topology).unwrap();
@@ -260,7 +264,7 @@ fn helm_lint_reports_no_findings() {
 }
 
 #[test]
-fn values_that_no_service_knows_are_refused() {
+fn values_that_the_chart_does_not_know_are_refused() {
     for (values, reason) in [
         (json!({ "replicas": 2 }), "'replicas'"),
         (json!({ "services": { "resolver": {} } }), "resolver"),
@@ -280,7 +284,7 @@ fn values_that_no_service_knows_are_refused() {
         let output = chart_output("render", &values);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{values}: {errors}");
-        assert!(errors.contains(reason), "{reason} in {errors}");
+        assert!(errors.contains(reason), "{reason} is not in {errors}");
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use dray_guard::addrclass::{Class, IPV4_BLOCKS, IPV6_BLOCKS, classify};
 use serde_json::Value;
 
+use super::compose::SERVICE_NAMES;
 use super::distributed::command;
 use super::{read, strings, yaml};
 use crate::support;
@@ -16,20 +17,10 @@ use crate::support;
 mod network;
 mod ports;
 
-/// The services, each a Deployment.
-const SERVICE_NAMES: [&str; 6] = [
-    "egress-fetcher",
-    "file-resolver",
-    "orchestrator",
-    "sandbox-transfer",
-    "platform-delivery",
-    "sweeper",
-];
-
-/// Services that may connect to the outside: to addresses that others choose, and to configured ones.
+/// Services that may connect to addresses outside of the cluster.
 const EGRESS_SERVICES: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-delivery"];
 
-/// The objects that kubectl renders from the directory.
+/// The YAML that kubectl renders from the base.
 static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     support::stdout(
         Command::new("kubectl")
@@ -38,7 +29,7 @@ static RENDERED_BASE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// All objects that the base renders to.
+/// All objects of the base.
 fn objects() -> Vec<Value> {
     yaml(&RENDERED_BASE)
 }
@@ -136,7 +127,7 @@ fn s_1_no_secret_is_shared_between_services() {
     assert_eq!(secrets.len(), SERVICE_NAMES.len() + 1);
     assert!(
         !RENDERED_BASE.contains("kind: Secret"),
-        "secrets are made by hand"
+        "operators create the secrets"
     );
 }
 
@@ -145,10 +136,10 @@ fn credentials_are_mounted_where_the_configuration_looks_for_them_and_are_not_in
     for (name, pod) in pods() {
         let container = &pod["containers"][0];
         let sources = container["envFrom"].as_array().unwrap();
-        let of_secrets = sources
+        let secret_sources = sources
             .iter()
             .filter(|source| source["secretRef"].is_object());
-        assert_eq!(of_secrets.count(), 0, "{name}");
+        assert_eq!(secret_sources.count(), 0, "{name}");
         let mut mounts = container["volumeMounts"].as_array().unwrap().iter();
         let mount = mounts.find(|mount| mount["name"] == "secrets").unwrap();
         assert_eq!(mount["readOnly"], true, "{name}");
@@ -189,8 +180,8 @@ fn s_1_every_grpc_endpoint_has_tls_and_callers_of_its_own() {
 fn a_service_is_probed_replaced_and_ended_in_order() {
     for name in SERVICE_NAMES {
         let deployment = object("Deployment", name);
-        let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
-        assert_eq!(rolling["maxUnavailable"], 0, "{name}");
+        let rolling_update = &deployment["spec"]["strategy"]["rollingUpdate"];
+        assert_eq!(rolling_update["maxUnavailable"], 0, "{name}");
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["terminationGracePeriodSeconds"], 60, "{name}");
         let container = &pod["containers"][0];
@@ -218,7 +209,7 @@ fn streams_have_three_copies_in_a_cluster() {
     let container = &job["spec"]["template"]["spec"]["containers"][0];
     let arguments = strings(&container["args"]);
     assert_eq!(arguments, ["topology", "apply", "--replicas", "3"]);
-    // The command has these subcommands.
+    // The program accepts these arguments: with `--help` it only prints text.
     let mut help = arguments;
     help.push("--help");
     support::stdout(Command::new(support::dray()).args(help));
@@ -231,11 +222,11 @@ fn only_the_fetcher_scales_and_by_its_queue() {
     let deployment = object("Deployment", "egress-fetcher");
     assert!(
         deployment["spec"]["replicas"].is_null(),
-        "a fixed number would undo the work of the autoscaler at every apply"
+        "every apply would reset the number of replicas that the autoscaler chose"
     );
     let documented = read("docs/metrics.md");
     let adapter = &yaml(&read("deploy/kubernetes/queue-metrics.yaml.example"))[0];
-    let served = adapter["rules"]["custom"][0]["seriesQuery"]
+    let served_metrics = adapter["rules"]["custom"][0]["seriesQuery"]
         .as_str()
         .unwrap();
     let metrics = scaler["spec"]["metrics"].as_array().unwrap();
@@ -244,12 +235,15 @@ fn only_the_fetcher_scales_and_by_its_queue() {
         let name = metric["pods"]["metric"]["name"].as_str().unwrap();
         assert!(documented.contains(&format!("| `{name}` |")), "{name}");
         let last = name.strip_prefix("dray_egress_").unwrap();
-        assert!(served.contains(last), "the adapter does not serve {name}");
+        assert!(
+            served_metrics.contains(last),
+            "the adapter does not serve {name}"
+        );
     }
 }
 
 #[test]
-fn the_startup_probe_outlasts_what_a_service_waits_for() {
+fn the_startup_probe_outlasts_the_waits_of_a_service() {
     let minutes = |text: &str| text.parse::<u64>().unwrap() * 60;
     let documented = read("docs/configuration.md");
     let default = |variable: &str| {
@@ -260,7 +254,7 @@ fn the_startup_probe_outlasts_what_a_service_waits_for() {
         let value = row.split('|').nth(3).unwrap().trim().trim_matches('`');
         minutes(value.strip_suffix('m').unwrap())
     };
-    let waited = default("DRAY_BUS__WAIT_FOR_SERVER")
+    let longest_wait = default("DRAY_BUS__WAIT_FOR_SERVER")
         + default("DRAY_STORE__WAIT_FOR_SERVER")
         + default("DRAY_BUS__WAIT_FOR_TOPOLOGY");
     for name in SERVICE_NAMES {
@@ -268,7 +262,10 @@ fn the_startup_probe_outlasts_what_a_service_waits_for() {
         let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["startupProbe"];
         let probed =
             probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap();
-        assert!(probed > waited, "{name}: {probed} s for {waited} s");
+        assert!(
+            probed > longest_wait,
+            "{name}: {probed} s for {longest_wait} s"
+        );
     }
 }
 
@@ -316,8 +313,8 @@ fn mounted_secret(environment: &BTreeMap<String, String>) -> tempfile::TempDir {
 #[test]
 fn every_pod_has_a_valid_configuration() {
     for (name, pod) in pods() {
-        // As a cluster adds it to every pod.
         let mut environment = environment(&pod);
+        // A cluster adds this variable to every pod.
         environment.insert("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
         let secrets = mounted_secret(&environment);
         let directory = secrets.path().to_str().unwrap().to_owned();
@@ -375,7 +372,7 @@ fn is_inside(inner: &str, outer: &str) -> bool {
 }
 
 #[test]
-fn s_3_the_policies_except_exactly_what_the_guard_refuses() {
+fn s_3_the_policies_except_exactly_the_networks_that_the_guard_refuses() {
     for name in EGRESS_SERVICES {
         compare_with_the_guard(&address_blocks(&object("NetworkPolicy", name)));
     }
@@ -389,16 +386,22 @@ fn compare_with_the_guard(blocks: &[(String, Vec<String>)]) {
         .collect();
     for refused in &guard {
         for (open, except) in blocks {
-            let reachable =
-                is_inside(refused, open) && !except.iter().any(|wall| is_inside(refused, wall));
-            assert!(!reachable, "{refused} can be reached through {open}");
+            let is_reachable = is_inside(refused, open)
+                && !except.iter().any(|exception| is_inside(refused, exception));
+            assert!(!is_reachable, "{refused} can be reached through {open}");
             assert!(!is_inside(open, refused), "{open} lies in {refused}");
         }
     }
     for (open, except) in blocks {
-        for wall in except {
-            assert!(guard.contains(wall), "{wall} is not refused by the guard");
-            assert!(is_inside(wall, open), "{wall} does not lie in {open}");
+        for exception in except {
+            assert!(
+                guard.contains(exception),
+                "{exception} is not refused by the guard"
+            );
+            assert!(
+                is_inside(exception, open),
+                "{exception} does not lie in {open}"
+            );
         }
     }
     let open: Vec<_> = blocks.iter().map(|(open, _)| open.as_str()).collect();
@@ -408,11 +411,11 @@ fn compare_with_the_guard(blocks: &[(String, Vec<String>)]) {
 #[test]
 fn s_3_edges_of_every_exception_are_edges_of_the_guard() {
     for (_, except) in address_blocks(&object("NetworkPolicy", "egress-fetcher")) {
-        for wall in except {
-            let (first, prefix) = network(&wall);
+        for exception in except {
+            let (first, prefix) = network(&exception);
             assert!(
                 matches!(classify(first), Class::Blocked(_)),
-                "{first} of {wall}"
+                "{first} of {exception}"
             );
             let last: IpAddr = match first {
                 IpAddr::V4(first) => {
@@ -426,7 +429,7 @@ fn s_3_edges_of_every_exception_are_edges_of_the_guard() {
             };
             assert!(
                 matches!(classify(last), Class::Blocked(_)),
-                "{last} of {wall}"
+                "{last} of {exception}"
             );
         }
     }
@@ -479,7 +482,10 @@ fn s_3_no_other_pod_has_egress() {
         for rule in policy["spec"]["egress"].as_array().into_iter().flatten() {
             let to = rule["to"].as_array().map_or(0, Vec::len);
             let ports = rule["ports"].as_array().map_or(0, Vec::len);
-            assert!(to > 0 && ports > 0, "{name} lets out to everything");
+            assert!(
+                to > 0 && ports > 0,
+                "{name} has a rule for all peers or ports"
+            );
         }
     }
     let nothing = object("NetworkPolicy", "nothing");

@@ -15,7 +15,7 @@ use crate::support::mcp_process::McpProcess;
 
 /// The services behind the tools, and a sandbox with one file.
 pub(super) struct AttachedSystem {
-    /// Dropped before the directory with their logs.
+    /// The first field, so that the processes end before the directory of their logs is removed.
     _replicas: Vec<ServiceProcess>,
     pub(super) system: DistributedSystem,
     sandbox: PathBuf,
@@ -52,7 +52,7 @@ impl AttachedSystem {
         format!("local:{}", self.sandbox.display())
     }
 
-    /// The server in the way in which a user attaches it.
+    /// Starts the MCP server with the options of a user who attaches it to the system.
     pub(super) fn serve(&self) -> McpProcess {
         self.serve_with(&[])
     }
@@ -70,13 +70,13 @@ impl AttachedSystem {
         McpProcess::start(self.system.command_as("mcp", &arguments))
     }
 
-    /// Waits until the bus or the store refused more than `before`. The server writes its log beside its response.
+    /// Waits until more than `before` requests are refused. The servers may log a refusal after its response.
     async fn wait_for_refusal(&self, before: usize) {
         let refused = async || (self.refusals().len() > before).then_some(());
         eventually("a refusal in the log of the bus", refused).await;
     }
 
-    /// Number of requests that the bus and the store have refused.
+    /// The requests that the bus and the store have refused, as they logged them.
     pub(super) fn refusals(&self) -> Vec<String> {
         let mut refusals = self.system.server.as_ref().unwrap().violations();
         refusals.extend(self.system.store.as_ref().unwrap().refused());
@@ -192,9 +192,9 @@ async fn tickets_work_under_the_shipped_identity() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
+async fn a_separate_ticket_endpoint_works_under_the_identity_tickets() {
     let fixture = AttachedSystem::start().await;
-    // Binds the sandbox to the session of the ticket; a result reports that it did.
+    // The server binds the sandbox to the session of the ticket; the result of a call shows that it has done so.
     let mut server = fixture.serve();
     server.call("list", &json!({"path": "sandbox:."}));
     let endpoint = TicketProcess::start(&fixture.system);

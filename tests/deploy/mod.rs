@@ -39,7 +39,7 @@ fn yaml(text: &str) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A file of the tree, as text.
+/// The text of a file of the repository.
 fn read(path: &str) -> String {
     std::fs::read_to_string(support::root().join(path))
         .unwrap_or_else(|error| panic!("{path}: {error}"))

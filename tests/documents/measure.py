@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How fast and how well documents are read, beside reference extractions and markitdown.
+"""Measures how fast and how completely documents are read, compared with reference extractions and markitdown.
 
     measure.py --binary target/release/examples/documents [--no-markitdown]
 
 Reads tests/documents/corpus and tests/documents/hostile. References are pdftotext (poppler-utils) and, from PyPI,
-pdfplumber, python-docx, openpyxl, python-pptx, xlrd, striprtf; a format whose reference is missing is timed only.
-Recall is the share of the reference's words, counted as often as they occur, that the conversion holds too; cells are
-compared whole. The exit code does not depend on what is found.
+pdfplumber, python-docx, openpyxl, python-pptx, xlrd, striprtf; a format without its reference is only timed. Recall is
+the share of the reference's words that the conversion has too, each counted as often as it occurs; cells are compared
+as a whole. The exit code does not depend on the results.
 """
 
 import argparse
@@ -34,7 +34,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROUNDS = 15
 MARKS = re.compile("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\u00ad]")
 WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\W\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
-MOST_SECONDS, MOST_KIB = 20.0, 1 << 20
+MAX_SECONDS, MAX_KIB = 20.0, 1 << 20
 
 
 # Words and cells
@@ -45,10 +45,10 @@ def words(text):
     return collections.Counter(WORD.findall(text))
 
 
-def share(reference, got):
-    """How much of a multiset is in another; nothing for an empty one."""
+def share(reference, converted):
+    """The share of a multiset that another one has too; None for an empty one."""
     total = sum(reference.values())
-    return sum((reference & got).values()) / total if total else None
+    return sum((reference & converted).values()) / total if total else None
 
 
 def cell(text):
@@ -83,7 +83,7 @@ def pdf(path):
     ran = subprocess.run(["pdftotext", "-enc", "UTF-8", str(path), "-"], capture_output=True, timeout=60)
     if ran.returncode != 0:
         return None
-    # It leaves words divided at line ends.
+    # pdftotext leaves words divided at line ends.
     text = re.sub(r"(?<=[^\W\d_])[-\u2010]\n(?=[^\W\d_])", "", ran.stdout.decode("utf-8", "replace"))
     try:
         import pdfplumber
@@ -161,7 +161,7 @@ def pptx(path):
 
 
 def opendocument(path):
-    """Paragraphs and headings of the body; what was deleted is not text."""
+    """Paragraphs and headings of the body, without tracked deletions."""
     with zipfile.ZipFile(path) as file:
         root = ElementTree.fromstring(file.read("content.xml"))
     for parent in root.iter():
@@ -257,7 +257,7 @@ def reference(path):
         return None
     try:
         return read(path)
-    except Exception:  # a reference that cannot read a file is none
+    except Exception:  # a file that the reference cannot read has no reference
         return None
 
 
@@ -265,19 +265,19 @@ def reference(path):
 
 
 def ours(binary, path, rounds):
-    """One process for one file: its answer, or what became of it."""
+    """Runs one process for one file. Returns its result, or a text about its failure."""
     started = time.monotonic()
     try:
         ran = subprocess.run([binary, "--rounds", str(rounds), str(path)], capture_output=True, timeout=60)
     except subprocess.TimeoutExpired:
-        return {"died": "did not end", "seconds": time.monotonic() - started}
+        return {"failure": "did not end", "seconds": time.monotonic() - started}
     if ran.returncode != 0:
-        return {"died": f"ended with {ran.returncode}", "seconds": time.monotonic() - started}
+        return {"failure": f"ended with {ran.returncode}", "seconds": time.monotonic() - started}
     return json.loads(ran.stdout) | {"seconds": time.monotonic() - started}
 
 
 class Markitdown:
-    """It is imported once and warm, as in a service of its own."""
+    """Imported once and used several times, as in a service."""
 
     def __init__(self):
         from markitdown import MarkItDown
@@ -323,11 +323,11 @@ def measure(binary, other, path):
     answer = ours(binary, path, ROUNDS)
     row = {"file": path, "answer": answer, "theirs": other.convert(path) if other else None}
     ref = reference(path)
-    if ref is None or "died" in answer:
+    if ref is None or "failure" in answer:
         return row
     text, tables = ref
-    got = answer["converted"]["markdown"]
-    for name, its in (("ours", got), ("theirs", row["theirs"]["text"] if row["theirs"] else "")):
+    markdown = answer["converted"]["markdown"]
+    for name, its in (("ours", markdown), ("theirs", row["theirs"]["text"] if row["theirs"] else "")):
         row[f"words_{name}"] = share(words(text), words(its))
         row[f"cells_{name}"] = share(tables, cells(its)) if tables else None
     if row["theirs"] is None:
@@ -342,7 +342,7 @@ def table_of(rows):
     for row in rows:
         formats[row["file"].suffix.lower().lstrip(".")].append(row)
     for name, its in sorted(formats.items()):
-        fine = [r for r in its if "died" not in r["answer"]]
+        fine = [r for r in its if "failure" not in r["answer"]]
         own = [r["answer"]["micros"] / 1000 for r in fine]
         both = [r for r in fine if r["theirs"]]
         ratios = [r["theirs"]["millis"] / max(r["answer"]["micros"] / 1000, 0.001) for r in both]
@@ -354,33 +354,34 @@ def table_of(rows):
               f" {number(statistics.median(ratios) if ratios else None, 0):>8} {peak:>9.1f}")
 
 
-def aims(rows, hostile):
-    said = lambda aim, met, found: print(f"  {aim}: {found}: {'met' if met else 'MISSED'}")
-    fine = [r for r in rows if "died" not in r["answer"]]
+def print_goals(rows, hostile):
+    print_goal = lambda goal, met, found: print(f"  {goal}: {found}: {'met' if met else 'MISSED'}")
+    fine = [r for r in rows if "failure" not in r["answer"]]
     middle = statistics.median(r["answer"]["micros"] / 1000 for r in fine)
-    said("median under 10 ms", middle < 10, f"{middle:.2f} ms")
+    print_goal("median under 10 ms", middle < 10, f"{middle:.2f} ms")
     for row in fine:
         if row["file"].name == "pages-140.pdf":
             seconds = row["answer"]["micros"] / 1e6
-            said("140 pages of PDF under 1 s", seconds < 1, f"{seconds:.3f} s")
+            print_goal("140 pages of PDF under 1 s", seconds < 1, f"{seconds:.3f} s")
     for name in sorted({r["file"].suffix for r in fine}):
         its = [r for r in fine if r["file"].suffix == name]
         we, they = mean(r.get("words_ours") for r in its), mean(r.get("words_theirs") for r in its)
         if we is not None and they is not None:
-            said(f"words of {name} at least markitdown's", we >= they, f"{percent(we)} and {percent(they)}")
+            print_goal(f"words of {name} at least markitdown's", we >= they, f"{percent(we)} and {percent(they)}")
         ratios = [r["theirs"]["millis"] / max(r["answer"]["micros"] / 1000, 0.001) for r in its if r["theirs"]]
         if ratios:
-            said(f"{name} ten times as fast", statistics.median(ratios) >= 10, f"{statistics.median(ratios):.0f} times")
+            ratio = statistics.median(ratios)
+            print_goal(f"{name} ten times as fast", ratio >= 10, f"{ratio:.0f} times")
     everything = [(r["file"].name, r["answer"]) for r in fine] + hostile
     slow = max(everything, key=lambda e: e[1].get("slowest", e[1]["seconds"] * 1e6))
     seconds = slow[1].get("slowest", slow[1]["seconds"] * 1e6) / 1e6
-    said("nothing above 20 s, hostile files included", seconds <= MOST_SECONDS, f"{seconds:.2f} s for {slow[0]}")
+    print_goal("nothing above 20 s, hostile files included", seconds <= MAX_SECONDS, f"{seconds:.2f} s for {slow[0]}")
     large = max(everything, key=lambda e: e[1].get("peak_kib") or 0)
-    said("nothing above 1 GiB, hostile files included", (large[1].get("peak_kib") or 0) <= MOST_KIB,
+    print_goal("nothing above 1 GiB, hostile files included", (large[1].get("peak_kib") or 0) <= MAX_KIB,
          f"{(large[1].get('peak_kib') or 0) / 1024:.0f} MiB for {large[0]}")
-    died = [name for name, answer in everything if "died" in answer]
-    died += [r["file"].name for r in rows if "died" in r["answer"]]
-    said("every file has an answer without a worker's help", not died, ", ".join(died) or "all of them")
+    failed = [name for name, answer in everything if "failure" in answer]
+    failed += [r["file"].name for r in rows if "failure" in r["answer"]]
+    print_goal("every file has an answer without a worker's help", not failed, ", ".join(failed) or "all of them")
 
 
 def bounded():
@@ -394,9 +395,9 @@ def hostile(binary):
         started = time.monotonic()
         try:
             ran = subprocess.run([binary, str(path)], capture_output=True, timeout=25, preexec_fn=bounded)
-            answer = json.loads(ran.stdout) if ran.returncode == 0 else {"died": f"ended with {ran.returncode}"}
+            answer = json.loads(ran.stdout) if ran.returncode == 0 else {"failure": f"ended with {ran.returncode}"}
         except subprocess.TimeoutExpired:
-            answer = {"died": "did not end"}
+            answer = {"failure": "did not end"}
         found.append((path.name, answer | {"seconds": time.monotonic() - started}))
     return found
 
@@ -425,7 +426,7 @@ def main():
     print("words missing most:")
     lowest(rows)
     print("aims:")
-    aims(rows, hostile(chosen.binary))
+    print_goals(rows, hostile(chosen.binary))
     sys.stdout.flush()
 
 

@@ -1,9 +1,10 @@
 //! The forward proxy as a process that is killed at random moments, while programs open tunnels and fetches fill the
 //! cache.
 //!
-//! For every connection through which the target received a byte, the event `opened` must be in the file and in the stream,
-//! also if the process was killed right after it. No tunnel may survive the process, every line of the file must be whole,
-//! and the cache may only have whole files. The short form runs in the suite, 200 kills in `cargo xtask soak -- proxy`.
+//! For every connection through which the target received a byte, the event `opened` must be in the file and in the
+//! stream, even if the process was killed right after that byte. No tunnel may survive the process, every line of the
+//! file must be complete, and the cache may contain only complete files. The suite has a short run; `cargo xtask soak
+//! -- proxy` kills the process 200 times.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
@@ -37,18 +38,18 @@ use crate::support::service_process::ServiceProcess;
 
 /// The key of tokens.
 const TOKEN_KEY: &str = "the key of these tokens, 32 bytes or more";
-/// Clients that open tunnels all the time.
+/// Number of clients that open tunnels without a pause.
 const TUNNEL_CLIENTS: usize = 4;
-/// Most time from a process that is ready to its kill, in milliseconds.
+/// Longest time from the readiness of a process to its kill, in milliseconds.
 const MAX_KILL_DELAY_MS: u64 = 400;
 /// Bytes of a file, larger than what one message carries.
 const FILE_BYTES: u64 = 3_000_000;
-/// Timeout of one fetch; a process that was killed does not answer.
+/// Timeout of one fetch; a killed process does not respond.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for the last events of a stream to arrive.
+/// Time without an event after which the stream counts as read to its end.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How a run goes.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProxyKillRun {
     pub(crate) kills: usize,
@@ -72,7 +73,7 @@ impl KillFixture {
         let authority = Authority::new().unwrap();
         let target = EgressTarget::start(&authority, home.path());
         std::fs::write(home.path().join("roots.pem"), authority.pem()).unwrap();
-        make_proxy_authority(home.path());
+        create_proxy_authority(home.path());
         let nats = NatsServer::start();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new();
         let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "tests");
@@ -87,7 +88,7 @@ impl KillFixture {
         let store = Store::open_in_process(&s3, &options, Clock::system())
             .await
             .unwrap();
-        // Free again when it is bound by the process, and after each of its deaths.
+        // This listener only chooses the port. Each process binds the port again, and a kill frees it.
         let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let fixture = Self {
             nats,
@@ -110,7 +111,7 @@ impl KillFixture {
              [[role]]\nname = \"all\"\n[[role.rule]]\nname = \"ports\"\noutcome = \"allow\"\nports = [80, 443, 8443]\n"
         );
         std::fs::write(home.join("policy.toml"), policy).unwrap();
-        let (address, listen, place) = (self.target.address, self.listen, home.display());
+        let (address, listen, directory) = (self.target.address, self.listen, home.display());
         let configuration = format!(
             r#"
             [limits]
@@ -120,12 +121,12 @@ impl KillFixture {
             audit_required = true
             private_cidrs = ["{address}/32"]
             dns_servers = ["{}"]
-            ca_bundle = "{place}/roots.pem"
-            policy_path = "{place}/policy.toml"
+            ca_bundle = "{directory}/roots.pem"
+            policy_path = "{directory}/policy.toml"
             [egress-fetcher.cache]
             enabled = true
             [egress-fetcher.audit_file]
-            path = "{place}/audit.jsonl"
+            path = "{directory}/audit.jsonl"
             max_bytes = "1GiB"
             [egress-fetcher.proxy]
             listen = "{listen}"
@@ -133,8 +134,8 @@ impl KillFixture {
             connect_ports = "443,8443"
             plain_ports = "443"
             [egress-fetcher.proxy.interception]
-            certificate = "{place}/proxy-ca.pem"
-            key_file = "{place}/proxy-ca.key"
+            certificate = "{directory}/proxy-ca.pem"
+            key_file = "{directory}/proxy-ca.key"
             "#,
             self.target.name_server
         );
@@ -203,10 +204,10 @@ impl KillFixture {
         self.bus.call(&meta(FETCH_TIMEOUT), &request).await.ok()
     }
 
-    /// The events `opened` of the file by the port of our end; each line must be whole.
+    /// The number of events `opened` in the file by the local port of the connection; each line must be complete.
     fn opened_in_file(&self) -> HashMap<u16, usize> {
         let text = std::fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap();
-        assert!(text.ends_with('\n'), "the last line is whole");
+        assert!(text.ends_with('\n'), "the last line is not complete");
         let mut ports = HashMap::new();
         for line in text.lines() {
             let event: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
@@ -218,7 +219,7 @@ impl KillFixture {
         ports
     }
 
-    /// The same from the stream.
+    /// The number of events `opened` in the stream by the local port of the connection.
     async fn opened_in_stream(&self) -> HashMap<u16, usize> {
         let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
         let mut events = self.bus.events(filter).await.unwrap();
@@ -234,11 +235,14 @@ impl KillFixture {
     }
 }
 
-/// What clients saw.
+/// How often clients succeeded in each way of using the proxy.
 #[derive(Debug, Default)]
 struct ClientCounts {
+    /// Messages that a tunnel returned.
     exchanged: AtomicUsize,
+    /// Tunnels that the proxy refused with status 403.
     refused: AtomicUsize,
+    /// Requests in a tunnel that the proxy intercepts.
     intercepted: AtomicUsize,
 }
 
@@ -252,7 +256,7 @@ struct TunnelClient {
 }
 
 impl TunnelClient {
-    /// Asks for a tunnel; the stream and the status.
+    /// Requests a tunnel. Returns the stream and the status.
     async fn connect(&self, authority: &str) -> std::io::Result<(TcpStream, String)> {
         #[expect(
             clippy::disallowed_methods,
@@ -271,7 +275,7 @@ impl TunnelClient {
         Ok((stream, status))
     }
 
-    /// Opens a tunnel and sends through it until the proxy is gone or a random number of messages was returned.
+    /// Opens a tunnel and sends messages through it until the proxy ends or all of them were returned.
     async fn use_tunnel(&self, authority: &str, messages: u32) -> std::io::Result<()> {
         let (mut stream, status) = self.connect(authority).await?;
         if status != "200" {
@@ -288,18 +292,19 @@ impl TunnelClient {
         Ok(())
     }
 
+    /// Requests a tunnel that the proxy must refuse.
     async fn try_refused(&self, authority: &str) {
         match self.connect(authority).await {
             Ok((_, status)) if status == "403" => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
             }
             Ok((_, status)) => assert_ne!(status, "200", "{authority}"),
-            // The proxy is down.
+            // The proxy does not run.
             Err(_) => tokio::task::yield_now().await,
         }
     }
 
-    /// A request in a tunnel into which the proxy looks.
+    /// Sends a request in a tunnel that the proxy intercepts.
     async fn request_intercepted(&self) {
         let mut curl = tokio::process::Command::new("curl");
         curl.args([
@@ -319,7 +324,7 @@ impl TunnelClient {
     }
 }
 
-/// Kills the proxy as often as requested while clients use it, and checks what is left.
+/// Kills the proxy as often as `run` says while clients use it, and checks the audit events and the cache.
 pub(crate) async fn kill_proxy(run: ProxyKillRun) {
     println!("{run:?}");
     let fixture = KillFixture::start().await;
@@ -331,16 +336,16 @@ pub(crate) async fn kill_proxy(run: ProxyKillRun) {
         let process = fixture.up().await;
         let name = format!("file-{round}");
         let delay = Duration::from_millis(random.random_range(0..=MAX_KILL_DELAY_MS));
-        // The kill comes while the file is fetched and stored, or while it is read from the cache.
+        // The kill happens while the file is fetched and stored, or while it is read from the cache.
         let fetching = async {
             while !stop.is_cancelled() {
                 check_file(&fixture, &name).await;
             }
         };
-        let moment = tokio::time::timeout(delay, std::future::pending::<()>());
+        let kill_delay = tokio::time::timeout(delay, std::future::pending::<()>());
         tokio::select! {
             () = fetching => {}
-            _ = moment => {}
+            _ = kill_delay => {}
         }
         process.kill9();
         eventually("the end of all tunnels", async || {
@@ -359,10 +364,10 @@ pub(crate) async fn kill_proxy(run: ProxyKillRun) {
     stop.cancel();
     clients.close();
     clients.wait().await;
-    // What a killed process stored is whole, or is not there and is fetched again.
+    // A killed process has stored a file completely or not at all; a missing file is fetched again.
     for round in 0..run.kills {
         let name = format!("file-{round}");
-        assert!(check_file(&fixture, &name).await, "{name} can be fetched");
+        assert!(check_file(&fixture, &name).await, "{name} was not fetched");
     }
     check_audit(&fixture, run).await;
     process.kill9();
@@ -386,7 +391,7 @@ fn start_clients(
         clients.spawn(async move {
             while !stop.is_cancelled() {
                 let messages = random.random_range(1..50);
-                // A failure is a process that was killed, or is not there yet.
+                // A failure means that the process was killed or does not listen yet.
                 let _ = client.use_tunnel(&allowed, messages).await;
                 tokio::task::yield_now().await;
             }
@@ -408,7 +413,7 @@ fn start_clients(
     });
 }
 
-/// Fetches a file and reads what the store has; whether the service answered.
+/// Fetches a file and checks its content in the store. Returns whether the service responded.
 async fn check_file(fixture: &KillFixture, name: &str) -> bool {
     let Some(reply) = fixture.fetch(name).await else {
         return false;
@@ -433,7 +438,7 @@ async fn check_file(fixture: &KillFixture, name: &str) -> bool {
     true
 }
 
-/// Every connection that carried a byte is in the file and in the stream.
+/// Checks that every connection that carried a byte is in the file and in the stream.
 async fn check_audit(fixture: &KillFixture, run: ProxyKillRun) {
     let mut received: HashMap<u16, usize> = HashMap::new();
     for port in fixture.target.received_ports() {
@@ -444,12 +449,12 @@ async fn check_audit(fixture: &KillFixture, run: ProxyKillRun) {
         ("file", fixture.opened_in_file()),
         ("stream", fixture.opened_in_stream().await),
     ];
-    for (place, opened) in recorded {
+    for (record, opened) in recorded {
         for (port, count) in &received {
             let events = opened.get(port).copied().unwrap_or_default();
             assert!(
                 events >= *count,
-                "{run:?}: {count} connections of port {port} carried bytes, {events} are in the {place}"
+                "{run:?}: {count} connections of port {port} carried bytes, {events} are in the {record}"
             );
         }
     }
@@ -460,8 +465,8 @@ fn meta(timeout: Duration) -> Meta {
     Meta::new(TenantId::default(), deadline)
 }
 
-/// The authority of the proxy, as `docs/egress-proxy.md` makes it.
-fn make_proxy_authority(home: &Path) {
+/// Creates the authority of the proxy as `docs/egress-proxy.md` says.
+fn create_proxy_authority(home: &Path) {
     let mut openssl = Command::new("openssl");
     openssl
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])

@@ -1,5 +1,5 @@
-//! A target of connections on another machine: a network namespace behind a pair of interfaces, since the guard opens no
-//! address of this machine.
+//! A target of connections in a network namespace behind a pair of interfaces, because the guard never opens addresses
+//! of this machine.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::net::Ipv4Addr;
@@ -15,10 +15,10 @@ use crate::support;
 /// The name of the target.
 pub(crate) const TARGET_NAME: &str = "files.example.org";
 
-/// What the target reported: one line for each first byte and each end.
+/// The reports of the target, each with the port of a connection: `received` at its first byte, `ended` at its end.
 type Reports = Arc<Mutex<Vec<(u16, String)>>>;
 
-/// The target, its namespace and what it reported.
+/// The target, its namespace and its reports.
 pub(crate) struct EgressTarget {
     /// The address on which it listens.
     pub(crate) address: Ipv4Addr,
@@ -30,7 +30,7 @@ pub(crate) struct EgressTarget {
 }
 
 impl EgressTarget {
-    /// Makes the namespace and starts the target, whose certificate `authority` signs. Files go into `directory`.
+    /// Creates the namespace and starts the target, whose certificate `authority` signs. Files go into `directory`.
     pub(crate) fn start(authority: &Authority, directory: &Path) -> Self {
         let id = std::process::id();
         // Tests run concurrently, so each has a network of its own.
@@ -67,7 +67,7 @@ impl EgressTarget {
         assert_eq!(ready, "ready");
         let reports = Reports::default();
         let shared = Arc::clone(&reports);
-        // Ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || read_reports(lines, &shared));
         Self {
             address,
@@ -78,18 +78,18 @@ impl EgressTarget {
         }
     }
 
-    /// The ports of the other ends of connections that have received a byte. A port may come twice.
+    /// The remote ports of connections that have received a byte. A port may be in the list several times.
     pub(crate) fn received_ports(&self) -> Vec<u16> {
         self.ports("received")
     }
 
-    /// Connections that have received a byte and have not ended.
+    /// The number of connections that have received a byte and have not ended.
     pub(crate) fn open_count(&self) -> usize {
-        // An end without a byte before it is one of a connection that was judged and given up.
+        // An end without a byte before it belongs to a connection that the proxy opened and then refused.
         let ended = self.ports("ended");
         let mut open = self.received_ports();
         for port in ended {
-            if let Some(index) = open.iter().position(|one| *one == port) {
+            if let Some(index) = open.iter().position(|open_port| *open_port == port) {
                 open.swap_remove(index);
             }
         }

@@ -40,23 +40,29 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
         }
         ["admin", "user", "add", alias, user, secret_key] => {
             let (user, secret_key) = ((*user).to_owned(), (*secret_key).to_owned());
-            (named(alias)?, AdminOperation::AddUser { user, secret_key })
+            (
+                stored_alias(alias)?,
+                AdminOperation::AddUser { user, secret_key },
+            )
         }
         ["admin", "policy", "create", alias, policy, file] => {
             let document: Value = serde_json::from_slice(&fs::read(file)?)?;
             let policy = (*policy).to_owned();
             (
-                named(alias)?,
+                stored_alias(alias)?,
                 AdminOperation::CreatePolicy { policy, document },
             )
         }
         ["admin", "user", "info", "--json", alias, user] => {
             let user = (*user).to_owned();
-            (named(alias)?, AdminOperation::ShowUser { user })
+            (stored_alias(alias)?, AdminOperation::ShowUser { user })
         }
         ["admin", "policy", "attach", alias, policy, "--user", user] => {
             let (policy, user) = ((*policy).to_owned(), (*user).to_owned());
-            (named(alias)?, AdminOperation::AttachPolicy { policy, user })
+            (
+                stored_alias(alias)?,
+                AdminOperation::AttachPolicy { policy, user },
+            )
         }
         _ => return Err(format!("this fake does not know: mc {}", arguments.join(" ")).into()),
     };
@@ -95,7 +101,8 @@ fn aliases() -> Result<BTreeMap<String, ServerAlias>, Failure> {
     }
 }
 
-fn named(name: &str) -> Result<ServerAlias, Failure> {
+/// The alias that `mc alias set` stored under this name.
+fn stored_alias(name: &str) -> Result<ServerAlias, Failure> {
     let alias = aliases()?.remove(name);
     alias.ok_or_else(|| format!("no alias `{name}`").into())
 }
@@ -103,7 +110,7 @@ fn named(name: &str) -> Result<ServerAlias, Failure> {
 /// `ALIAS/BUCKET`.
 fn target_of(target: &str) -> Result<(ServerAlias, String), Failure> {
     let (alias, bucket) = target.split_once('/').ok_or("a target is ALIAS/BUCKET")?;
-    Ok((named(alias)?, bucket.to_owned()))
+    Ok((stored_alias(alias)?, bucket.to_owned()))
 }
 
 impl ServerAlias {
@@ -115,7 +122,7 @@ impl ServerAlias {
         }
     }
 
-    /// The server's response to an operation.
+    /// Sends an operation and returns the text that `mc` prints.
     fn send(self, operation: AdminOperation) -> Result<String, Failure> {
         let mut stream = TcpStream::connect((self.host.as_str(), ADMIN_PORT))?;
         let request = AdminRequest {

@@ -19,10 +19,10 @@ mod client;
 mod server;
 mod state;
 
-/// Where the server takes requests of `mc`: one line of JSON each way for each connection.
+/// Port of the server for requests of `mc`: each connection carries one line of JSON in each direction.
 const ADMIN_PORT: u16 = 9001;
 
-/// Any failure, for a person.
+/// Any failure; its text is printed.
 type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -33,12 +33,12 @@ fn main() -> ExitCode {
     let name = Path::new(&program)
         .file_name()
         .and_then(|name| name.to_str());
-    let ended = match name {
+    let result = match name {
         Some("minio") => server::run(&arguments),
         Some("mc") => client::run(&arguments),
         _ => Err(format!("{program} is neither `minio` nor `mc`").into()),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn variable(name: &str) -> Result<String, Failure> {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the programs that this one stands for read it too"
+        reason = "the programs that this fake replaces read it too"
     )]
     std::env::var(name).map_err(|error| format!("{name}: {error}").into())
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
         variable("MINIO_ROOT_PASSWORD")?,
     );
     tokio::runtime::Runtime::new()?.block_on(async {
-        // The first process of a container is not ended by a signal that it does not handle.
+        // The kernel drops signals that the first process of a container does not handle.
         let mut terminate = signal(SignalKind::terminate())?;
         let server = Arc::new(MinioServer::open(Path::new(directory), credentials).await?);
         let mut tasks = JoinSet::new();
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Failure> {
         tasks.spawn(serve(ADMIN_PORT, Arc::clone(&server), administer));
         tokio::select! {
             _ = terminate.recv() => {}
-            ended = tasks.join_next() => ended.ok_or("no listener")???,
+            result = tasks.join_next() => result.ok_or("no listener")???,
         }
         server.storage.lock().await.stop(&server.endpoint).await;
         Ok(())
@@ -70,16 +70,16 @@ impl MinioServer {
     }
 
     async fn execute(&self, request: AdminRequest) -> AdminResponse {
-        let is_open = matches!(
+        let needs_no_login = matches!(
             request.operation,
             AdminOperation::Ready | AdminOperation::Refused
         );
-        if !is_open && self.credentials != (request.user, request.password) {
+        if !needs_no_login && self.credentials != (request.user, request.password) {
             return AdminResponse::Failed("the credentials are wrong".to_owned());
         }
         let mut storage = self.storage.lock().await;
         storage.collect_refused();
-        let reads = is_open
+        let is_read_only = needs_no_login
             || matches!(
                 request.operation,
                 AdminOperation::Login | AdminOperation::ShowUser { .. }
@@ -87,7 +87,7 @@ impl MinioServer {
         let result = storage.state.apply(request.operation);
         match result {
             Err(error) => AdminResponse::Failed(error),
-            Ok(output) if reads => AdminResponse::Done(output),
+            Ok(output) if is_read_only => AdminResponse::Done(output),
             Ok(output) => match storage.restart(&self.endpoint).await {
                 Ok(()) => AdminResponse::Done(output),
                 Err(error) => AdminResponse::Failed(error.to_string()),
@@ -157,7 +157,7 @@ fn state_file(directory: &Path) -> PathBuf {
     directory.join("state.json")
 }
 
-/// Accepts connections on a port; each is a task.
+/// Accepts connections on a port and handles each in a task.
 async fn serve<F>(
     port: u16,
     server: Arc<MinioServer>,
@@ -171,16 +171,16 @@ where
     loop {
         let (stream, _) = listener.accept().await?;
         while connections.try_join_next().is_some() {}
-        let handled = handle(Arc::clone(&server), stream);
+        let handling = handle(Arc::clone(&server), stream);
         connections.spawn(async move {
-            if let Err(error) = handled.await {
+            if let Err(error) = handling.await {
                 eprintln!("port {port}: {error}");
             }
         });
     }
 }
 
-/// Passes a connection on to the endpoint, which listens only on loopback.
+/// Forwards a connection to the endpoint, which listens on loopback alone.
 async fn forward(server: Arc<MinioServer>, mut client: TcpStream) -> Result<(), Failure> {
     let mut endpoint = server.endpoint.subscribe();
     let address = *endpoint.wait_for(Option::is_some).await?;

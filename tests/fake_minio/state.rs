@@ -24,7 +24,7 @@ pub(crate) struct AdminRequest {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AdminOperation {
-    /// Whether the server works. Needs no credentials.
+    /// Checks that the server runs. Needs no credentials.
     Ready,
     /// The requests that policies refused so far, as a JSON array. Needs no credentials.
     Refused,
@@ -57,9 +57,9 @@ pub(crate) enum AdminOperation {
 /// The response of the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum AdminResponse {
-    /// What `mc` prints.
+    /// The text that `mc` prints.
     Done(String),
-    /// Why it fails.
+    /// The reason of the failure.
     Failed(String),
 }
 
@@ -81,7 +81,8 @@ struct MinioUser {
 }
 
 impl MinioState {
-    /// Applies an operation of the administrator; what `mc` prints, or why the server of `MinIO` would refuse.
+    /// Applies an operation of the administrator. Returns the text that `mc` prints, or the reason of a refusal of
+    /// `MinIO`.
     pub(crate) fn apply(&mut self, operation: AdminOperation) -> Result<String, String> {
         match operation {
             AdminOperation::Ready | AdminOperation::Login => Ok("ready".to_owned()),
@@ -126,8 +127,8 @@ impl MinioState {
         if !self.policies.contains_key(&policy) {
             return Err(format!("policy `{policy}` does not exist"));
         }
-        let attached = self.users.get_mut(user);
-        let attached = &mut attached.ok_or("the user does not exist")?.policy;
+        let user_entry = self.users.get_mut(user);
+        let attached = &mut user_entry.ok_or("the user does not exist")?.policy;
         if attached.as_ref() == Some(&policy) {
             return Err("the specified policy change is already in effect".to_owned());
         }
@@ -136,7 +137,7 @@ impl MinioState {
         Ok(message)
     }
 
-    /// In the form in which `mc` prints it to a pipe: JSON on one line, without empty members.
+    /// A user as `mc` prints it to a pipe: JSON on one line, without empty members.
     fn show_user(&self, name: &str) -> Result<String, String> {
         let user = self.users.get(name).ok_or("the user does not exist")?;
         let mut user_json = json!({"status": "success", "accessKey": name});
@@ -151,11 +152,11 @@ impl MinioState {
 
     /// The users with the permissions of their policies; one without a policy has none.
     pub(crate) fn access_keys(&self) -> Vec<AccessKey> {
-        let nothing = json!({"Version": "2012-10-17", "Statement": []});
+        let empty_policy = json!({"Version": "2012-10-17", "Statement": []});
         let document = |user: &MinioUser| {
             let policy = user.policy.as_ref();
             let document = policy.and_then(|policy| self.policies.get(policy));
-            document.unwrap_or(&nothing).clone()
+            document.unwrap_or(&empty_policy).clone()
         };
         let users = self.users.iter();
         users
@@ -180,11 +181,11 @@ fn check_lifecycle(rules: &Value) -> Result<(), String> {
     let rules = rules.get("Rules").and_then(Value::as_array);
     let rules = rules.filter(|rules| !rules.is_empty()).ok_or("no rules")?;
     for rule in rules {
-        let known = rule.get("ID").is_some_and(Value::is_string)
+        let is_supported = rule.get("ID").is_some_and(Value::is_string)
             && rule.get("Status").is_some_and(|status| status == "Enabled")
             && rule.pointer("/Filter/Prefix").is_some_and(Value::is_string)
             && rule.pointer("/Expiration/Days").is_some_and(Value::is_u64);
-        if !known {
+        if !is_supported {
             return Err(format!("this fake does not understand the rule {rule}"));
         }
     }

@@ -1,5 +1,5 @@
-//! What published advisories on other MCP servers did, tried against ours: paths that leave the directory and the
-//! sandbox, in every tool, resource and completion that takes one. Nothing outside is read, listed or written.
+//! Tests of attacks from published advisories on other MCP servers: paths that leave the directory and the sandbox, in
+//! every tool, resource and completion that takes a path. Nothing outside may be read, listed or written.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use crate::support::{self, mcp_process::McpProcess};
 /// Content of the files that must stay out of reach; no name, path or message has it.
 const SECRET_TEXT: &str = "f00dfeed-outside";
 
-/// A server with all tools, whose directory and sandbox have links to what is outside.
+/// A server with all tools, whose directory and sandbox have links to files and directories outside.
 struct AdvisoryFixture {
     files: McpFixture,
     server: McpProcess,
@@ -24,10 +24,10 @@ impl AdvisoryFixture {
     fn new() -> Self {
         let files = McpFixture::new();
         for secret in ["secret.txt", "data-old/secret.txt"] {
-            std::fs::write(files.place(secret), SECRET_TEXT).unwrap();
+            std::fs::write(files.path(secret), SECRET_TEXT).unwrap();
         }
         for inside in ["data", "box"] {
-            let inside = Path::new(&files.place(inside)).to_owned();
+            let inside = Path::new(&files.path(inside)).to_owned();
             std::fs::create_dir(inside.join("sub")).unwrap();
             let link = |target: &str, name: &str| symlink(target, inside.join(name)).unwrap();
             link("../secret.txt", "file-link");
@@ -37,11 +37,11 @@ impl AdvisoryFixture {
         let mut command = Command::new(support::dray());
         command
             .args(["mcp", "--allow-write", "--allow-send", "--root"])
-            .arg(files.place("data"))
+            .arg(files.path("data"))
             .args(["--tickets", "127.0.0.1:0"])
-            .args(["--sandbox", &format!("local:{}", files.place("box"))])
-            .args(["--to", &format!("cli:{}", files.place("out"))])
-            .env("HOME", files.place("home"));
+            .args(["--sandbox", &format!("local:{}", files.path("box"))])
+            .args(["--to", &format!("cli:{}", files.path("out"))])
+            .env("HOME", files.path("home"));
         Self {
             server: McpProcess::start(command),
             files,
@@ -50,8 +50,8 @@ impl AdvisoryFixture {
 
     /// Paths that lead to `name` beside the directory and the sandbox, as the advisories wrote them.
     fn escapes(&self, name: &str) -> Vec<String> {
-        let outside = self.files.place(name);
-        let root = self.files.place("data");
+        let outside = self.files.path(name);
+        let root = self.files.path("data");
         vec![
             // mcp-python-interpreter, DesktopCommander (issue 403).
             format!("../{name}"),
@@ -74,27 +74,27 @@ impl AdvisoryFixture {
         ]
     }
 
-    /// Places of the secret that tools and resources take.
-    fn secret_places(&self) -> Vec<String> {
-        let secret = self.files.place("secret.txt");
-        let mut places = self.escapes("secret.txt");
-        places.push("file-link".to_owned());
-        let paths = places.clone();
-        places.extend(paths.iter().map(|path| format!("sandbox:{path}")));
+    /// Paths and URIs of the secret, in all forms that tools and resources accept.
+    fn secret_locations(&self) -> Vec<String> {
+        let secret = self.files.path("secret.txt");
+        let mut locations = self.escapes("secret.txt");
+        locations.push("file-link".to_owned());
+        let paths = locations.clone();
+        locations.extend(paths.iter().map(|path| format!("sandbox:{path}")));
         // Traversal in the URI of a resource: fastmcp, CVE-2026-32871.
-        places.extend(
+        locations.extend(
             paths
                 .iter()
                 .map(|path| format!("dray://sandbox/mcp/{path}")),
         );
         let encoded = secret.replace('/', "%2f");
-        places.push(format!("dray://sandbox/mcp/{encoded}"));
+        locations.push(format!("dray://sandbox/mcp/{encoded}"));
         // markitdown-mcp converts every `file:` URI.
-        places.extend(
+        locations.extend(
             ["file:", "file://", "FILE://", "file://localhost"]
                 .map(|scheme| format!("{scheme}{secret}")),
         );
-        places
+        locations
     }
 
     /// Sends a request that must fail, and checks that the response does not contain the secret.
@@ -118,7 +118,7 @@ impl AdvisoryFixture {
     fn outside(&self) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
         for directory in ["", "data-old"] {
-            for entry in std::fs::read_dir(self.files.place(directory)).unwrap() {
+            for entry in std::fs::read_dir(self.files.path(directory)).unwrap() {
                 let entry = entry.unwrap();
                 let name = format!("{directory}/{}", entry.file_name().display());
                 // Directories have no text.
@@ -133,38 +133,38 @@ impl AdvisoryFixture {
 #[test]
 fn no_path_of_an_advisory_is_read() {
     let mut fixture = AdvisoryFixture::new();
-    for place in fixture.secret_places() {
+    for location in fixture.secret_locations() {
         for (tool, arguments) in [
-            ("read", json!({"path": place})),
-            ("get", json!({"from": place})),
-            ("put", json!({"from": place})),
+            ("read", json!({"path": location})),
+            ("get", json!({"from": location})),
+            ("put", json!({"from": location})),
             // A list of paths, as in mcp-server-git: CVE-2026-27735.
-            ("send_file", json!({"files": ["notes.txt", place]})),
-            ("download_ticket", json!({"from": place})),
+            ("send_file", json!({"files": ["notes.txt", location]})),
+            ("download_ticket", json!({"from": location})),
         ] {
             fixture.check_tool_refused(tool, &arguments);
         }
-        fixture.check_refused("resources/read", &json!({"uri": place}));
+        fixture.check_refused("resources/read", &json!({"uri": location}));
     }
-    // A delivery sends the files that may leave and says which did not; the secret is not among the former.
-    for delivered in std::fs::read_dir(fixture.files.place("out")).unwrap() {
-        let text = std::fs::read_to_string(delivered.unwrap().path()).unwrap();
+    // A delivery sends the permitted files and names the others; the secret is not among the sent files.
+    for entry in std::fs::read_dir(fixture.files.path("out")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         assert_eq!(text, "The answer is 42.\n");
     }
 }
 
 #[test]
-fn no_place_of_an_advisory_is_listed_or_completed() {
+fn no_directory_of_an_advisory_is_listed_or_completed() {
     let mut fixture = AdvisoryFixture::new();
     let outside = fixture.files.directory.path().display().to_string();
     let directories = ["..", &outside, "directory-link", "/", "/etc", "..%2f"];
     for directory in directories {
-        for place in [
+        for location in [
             directory.to_owned(),
             format!("sandbox:{directory}"),
             format!("dray://sandbox/mcp/{directory}"),
         ] {
-            fixture.check_tool_refused("list", &json!({"path": place}));
+            fixture.check_tool_refused("list", &json!({"path": location}));
         }
         let completed = fixture.server.request(
             "completion/complete",
@@ -178,18 +178,19 @@ fn no_place_of_an_advisory_is_listed_or_completed() {
 }
 
 #[test]
-fn nothing_is_written_where_an_advisory_wrote() {
+fn no_file_is_written_outside_by_the_paths_of_advisories() {
     let mut fixture = AdvisoryFixture::new();
     let before = fixture.outside();
     let mut targets = fixture.escapes("planted.txt");
     // DesktopCommander (issue 420): a link whose target does not exist yet.
     targets.push("dangling-link".to_owned());
     for target in &targets {
-        let place = json!({"from": "notes.txt", "to": target});
-        // Encoded names are names below the root, whose directory does not exist or which is a new file there.
-        let message = fixture
-            .server
-            .exchange("tools/call", &json!({"name": "get", "arguments": place}));
+        let arguments = json!({"from": "notes.txt", "to": target});
+        // An encoded name is a plain name below the root: a new file, or a file in a directory that does not exist.
+        let message = fixture.server.exchange(
+            "tools/call",
+            &json!({"name": "get", "arguments": arguments}),
+        );
         assert_eq!(fixture.outside(), before, "get to {target}: {message}");
         for arguments in [
             json!({"from": "notes.txt", "directory": target}),
@@ -202,7 +203,7 @@ fn nothing_is_written_where_an_advisory_wrote() {
         }
     }
     // The file arrives after the call that named its directory has returned.
-    for directory in ["..", "directory-link", &fixture.files.place("data-old")] {
+    for directory in ["..", "directory-link", &fixture.files.path("data-old")] {
         let arguments = json!({"name": "planted.txt", "to": format!("sandbox:{directory}")});
         let message = fixture.server.exchange(
             "tools/call",
@@ -217,7 +218,7 @@ fn nothing_is_written_where_an_advisory_wrote() {
                     "60",
                     "--upload-file",
                 ])
-                .args([&fixture.files.place("data/notes.txt"), url])
+                .args([&fixture.files.path("data/notes.txt"), url])
                 .output();
             let sent = String::from_utf8(sent.unwrap().stdout).unwrap();
             assert!(sent.contains("destination-failed"), "{directory}: {sent}");
@@ -232,8 +233,8 @@ fn a_root_that_cannot_be_opened_ends_the_server() {
     let fixture = McpFixture::new();
     for root in ["missing", "data/notes.txt"] {
         let refused = Command::new(support::dray())
-            .args(["mcp", "--root", &fixture.place(root)])
-            .env("HOME", fixture.place("home"))
+            .args(["mcp", "--root", &fixture.path(root)])
+            .env("HOME", fixture.path("home"))
             .stdin(std::process::Stdio::null())
             .output()
             .unwrap();

@@ -19,8 +19,8 @@ use crate::support::{self, node};
 const QUESTION_TEXT: &str = "What is in notes.txt?";
 const FILE_TEXT: &str = "The answer is 42.";
 
-/// Codex as its launcher with the program inside; the others as their program alone, because their launchers are copies
-/// that a script of the installation makes, which npm does not run everywhere.
+/// The package of Codex is its launcher, which contains the program. The others are packages with the program alone:
+/// their launchers are copies that an installation script creates, and npm does not run this script everywhere.
 const AGENT_PACKAGES: [&str; 3] = [
     "@openai/codex@0.171.0",
     if cfg!(target_arch = "aarch64") {
@@ -38,21 +38,21 @@ const AGENT_PACKAGES: [&str; 3] = [
 
 /// An agent, and the HTTP API of its model.
 struct AgentRun {
-    /// As `dray mcp install` calls it.
+    /// The name of the agent for `dray mcp install`.
     client: &'static str,
     model: RehearsedModel,
     fixture: McpFixture,
 }
 
 impl AgentRun {
-    /// A home whose configuration `dray mcp install` wrote.
+    /// Creates a home and lets `dray mcp install` write the agent's configuration there.
     async fn prepare(client: &'static str, tool: &'static str) -> Self {
         let fixture = McpFixture::new();
         let mut install = Command::new(support::dray());
         install
             .args(["mcp", "install", client, "--", "--root"])
-            .arg(fixture.place("data"))
-            .env("HOME", fixture.place("home"));
+            .arg(fixture.path("data"))
+            .env("HOME", fixture.path("home"));
         support::stdout(&mut install);
         Self {
             client,
@@ -67,10 +67,10 @@ impl AgentRun {
         let mut command = Command::new(modules.join(program));
         command
             .env_clear()
-            .env("HOME", self.fixture.place("home"))
+            .env("HOME", self.fixture.path("home"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             // A directory without the file: only the server is given the directory that has it.
-            .current_dir(self.fixture.place("out"));
+            .current_dir(self.fixture.path("out"));
         command
     }
 
@@ -109,7 +109,7 @@ async fn codex_reads_a_file_through_the_installed_server() {
     codex
         .args(["exec", "--skip-git-repo-check", "--sandbox", "read-only"])
         .args(["-c", "model_provider=rehearsed", "-c", &provider])
-        // Both would connect to servers outside.
+        // Both features would connect to servers outside.
         .args([
             "-c",
             "features.plugins=false",
@@ -148,7 +148,7 @@ async fn opencode_reads_a_file_through_the_installed_server() {
     let mut opencode = run.command(&platform_program("opencode", "bin/opencode"));
     opencode
         .args(["run", "--model", "rehearsed/rehearsed", QUESTION_TEXT])
-        // In addition to the file that `dray mcp install` wrote; this one configures only the model.
+        // Adds the model to the configuration that `dray mcp install` wrote.
         .env("OPENCODE_CONFIG_CONTENT", config.to_string())
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
         .env("OPENCODE_DISABLE_AUTOUPDATE", "1")

@@ -21,7 +21,7 @@ use rmcp::{ServiceExt as _, model::JsonObject};
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
-/// Names and servers of the corpus. Remembers what was dialled.
+/// The names and servers of the corpus. Records the dialled addresses.
 #[derive(Clone)]
 struct CorpusNetwork {
     dialled: Arc<Mutex<Vec<SocketAddr>>>,
@@ -35,10 +35,10 @@ impl Resolver for CorpusNetwork {
         _judge: &'a Judge,
     ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
-            let known = EGRESS_NAMES
+            let entry = EGRESS_NAMES
                 .iter()
-                .find(|(known, _)| *known == name.as_str());
-            let (_, addresses) = known.ok_or(DnsError::NotFound)?;
+                .find(|(known_name, _)| *known_name == name.as_str());
+            let (_, addresses) = entry.ok_or(DnsError::NotFound)?;
             Ok(DnsAnswer {
                 name: name.clone(),
                 cnames: Vec::new(),
@@ -157,7 +157,7 @@ async fn the_egress_corpus_has_the_same_verdicts_through_the_tools() {
 
         let fetched = fixture.call("fetch", &json!({"url": url})).await;
         let refusal = refusal_of(&fetched);
-        // The tool itself refuses what does not look like a URL before the fetcher sees it.
+        // The tool itself refuses a text that does not look like a URL, without a call of the fetcher.
         let expected = if refusal == "url_invalid" || refusal == "location_invalid" {
             assert!(
                 ["invalid_url", "unsupported_scheme"].contains(&code),

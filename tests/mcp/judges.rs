@@ -1,4 +1,4 @@
-//! Tests with clients of `dray mcp` that we did not write: the inspector and the SDK of the protocol's authors from
+//! Tests with clients of `dray mcp` by other authors: the inspector and the SDK of the protocol's authors from
 //! npm, `fastmcp`, and two frameworks for agents with a scripted model.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -29,16 +29,16 @@ fn inspect(fixture: &McpFixture, request: &[&str]) -> String {
         .arg(node_directory().join("node_modules/.bin/mcp-inspector"))
         .arg("--cli")
         .arg(support::dray())
-        .args(["mcp", "--root", &fixture.place("data")])
+        .args(["mcp", "--root", &fixture.path("data")])
         .args(request)
-        .env("HOME", fixture.place("home"));
+        .env("HOME", fixture.path("home"));
     support::stdout(&mut inspector)
 }
 
 #[test]
 fn the_inspector_finds_no_fault_in_tools_and_skills() {
     let fixture = McpFixture::new();
-    // It ends with a failure when a schema is not portable between clients.
+    // With `--strict`, the inspector fails when a schema is not portable between clients.
     let listed = inspect(&fixture, &["--method", "tools/list", "--strict"]);
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["tools"][0]["name"], "read");
@@ -50,7 +50,7 @@ fn the_inspector_finds_no_fault_in_tools_and_skills() {
     let read: Value = serde_json::from_str(&read).unwrap();
     let text = read["structuredContent"]["text"].as_str().unwrap();
     assert!(text.contains("The answer is 42."), "{text}");
-    // Digests, sizes and the front matter of each skill.
+    // The inspector verifies digests, sizes and the front matter of each skill.
     let skills = inspect(&fixture, &["--method", "skills/list", "--verify"]);
     let verified: Vec<Value> = skills
         .lines()
@@ -71,12 +71,12 @@ fn commands_of(page: &str, heading: &str) -> String {
 }
 
 #[test]
-fn the_ten_minutes_of_the_page_work_as_they_are_written() {
+fn the_ten_minute_tutorial_of_the_page_works_as_written() {
     let fixture = McpFixture::new();
     let programs = tempfile::tempdir().unwrap();
     let inspector = node_directory().join("node_modules/.bin/mcp-inspector");
     let shim = programs.path().join("npx");
-    // As `npx --yes PACKAGE ARGUMENTS`, with the package that is installed already.
+    // Replaces `npx --yes PACKAGE ARGUMENTS` by the package that is installed already.
     let script = format!(
         "#!/bin/sh\nshift 2\nexec node '{}' \"$@\"\n",
         inspector.display()
@@ -87,8 +87,8 @@ fn the_ten_minutes_of_the_page_work_as_they_are_written() {
     let mut shell = Command::new("sh");
     shell
         .args(["-euc", &commands_of("mcp-server.md", "## Ten minutes")])
-        .current_dir(fixture.place("data"))
-        .env("HOME", fixture.place("home"))
+        .current_dir(fixture.path("data"))
+        .env("HOME", fixture.path("home"))
         .env(
             "PATH",
             format!("{}:/usr/local/bin:/usr/bin:/bin", programs.path().display()),
@@ -96,33 +96,35 @@ fn the_ten_minutes_of_the_page_work_as_they_are_written() {
     let output = support::stdout(&mut shell);
     assert!(output.contains("Ostermoor"), "{output}");
     for file in ["out/report.pdf", "box/uploads/report.pdf"] {
-        let copy = PathBuf::from(fixture.place("home")).join(file);
+        let copy = PathBuf::from(fixture.path("home")).join(file);
         assert!(copy.exists(), "{file}: {output}");
     }
-    let entry = std::fs::read_to_string(fixture.place("home/.claude.json")).unwrap();
+    let entry = std::fs::read_to_string(fixture.path("home/.claude.json")).unwrap();
     assert!(entry.contains("papers"), "{entry}");
 }
 
-/// The observations of the TypeScript SDK's client at a server.
+/// Runs the client of the TypeScript SDK with a server, and returns its report.
 fn over_sdk(fixture: &McpFixture, server: &[&str]) -> Value {
     let script = support::root().join("tests/mcp/sdk_client.mjs");
-    // Beside the packages: modules are searched from the script's own directory.
-    let copy = node_directory().join(format!("client-{}.mjs", std::process::id()));
-    std::fs::copy(script, &copy).unwrap();
+    // The copy is beside the packages, because Node.js looks for modules from the directory of the script.
+    let copy = tempfile::Builder::new()
+        .prefix("client-")
+        .suffix(".mjs")
+        .tempfile_in(node_directory())
+        .unwrap();
+    std::fs::copy(script, copy.path()).unwrap();
     let mut client = Command::new("node");
     client
-        .arg(&copy)
+        .arg(copy.path())
         .args(server)
-        .env("HOME", fixture.place("home"));
-    let client_report = serde_json::from_str(&support::stdout(&mut client)).unwrap();
-    std::fs::remove_file(copy).unwrap();
-    client_report
+        .env("HOME", fixture.path("home"));
+    serde_json::from_str(&support::stdout(&mut client)).unwrap()
 }
 
 #[test]
 fn the_typescript_sdk_reads_documents_over_stdio_and_http() {
     let fixture = McpFixture::new();
-    let root = fixture.place("data");
+    let root = fixture.path("data");
     let dray = support::dray();
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     let server = HttpServer::start(&fixture);
@@ -131,21 +133,21 @@ fn the_typescript_sdk_reads_documents_over_stdio_and_http() {
     }
 }
 
-/// The observations of a Python package at a server.
+/// Runs the client of a Python package with a server, and returns its report.
 fn over_python(fixture: &McpFixture, package: &str, server: &[&str]) -> Value {
     let script = support::root().join("tests/python/mcp_judges.py");
     let mut client = Command::new(python::interpreter(package));
     client
         .args([script.to_str().unwrap(), package])
         .args(server)
-        .env("HOME", fixture.place("home"));
+        .env("HOME", fixture.path("home"));
     serde_json::from_str(&support::stdout(&mut client)).unwrap()
 }
 
 #[test]
 fn fastmcp_reads_documents_over_stdio_and_http() {
     let fixture = McpFixture::new();
-    let root = fixture.place("data");
+    let root = fixture.path("data");
     let dray = support::dray();
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     let server = HttpServer::start(&fixture);
@@ -173,7 +175,7 @@ fn check_reading(client_report: &Value) {
 #[test]
 fn agents_of_other_frameworks_call_the_tools() {
     let fixture = McpFixture::new();
-    let root = fixture.place("data");
+    let root = fixture.path("data");
     let dray = support::dray();
     let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
     for package in ["agents", "pydantic_ai"] {

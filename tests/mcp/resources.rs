@@ -1,4 +1,4 @@
-//! Resources of a sandbox: paths that are completed, and changes that are announced.
+//! Tests of resources of a sandbox: completions of paths, and notifications of changes.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::support::{self, mcp_process::McpProcess};
 
 /// The completions of a path.
 #[track_caller]
-fn completed(server: &mut McpProcess, typed: &str) -> Value {
+fn completions(server: &mut McpProcess, typed: &str) -> Value {
     let params = json!({
         "ref": {"type": "ref/resource", "uri": "dray://sandbox/{session}/{+path}"},
         "argument": {"name": "path", "value": typed},
@@ -18,23 +18,23 @@ fn completed(server: &mut McpProcess, typed: &str) -> Value {
 }
 
 #[test]
-fn paths_of_the_sandbox_are_completed_and_files_that_come_in_are_announced() {
+fn paths_of_the_sandbox_are_completed_and_new_files_are_announced() {
     let fixture = McpFixture::new();
     for name in ["report.txt", "records.txt", "other.txt"] {
-        std::fs::write(fixture.place(&format!("box/{name}")), name).unwrap();
+        std::fs::write(fixture.path(&format!("box/{name}")), name).unwrap();
     }
     let mut command = Command::new(support::dray());
     command
-        .args(["mcp", "--allow-write", "--root", &fixture.place("data")])
-        .args(["--sandbox", &format!("local:{}", fixture.place("box"))])
-        .env("HOME", fixture.place("home"));
+        .args(["mcp", "--allow-write", "--root", &fixture.path("data")])
+        .args(["--sandbox", &format!("local:{}", fixture.path("box"))])
+        .env("HOME", fixture.path("home"));
     let mut server = McpProcess::start(command);
     assert_eq!(
-        completed(&mut server, "re"),
+        completions(&mut server, "re"),
         json!(["records.txt", "report.txt"])
     );
-    assert_eq!(completed(&mut server, "none"), json!([]));
-    // The directory for files of the user, before the first one.
+    assert_eq!(completions(&mut server, "none"), json!([]));
+    // The directory for files of the user, which does not exist yet.
     let uri = "dray://sandbox/mcp/uploads/";
     server.request("resources/subscribe", &json!({"uri": uri}));
     let put = server.call("put", &json!({"from": "notes.txt"}));
@@ -42,7 +42,7 @@ fn paths_of_the_sandbox_are_completed_and_files_that_come_in_are_announced() {
     let announced = server.notification("notifications/resources/updated");
     assert_eq!(announced["uri"], uri);
     assert_eq!(
-        completed(&mut server, "uploads/"),
+        completions(&mut server, "uploads/"),
         json!(["uploads/notes.txt"])
     );
 }

@@ -1,4 +1,4 @@
-// Uses `dray mcp` with the client of @modelcontextprotocol/sdk and prints what it saw as JSON.
+// Uses `dray mcp` with the client of @modelcontextprotocol/sdk and prints a report as JSON.
 //
 //     node sdk_client.mjs stdio COMMAND...
 //     node sdk_client.mjs http URL TOKEN
@@ -20,11 +20,11 @@ const call = (name, args) => client.callTool({ name, arguments: args });
 const notes = await call("read", { path: "notes.txt" });
 const outside = await call("read", { path: "../secret.txt" });
 const resource = await client.readResource({ uri: notes.structuredContent.handle });
-const seen = {
+const report = {
   tools: (await client.listTools()).tools.map((tool) => tool.name),
   notes: notes.content[0].text,
   outside: { error: outside.isError, text: outside.content[0].text },
   resource: resource.contents[0].text,
 };
-console.log(JSON.stringify(seen));
+console.log(JSON.stringify(report));
 await client.close();

@@ -1,4 +1,4 @@
-//! Tests a preview from the console's button to a page in Chromium, and what the page attempts against the console.
+//! Tests a preview from the console's button to a page in Chromium, and that the page cannot attack the console.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -32,12 +32,12 @@ window.tried = tried;
 document.body.dataset.done = "yes";
 "#;
 
-/// A document with what it may show, and what it may not run.
+/// A document with content that a page may show, and with scripts that it must not run.
 const SITE_REPORT: &str = "# Report\n\n![A chart](pic.svg)\n\n<script>top.ran = 1</script>\n\n\
     [run](javascript:top.ran=1) [table](table.csv) [notes](notes.txt)\n";
 
 /// A sound without compression, in which browsers seek by byte ranges: ten minutes of silence.
-fn wav() -> Vec<u8> {
+fn silent_wav() -> Vec<u8> {
     let samples: u32 = 600 * 8000;
     let mut wav = Vec::new();
     wav.extend_from_slice(b"RIFF");
@@ -61,7 +61,7 @@ fn wav() -> Vec<u8> {
     wav
 }
 
-fn make_site(root: &Path, console: &str) {
+fn create_site(root: &Path, console: &str) {
     for directory in ["css", "js"] {
         std::fs::create_dir_all(root.join(directory)).unwrap();
     }
@@ -82,10 +82,11 @@ fn make_site(root: &Path, console: &str) {
     ] {
         std::fs::write(root.join(name), content).unwrap();
     }
-    std::fs::write(root.join("sound.wav"), wav()).unwrap();
+    std::fs::write(root.join("sound.wav"), silent_wav()).unwrap();
 }
 
-/// Walks through the preview in Chromium and returns the observations; the site changes when the walk requests it.
+/// Runs `walk.cjs`, which opens the preview in Chromium, and returns its report. Changes the site when the walk
+/// requests it.
 fn walk(directory: &Path, site: &Path, settings: &Value) -> Value {
     let file = directory.join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();
@@ -131,7 +132,7 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     let options = ["--console", "127.0.0.1:0", "--set", roots.as_str()];
     let server = UpServer::start(directory.path(), &options, "console: ");
     let console = server.url.split("/login").next().unwrap();
-    make_site(&site, console);
+    create_site(&site, console);
     let settings = json!({
         "login": server.url,
         "sandbox": format!("local:{}", site.display()),

@@ -47,8 +47,8 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
     for path in ESCAPE_PATHS {
         for area in ["p", "v", "d", "z"] {
             let response = preview.get(area, path);
-            let leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
-            assert!(!leaked, "{backend} {area} {path}: {response:?}");
+            let is_leaked = response.body.contains("ESCAPED") || response.body.contains("root:");
+            assert!(!is_leaked, "{backend} {area} {path}: {response:?}");
             // With --path-as-is `curl` sends paths unchanged; the one path below names the directory.
             assert!(
                 (400..500).contains(&response.status),
@@ -74,7 +74,7 @@ fn check_escapes(preview: &PreviewProcess, backend: &str, mut sh: impl FnMut(&st
         sh("rm www/a; mv www/kept www/a");
         assert_eq!(preview.get("p", "a/f.txt").body, "inside", "{backend}");
     }
-    // A link replaces the whole directory: the preview stays with the directory for which it was made.
+    // A link replaces the whole directory: the preview still shows only the directory for which it was created.
     sh("mv www gone; ln -s . www");
     let moved = preview.get("p", "secret.txt");
     assert!(!moved.body.contains("ESCAPED"), "{backend}: {moved:?}");
@@ -89,8 +89,8 @@ fn files_outside_the_directory_are_not_shown_over_docker() {
         "sandbox-transfer.docker.endpoint=unix://{}",
         engine.socket().display()
     );
-    let place = format!("docker:{}:/workspace/www", container.name());
-    let preview = PreviewProcess::start(&place, &[&endpoint]);
+    let directory = format!("docker:{}:/workspace/www", container.name());
+    let preview = PreviewProcess::start(&directory, &[&endpoint]);
     check_escapes(&preview, "docker", |script| {
         container.sh(&format!("cd /workspace; {script}"));
     });
@@ -110,11 +110,11 @@ fn files_outside_the_directory_are_not_shown_over_ssh() {
     let work = tempfile::tempdir().unwrap();
     let root = work.path().canonicalize().unwrap();
     let run = |script: &str| {
-        let ran = std::process::Command::new("sh")
+        let status = std::process::Command::new("sh")
             .args(["-c", script])
             .current_dir(&root)
             .status();
-        assert!(ran.unwrap().success(), "{script}");
+        assert!(status.unwrap().success(), "{script}");
     };
     run(TRAP_SCRIPT);
     let settings = [
@@ -130,12 +130,12 @@ fn files_outside_the_directory_are_not_shown_over_ssh() {
         ),
     ];
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let place = format!(
+    let directory = format!(
         "ssh:{}@127.0.0.1:{}{}:./www",
         server.user(),
         server.port(),
         root.display()
     );
-    let preview = PreviewProcess::start(&place, &settings);
+    let preview = PreviewProcess::start(&directory, &settings);
     check_escapes(&preview, "ssh", run);
 }

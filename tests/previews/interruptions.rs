@@ -1,5 +1,5 @@
-//! Tests that a transfer breaks when its sandbox ends in the middle of a response, so that no client takes a part for
-//! the complete file.
+//! Tests that a transfer breaks when its sandbox ends in the middle of a response, so that no client mistakes a part of
+//! the file for the whole file.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::PreviewProcess;
 
-/// Size of the file; far more than the queue, the sockets and the pipes on the way hold.
+/// Size of the file: far more than the queues, sockets and pipes between the sandbox and the client can buffer.
 const FILE_BYTES: usize = 96 << 20;
 /// Number of bytes that are read before the sandbox ends.
 const BYTES_BEFORE_SANDBOX_END: usize = 64 << 10;
@@ -38,7 +38,7 @@ fn finish(mut stream: TcpStream, mut received: Vec<u8>) -> (String, Vec<u8>) {
     let _ = stream.read_to_end(&mut received);
     let head = received
         .windows(4)
-        .position(|four| four == b"\r\n\r\n")
+        .position(|window| window == b"\r\n\r\n")
         .unwrap();
     let body = received.split_off(head + 4);
     (
@@ -56,12 +56,12 @@ fn a_container_that_ends_breaks_the_file_and_the_archive_that_it_was_sending() {
     );
     for (area, rest) in [("p", "large.bin"), ("z", "")] {
         let container = engine.container(ContainerOptions::default());
-        // Bytes that an archive cannot pack.
+        // Random bytes, which an archive cannot compress.
         container.sh(&format!(
             "mkdir /workspace/www; head -c {FILE_BYTES} /dev/urandom > /workspace/www/large.bin"
         ));
-        let place = format!("docker:{}:/workspace/www", container.name());
-        let preview = PreviewProcess::start(&place, &[&endpoint]);
+        let directory = format!("docker:{}:/workspace/www", container.name());
+        let preview = PreviewProcess::start(&directory, &[&endpoint]);
         let (stream, received) = begin(&preview, area, rest);
         container.remove();
         let (head, body) = finish(stream, received);
@@ -77,9 +77,9 @@ fn a_container_that_ends_breaks_the_file_and_the_archive_that_it_was_sending() {
         } else {
             assert!(head.contains("transfer-encoding: chunked"), "{head}");
             // The engine may have read the whole file ahead of the client; then the archive is complete.
-            let is_ended = body.ends_with(b"\r\n0\r\n\r\n");
+            let is_complete = body.ends_with(b"\r\n0\r\n\r\n");
             assert!(
-                !is_ended || body.len() > FILE_BYTES,
+                !is_complete || body.len() > FILE_BYTES,
                 "an archive of an ended sandbox looks complete with {} bytes",
                 body.len()
             );

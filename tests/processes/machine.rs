@@ -22,11 +22,12 @@ use crate::support::leases;
 use crate::support::service_process::ServiceProcess;
 
 const TENANT_KEY: &str = "acme-key";
-/// The tenants; all have the key of DIAL above.
+/// The tenants; all use [`TENANT_KEY`] at DIAL Core.
 pub(crate) const TENANTS: [&str; 3] = ["acme", "python", "typescript"];
 /// Longer than a lease (45 s) and the redelivery after it.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// The servers of one test, and the settings for processes of services.
 pub(crate) struct ProcessFixture {
     pub(crate) nats: NatsServer,
     pub(crate) store: FaultyS3,
@@ -118,7 +119,7 @@ impl ProcessFixture {
         self.publish_for(arguments, WAIT_TIMEOUT).await
     }
 
-    /// The same with another time to live.
+    /// Like [`Self::publish`] with another time until the deadline.
     pub(crate) async fn publish_for(&self, arguments: &Value, timeout: Duration) -> String {
         let meta = meta(timeout);
         let work = v1::ToolCallRequested {
@@ -150,7 +151,7 @@ impl ProcessFixture {
         meta.operation.to_string()
     }
 
-    /// Resolves like a caller who waits.
+    /// Resolves these arguments by a call, and returns the result.
     pub(crate) async fn resolve(&self, arguments: &Value, time: Duration) -> Result<Value, Fault> {
         let request = v1::ResolveRequest {
             arguments: Some(ContentSource::Inline(Bytes::from(arguments.to_string())).into()),
@@ -178,7 +179,7 @@ impl ProcessFixture {
 
     /// Waits until the fake DIAL Core gets a request for this file.
     pub(crate) async fn until_asked(&self, path: &str) {
-        eventually("a question to DIAL Core", async || {
+        eventually("a request to DIAL Core", async || {
             self.dial
                 .requests()
                 .iter()
@@ -188,34 +189,37 @@ impl ProcessFixture {
         .await;
     }
 
+    /// Stops the nats-server and starts it again on the same address.
     pub(crate) fn restart_nats(&mut self) {
         self.nats.restart();
     }
 
+    /// Waits for the event of a resolved operation.
     pub(crate) async fn event_of(&self, operation: &str) -> v1::ToolCallResolved {
         self.wait_for(|event: &v1::ToolCallResolved| event.operation_id == operation)
             .await
     }
 
+    /// Waits for the event of a rejected operation.
     pub(crate) async fn rejection_of(&self, operation: &str) -> v1::ToolCallRejected {
         self.wait_for(|event: &v1::ToolCallRejected| event.operation_id == operation)
             .await
     }
 
-    /// The first event of one kind, from the beginning of the stream, for which `is` returns true.
-    async fn wait_for<E: Event>(&self, is: impl Fn(&E) -> bool) -> E {
+    /// The first event of a type, from the beginning of the stream, for which `matches` returns true.
+    async fn wait_for<E: Event>(&self, matches: impl Fn(&E) -> bool) -> E {
         let mut events = self.events(EventFilter::of::<E>().from_start()).await;
         let result = tokio::time::timeout(WAIT_TIMEOUT, async {
             loop {
                 let event: E = events.next().await.unwrap().decode().unwrap();
-                if is(&event) {
+                if matches(&event) {
                     return event;
                 }
             }
         });
         result
             .await
-            .unwrap_or_else(|_| panic!("no {} came", E::PAST_PARTICIPLE))
+            .unwrap_or_else(|_| panic!("no event {} arrived", E::PAST_PARTICIPLE))
     }
 
     async fn events(&self, filter: EventFilter) -> EventStream {
@@ -223,7 +227,7 @@ impl ProcessFixture {
     }
 
     /// The number of final events of the operation.
-    pub(crate) async fn events_of(&self, operation: &str) -> usize {
+    pub(crate) async fn count_events_of(&self, operation: &str) -> usize {
         let counts = self.count_events().await;
         counts.get(operation).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-"""Runs agents of packages that bring their own tools against the orchestrator, and prints what they saw as JSON.
+"""Runs agents of other packages, with tools of their own, against the orchestrator, and prints a report as JSON.
 
     python agent_packages.py URL {openai,pydantic_ai,agents,langchain}
 """
@@ -36,8 +36,8 @@ def of_openai(url):
         },
     }
     messages = [{"role": "user", "content": QUESTION}]
-    asked = chat.create(model="agent", messages=messages, tools=[tool])
-    message = asked.choices[0].message
+    tool_reply = chat.create(model="agent", messages=messages, tools=[tool])
+    message = tool_reply.choices[0].message
     messages.append(message)
     for call in message.tool_calls:
         arguments = json.loads(call.function.arguments)
@@ -50,7 +50,7 @@ def of_openai(url):
         model="agent", messages=[{"role": "user", "content": STRUCTURED}], response_format=City
     )
     return {
-        "finish": asked.choices[0].finish_reason,
+        "finish": tool_reply.choices[0].finish_reason,
         "answer": answer.choices[0].message.content,
         "counted": answer.usage.total_tokens > 0,
         "streamed": [streamed.finish_reason, streamed.message.tool_calls[0].function.name],
@@ -67,7 +67,7 @@ def of_pydantic_ai(url):
     model = OpenAIChatModel("agent", provider=OpenAIProvider(base_url=url, api_key="none"))
     agent = Agent(model, system_prompt="Be brief.", instructions="Speak French.", tools=[weather])
 
-    # In one event loop: connections of the client belong to the loop that made them.
+    # All calls run in one event loop, because connections of the client belong to the loop that opened them.
     async def run():
         answer = await agent.run(QUESTION)
         native = await Agent(model, output_type=NativeOutput(City)).run(STRUCTURED)

@@ -1,4 +1,4 @@
-"""Answers questions on approval with OpenAI's own client, and prints what it saw as JSON.
+"""Answers questions about approval with OpenAI's own client, and prints a report as JSON.
 
     python approval_client.py URL
 """
@@ -13,15 +13,15 @@ def answer(question, approve, **more):
     return {"type": "mcp_approval_response", "approval_request_id": question.id, "approve": approve, **more}
 
 
-def asked(response):
-    """The one question of a response."""
+def question_of(response):
+    """The only question of a response."""
     (question,) = [item for item in response.output if item.type == "mcp_approval_request"]
     return question
 
 
 def approves(client):
     first = client.responses.create(model="agent", input="order")
-    question = asked(first)
+    question = question_of(first)
     done = client.responses.create(
         model="agent", input=[answer(question, True)], previous_response_id=first.id
     )
@@ -42,7 +42,7 @@ def approves(client):
 def refuses(client):
     first = client.responses.create(model="agent", input="order")
     refused = client.responses.create(
-        model="agent", input=[answer(asked(first), False, reason="too dear")], previous_response_id=first.id
+        model="agent", input=[answer(question_of(first), False, reason="too dear")], previous_response_id=first.id
     )
     return "The user says: too dear" in refused.output_text
 
@@ -52,7 +52,7 @@ def streams(client):
         kinds = [event.item.type for event in stream if event.type == "response.output_item.done"]
         first = stream.get_final_response()
     with client.responses.stream(
-        model="agent", input=[answer(asked(first), True)], previous_response_id=first.id
+        model="agent", input=[answer(question_of(first), True)], previous_response_id=first.id
     ) as stream:
         text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
     return {"kinds": kinds, "text": text}
@@ -60,7 +60,7 @@ def streams(client):
 
 def keeps_no_state(client):
     first = client.responses.create(model="agent", input="order", store=False)
-    question = asked(first)
+    question = question_of(first)
     history = [{"role": "user", "content": "order"}, *(item.to_dict() for item in first.output)]
     done = client.responses.create(model="agent", input=[*history, answer(question, True)], store=False)
     return done.output_text
@@ -70,7 +70,7 @@ def converses(client):
     conversation = client.conversations.create()
     first = client.responses.create(model="agent", input="order", conversation=conversation.id)
     done = client.responses.create(
-        model="agent", input=[answer(asked(first), True)], conversation=conversation.id
+        model="agent", input=[answer(question_of(first), True)], conversation=conversation.id
     )
     return done.output_text
 

@@ -1,4 +1,4 @@
-"""Reads the citations of answers of the orchestrator with OpenAI's own client, and prints what it saw as JSON.
+"""Reads the citations of answers of the orchestrator with OpenAI's own client, and prints a report as JSON.
 
     python citations_client.py URL
 """
@@ -9,19 +9,20 @@ import sys
 import openai
 
 
-def covered(text, cited):
+def cited_text(text, cited):
+    """Title and URL of a citation, and the part of the text to which it belongs."""
     return [cited.title, cited.url, text[cited.start_index : cited.end_index]]
 
 
-def seen(part, file):
-    """The annotations of a text: pages with what they cover, and files with the text before them."""
-    pages = [covered(part.text, one) for one in part.annotations if one.type == "url_citation"]
-    files = [one for one in part.annotations if one.type == "file_citation"]
+def annotations_of(part, file):
+    """The annotations of a text: pages with the text to which they belong, and files with the text before them."""
+    pages = [cited_text(part.text, annotation) for annotation in part.annotations if annotation.type == "url_citation"]
+    files = [annotation for annotation in part.annotations if annotation.type == "file_citation"]
     return {
         "pages": pages,
         "files": [
-            [one.filename, one.file_id == file.id, part.text[: one.index].endswith(one.filename)]
-            for one in files
+            [cited.filename, cited.file_id == file.id, part.text[: cited.index].endswith(cited.filename)]
+            for cited in files
         ],
     }
 
@@ -41,8 +42,8 @@ def responds(client):
     added = [event for event in events if event.type == "response.output_text.annotation.added"]
     last = final.output[-1].content[-1]
     return {
-        "whole": seen(whole.output[-1].content[-1], file),
-        "streamed": seen(last, file),
+        "whole": annotations_of(whole.output[-1].content[-1], file),
+        "streamed": annotations_of(last, file),
         "added": [event.annotation["type"] for event in added],
         "numbered": [event.annotation_index for event in added],
         "before_done": kinds.index("response.output_text.annotation.added")
@@ -58,16 +59,16 @@ def chats(client):
     whole = client.chat.completions.create(model="agent", messages=messages).choices[0].message
     with client.chat.completions.stream(model="agent", messages=messages) as stream:
         final = stream.get_final_completion().choices[0].message
-    pages = [covered(whole.content, one.url_citation) for one in whole.annotations]
+    pages = [cited_text(whole.content, annotation.url_citation) for annotation in whole.annotations]
     answer = whole.model_dump(exclude_none=True)
     again = [*messages, answer, {"role": "user", "content": "again"}]
-    next_one = client.chat.completions.create(model="agent", messages=again).choices[0].message
+    next_message = client.chat.completions.create(model="agent", messages=again).choices[0].message
     return {
         "pages": pages,
-        "kinds": [one.type for one in whole.annotations],
-        "streamed": [one.url_citation.url for one in final.annotations],
-        "next": next_one.content,
-        "none": next_one.annotations,
+        "kinds": [annotation.type for annotation in whole.annotations],
+        "streamed": [annotation.url_citation.url for annotation in final.annotations],
+        "next": next_message.content,
+        "none": next_message.annotations,
     }
 
 

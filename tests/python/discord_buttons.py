@@ -1,15 +1,15 @@
-"""A bot by discord.py, which asks a question with buttons through the fake.
+"""A bot of discord.py that asks a question with buttons through the fake server.
 
 Usage: discord_buttons.py BASE_URL TOKEN CHANNEL
 
-Takes one press, replies to it, and prints one JSON object with what the library understood.
+Handles one press, and prints one JSON object with the values that the library read.
 """
 
 import asyncio
 import json
 import sys
 
-# The fake gateway compresses with zlib alone, and discord.py prefers Zstandard where another package has brought it.
+# The fake gateway compresses with zlib alone, and discord.py prefers Zstandard when another package has installed it.
 sys.modules["zstandard"] = None
 
 import discord
@@ -31,13 +31,13 @@ class Bot(discord.Client):
         view = discord.ui.View(timeout=None)
         for label, data in [("Approve", "dray:1:y"), ("Refuse", "dray:1:n")]:
             button = discord.ui.Button(label=label, custom_id=data)
-            button.callback = self.take_press
+            button.callback = self.handle_press
             view.add_item(button)
-        # Before the message, since a press can arrive before the response to it.
+        # Added before the message is sent, because a press can arrive before the response to the message.
         self.add_view(view)
         await self.get_channel(int(self.channel)).send("May I?", view=view)
 
-    async def take_press(self, press):
+    async def handle_press(self, press):
         self.presses.append(
             [
                 press.data["custom_id"],
@@ -49,7 +49,7 @@ class Bot(discord.Client):
             ]
         )
         await press.response.defer()
-        # The library refuses a second response by itself; the server does it for all others.
+        # Otherwise the library itself would refuse a second response, and the server would not get it.
         press.response._response_type = None
         try:
             await press.response.defer()

@@ -1,8 +1,8 @@
-"""A bot by discord.py, which talks to the fake of the API.
+"""A bot of discord.py that calls the fake server of the API.
 
 Usage: discord_client.py BASE_URL TOKEN CHANNEL
 
-Prints one JSON object with what the library understood of the answers.
+Prints one JSON object with the values that the library read from the responses.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from discord.http import Route
 
 
 async def failure(call):
-    """The code of a refusal."""
+    """The code of the error that a call raises, or None."""
     try:
         await call
     except discord.HTTPException as caught:
@@ -34,19 +34,19 @@ async def main(base_url, token, channel):
         discord.File(io.BytesIO(b"small"), "b.txt"),
     ]
     message = await target.send("two files", files=files, nonce="n-1")
-    shown = {
+    report = {
         "id": str(message.id),
         "text": message.content,
         "sizes": [attachment.size for attachment in message.attachments],
         "names": [attachment.filename for attachment in message.attachments],
     }
     answer = await target.send("hello", reference=message.to_reference())
-    shown["answer"] = answer.content
-    shown["channel"] = await failure(client.get_partial_messageable(404).send("x"))
-    shown["empty"] = await failure(target.send(""))
-    shown["servers"] = [server.name async for server in client.fetch_guilds(with_counts=False)]
+    report["answer"] = answer.content
+    report["channel"] = await failure(client.get_partial_messageable(404).send("x"))
+    report["empty"] = await failure(target.send(""))
+    report["servers"] = [server.name async for server in client.fetch_guilds(with_counts=False)]
     await client.close()
-    print(json.dumps(shown))
+    print(json.dumps(report))
 
 
 asyncio.run(main(*sys.argv[1:]))

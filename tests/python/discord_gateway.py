@@ -1,16 +1,16 @@
-"""A bot by discord.py, which receives from the fake gateway.
+"""A bot of discord.py that receives events from the fake gateway.
 
 Usage: discord_gateway.py BASE_URL TOKEN CHANNEL
 
-Takes three messages with their files, writes into CHANNEL after the second, and prints one JSON object with what the
-library understood.
+Receives three messages with their files, writes into CHANNEL after the second, and prints one JSON object with the
+values that the library read.
 """
 
 import asyncio
 import json
 import sys
 
-# The fake gateway compresses with zlib alone, and discord.py prefers Zstandard where another package has brought it.
+# The fake gateway compresses with zlib alone, and discord.py prefers Zstandard when another package has installed it.
 sys.modules["zstandard"] = None
 
 import discord
@@ -20,7 +20,7 @@ from discord.http import Route
 
 
 class Bot(discord.Client):
-    """Keeps what comes."""
+    """Records the messages that arrive."""
 
     def __init__(self, channel):
         super().__init__(intents=discord.Intents(guilds=True, messages=True, message_content=True))
@@ -39,7 +39,7 @@ class Bot(discord.Client):
 
     async def on_message(self, message):
         files = []
-        # The order is that of the events, however long the files take.
+        # Added before the files are read, so that the order is that of the events.
         self.messages.append([str(message.channel.id), message.content, str(message.author.id), files])
         for attachment in message.attachments:
             files += [attachment.filename, (await attachment.read()).decode()]

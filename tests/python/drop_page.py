@@ -1,8 +1,8 @@
-"""Opens the page of an upload ticket in Chromium, sends a file with its form, and prints what a person sees as JSON.
+"""Opens the page of an upload ticket in Chromium, sends a file with its form, and prints the visible texts as JSON.
 
     python drop_page.py {script,plain} URL [FILE]
 
-`plain` is a browser whose user turned scripts off. Without a file the page is only opened. The browser is driven over
+`plain` is a browser in which scripts are disabled. Without a file the page is only opened. The browser is driven over
 the WebDriver protocol (https://www.w3.org/TR/webdriver2/) with the standard library.
 """
 
@@ -85,23 +85,23 @@ class Browser:
 def main(mode, url, file=None):
     with Browser(mode == "script") as browser:
         browser.ask("POST", "/url", {"url": url})
-        seen = {"title": browser.ask("GET", "/title"), "limits": None}
+        report = {"title": browser.ask("GET", "/title"), "limits": None}
         if file:
-            seen["limits"] = browser.text("#limits")
+            report["limits"] = browser.text("#limits")
             browser.ask("POST", f"/element/{browser.element('#file')}/value", {"text": file})
             browser.ask("POST", f"/element/{browser.element('button')}/click", {})
-        # Set when the upload ended, with a script or without.
+        # The page has this attribute when the upload has ended, with and without the script.
         status = browser.element("#status[data-state]")
-        seen["state"] = browser.ask("GET", f"/element/{status}/attribute/data-state")
-        seen["text"] = browser.ask("GET", f"/element/{status}/text")
-        seen["heading"] = browser.text("h1")
+        report["state"] = browser.ask("GET", f"/element/{status}/attribute/data-state")
+        report["text"] = browser.ask("GET", f"/element/{status}/text")
+        report["heading"] = browser.text("h1")
         entries = browser.ask("POST", "/se/log", {"type": "browser"})
-        seen["violations"] = [entry["message"] for entry in entries if "Content Security Policy" in entry["message"]]
-        # Only the script moves it.
+        report["violations"] = [entry["message"] for entry in entries if "Content Security Policy" in entry["message"]]
+        # Only the script shows the progress element.
         progress = browser.ask("POST", "/elements", {"using": "css selector", "value": "progress:not([hidden])"}) \
             if mode == "script" and file else []
-        seen["progress"] = len(progress)
-    print(json.dumps(seen))
+        report["progress"] = len(progress)
+    print(json.dumps(report))
 
 
 main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Drives the fake E2B server with the vendor's client, and prints what that makes of it."""
+"""Calls the fake E2B server with the vendor's client, and prints the client's results as JSON."""
 
 import json
 import sys

@@ -1,9 +1,9 @@
 """The target of proxied connections: egress_target.py ADDRESS NAME_SERVER_ADDRESS NAME CERTIFICATE KEY.
 
-Port 443 returns bytes as they are, port 80 serves files, port 8443 answers over TLS, and UDP port 53 of the
-second address is a name server on which NAME has ADDRESS. Prints `ready`, then a line of JSON for each connection of the ports 443 and 8443 when its first
-byte has arrived, with the port of its other end, and one at its end. `/SIZE/NAME` on port 80 has SIZE bytes, which repeat
-NAME, and may be stored for an hour. Ends with its standard input.
+Port 443 echoes bytes, port 80 serves files, port 8443 responds over TLS, and UDP port 53 of the second address is a
+name server on which NAME has ADDRESS. Prints `ready`, then a line of JSON with the remote port of each connection to
+the ports 443 and 8443 when its first byte has arrived, and another line at its end. `/SIZE/NAME` on port 80 has SIZE
+bytes, which repeat NAME, and may be cached for an hour. The program ends when its standard input closes.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import sys
 ADDRESS, NAME_SERVER_ADDRESS, NAME, CERTIFICATE, KEY = sys.argv[1:]
 
 
-def show(port, what):
+def report(port, what):
     print(json.dumps({"port": port, "what": what}), flush=True)
 
 
@@ -40,30 +40,30 @@ async def echo(reader, writer):
     try:
         first = await reader.read(65536)
         if first:
-            show(port, "received")
+            report(port, "received")
         while first:
             writer.write(first)
             await writer.drain()
             first = await reader.read(65536)
     except OSError:
         pass
-    show(port, "ended")
+    report(port, "ended")
     await close(writer)
 
 
-async def answer(reader, writer):
+async def respond_over_tls(reader, writer):
     port = peer_port(writer)
     if port is None:
         return await close(writer)
     # Its handshake is complete, so bytes have passed.
-    show(port, "received")
+    report(port, "received")
     try:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await writer.drain()
     except (OSError, asyncio.IncompleteReadError):
         pass
-    show(port, "ended")
+    report(port, "ended")
     await close(writer)
 
 
@@ -74,7 +74,7 @@ async def serve_file(reader, writer):
         body = (name * (int(size) // len(name) + 1))[: int(size)]
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {size.decode()}\r\nCache-Control: max-age=3600\r\n"
         writer.write(head.encode() + b'ETag: "' + name + b'"\r\nConnection: close\r\n\r\n')
-        # In parts, so that a kill comes between them.
+        # In parts, so that a kill can happen between them.
         for start in range(0, len(body), 65536):
             writer.write(body[start : start + 65536])
             await writer.drain()
@@ -104,7 +104,7 @@ async def main():
     loop = asyncio.get_running_loop()
     await loop.create_datagram_endpoint(NameServer, local_addr=(NAME_SERVER_ADDRESS, 53))
     await asyncio.start_server(echo, ADDRESS, 443)
-    await asyncio.start_server(answer, ADDRESS, 8443, ssl=context)
+    await asyncio.start_server(respond_over_tls, ADDRESS, 8443, ssl=context)
     await asyncio.start_server(serve_file, ADDRESS, 80)
     print("ready", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)

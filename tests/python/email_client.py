@@ -1,11 +1,11 @@
-"""Proves the fake submission server with smtplib: email_client.py PORT USER PASSWORD NOBODY."""
+"""Checks the fake submission server with smtplib: email_client.py PORT USER PASSWORD UNKNOWN_RECIPIENT."""
 
 import json
 import smtplib
 import sys
 from email.message import EmailMessage
 
-PORT, USER, PASSWORD, NOBODY = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+PORT, USER, PASSWORD, UNKNOWN_RECIPIENT = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 SENDER, TO = "bot@example.org", "ada@example.org"
 
 
@@ -36,23 +36,23 @@ def code(act):
 
 
 def main():
-    shown = {}
+    report = {}
     server = connect(login=False)
     server.ehlo()
-    shown["size"] = server.esmtp_features["size"]
-    shown["auth"] = server.esmtp_features["auth"].strip()
-    shown["without_login"] = code(lambda: server.send_message(message("x")))
-    shown["wrong_password"] = code(lambda: server.login(USER, "wrong"))
+    report["size"] = server.esmtp_features["size"]
+    report["auth"] = server.esmtp_features["auth"].strip()
+    report["without_login"] = code(lambda: server.send_message(message("x")))
+    report["wrong_password"] = code(lambda: server.login(USER, "wrong"))
     server.close()
 
     server = connect()
-    shown["nobody"] = code(lambda: server.sendmail(SENDER, [NOBODY], "Subject: x\n\nx"))
+    report["nobody"] = code(lambda: server.sendmail(SENDER, [UNKNOWN_RECIPIENT], "Subject: x\n\nx"))
     large = "Subject: x\n\n" + "x" * (1 << 20)
-    shown["too_large"] = code(lambda: server.sendmail(SENDER, [TO], large))
-    shown["blocked"] = code(lambda: server.send_message(message("x")))
-    shown["later"] = code(lambda: server.send_message(message("x")))
+    report["too_large"] = code(lambda: server.sendmail(SENDER, [TO], large))
+    report["blocked"] = code(lambda: server.send_message(message("x")))
+    report["later"] = code(lambda: server.send_message(message("x")))
     server.rset()
-    shown["no_recipient"] = code(lambda: server.data(b"x"))
+    report["no_recipient"] = code(lambda: server.data(b"x"))
     server.rset()
     server.send_message(message("first\n.second\n"))
     server.quit()
@@ -61,14 +61,14 @@ def main():
     server.ehlo()
     server.user, server.password = USER, PASSWORD
     server.auth("LOGIN", server.auth_login)
-    shown["login"] = "LOGIN"
+    report["login"] = "LOGIN"
     mail = message("Вот он.\n")
     mail.add_attachment(b"a,b\n", maintype="text", subtype="csv", filename="отчёт.csv")
     data = bytes(range(256)) * 300
     mail.add_attachment(data, maintype="application", subtype="octet-stream", filename='a "b".bin')
     server.send_message(mail)
     server.quit()
-    print(json.dumps(shown))
+    print(json.dumps(report))
 
 
 main()

@@ -1,4 +1,4 @@
-"""A server by aiosmtpd: email_server.py USER PASSWORD. Prints its port, then each mail as a reader sees it."""
+"""A mail server of aiosmtpd: email_server.py USER PASSWORD. Prints its port, then each parsed mail."""
 
 import hashlib
 import json
@@ -49,8 +49,8 @@ class Handler:
 
 
 def authenticate(server, session, envelope, mechanism, data):
-    right = data.login == USER and data.password == PASSWORD
-    return AuthResult(success=right, handled=False)
+    is_valid = data.login == USER and data.password == PASSWORD
+    return AuthResult(success=is_valid, handled=False)
 
 
 controller = Controller(
@@ -65,7 +65,7 @@ controller = Controller(
 )
 
 
-# The port is known only after the start, which itself connects to it.
+# The controller connects to its port during the start, so the port must be chosen before.
 def start():
     import socket
 

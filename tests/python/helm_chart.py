@@ -1,9 +1,9 @@
-"""Renders, or checks, a chart with Helm's own engine. Prints JSON.
+"""Renders or checks a chart with Helm's own engine. Prints JSON.
 
     python helm_chart.py render CHART VALUES   the objects, as a list
-    python helm_chart.py lint CHART VALUES     what `helm lint --strict` says, as a list of texts
+    python helm_chart.py lint CHART VALUES     the findings of `helm lint --strict`, as a list of texts
 
-VALUES is JSON. Values that the chart refuses end the program with status 3, and with what Helm says on standard error.
+VALUES is JSON. Values that the chart refuses end the program with status 3 and Helm's message on standard error.
 """
 
 import json
@@ -25,7 +25,7 @@ def render(path, values):
 
 def findings(path, values):
     report = lint(path, values, strict=True)
-    # Severity 1 is advice, such as the one to have an icon.
+    # Severity 1 is advice, such as that a chart should have an icon.
     texts = [message["error"] for message in report["messages"] if message["severity"] > 1]
     return texts + report["errors"]
 

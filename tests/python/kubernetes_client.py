@@ -1,4 +1,4 @@
-"""Runs commands and moves a file through the Kubernetes client that others wrote.
+"""Runs commands and copies a file with the official Python client of Kubernetes.
 
 Arguments: kubeconfig, namespace, pod, container, directory of the container.
 """
@@ -15,7 +15,7 @@ core = client.CoreV1Api()
 
 found = core.read_namespaced_pod(pod, namespace)
 assert found.status.phase == "Running", found.status
-assert [one.name for one in found.spec.containers] == [container], found.spec
+assert [spec.name for spec in found.spec.containers] == [container], found.spec
 
 try:
     core.read_namespaced_pod("none", namespace)

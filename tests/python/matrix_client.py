@@ -1,4 +1,4 @@
-"""Proves the fake homeserver with matrix-nio: matrix_client.py URL TOKEN ROOM USER."""
+"""Checks the fake homeserver with matrix-nio: matrix_client.py URL TOKEN ROOM USER."""
 
 import asyncio
 import hashlib
@@ -39,52 +39,52 @@ async def main():
     config = AsyncClientConfig(max_limit_exceeded=0, max_timeouts=0)
     client = AsyncClient(URL, config=config)
     client.restore_login(user_id="@bot:fake.example", device_id="FAKE", access_token=TOKEN)
-    shown = {"me": (await client.whoami()).user_id}
-    shown["limit"] = (await client.content_repository_config()).upload_size
-    shown["alias"] = (await client.room_resolve_alias("#room:fake.example")).room_id
+    report = {"me": (await client.whoami()).user_id}
+    report["limit"] = (await client.content_repository_config()).upload_size
+    report["alias"] = (await client.room_resolve_alias("#room:fake.example")).room_id
     missing = await client.room_resolve_alias("#nowhere:fake.example")
-    shown["nowhere"] = missing.status_code
+    report["nowhere"] = missing.status_code
 
     uploaded = await upload(client, DATA, "отчёт.csv")
     assert isinstance(uploaded, UploadResponse), uploaded
-    shown["uri"] = uploaded.content_uri
-    got = await client.download(uploaded.content_uri)
-    shown["download"] = hashlib.sha256(got.body).hexdigest()
-    gone = await client.download("mxc://fake.example/never")
-    assert isinstance(gone, DownloadError), gone
-    shown["gone"] = gone.status_code
+    report["uri"] = uploaded.content_uri
+    downloaded = await client.download(uploaded.content_uri)
+    report["download"] = hashlib.sha256(downloaded.body).hexdigest()
+    lost_file = await client.download("mxc://fake.example/never")
+    assert isinstance(lost_file, DownloadError), lost_file
+    report["gone"] = lost_file.status_code
     large = await upload(client, b"x" * 200_001, "large.csv")
     assert isinstance(large, UploadError), large
-    shown["large"] = large.status_code
+    report["large"] = large.status_code
 
     content = {"msgtype": "m.file", "body": "отчёт.csv", "url": uploaded.content_uri}
     first = await send(client, content, "once")
     again = await send(client, content, "once")
     assert isinstance(first, RoomSendResponse), first
-    shown["event"] = first.event_id
-    shown["same"] = first.event_id == again.event_id
+    report["event"] = first.event_id
+    report["same"] = first.event_id == again.event_id
     limited = await send(client, content, "limited")
     assert isinstance(limited, RoomSendError), limited
-    shown["limited"] = [limited.status_code, limited.retry_after_ms]
+    report["limited"] = [limited.status_code, limited.retry_after_ms]
     refused = await send(client, content, "refused")
-    shown["refused"] = refused.status_code
+    report["refused"] = refused.status_code
 
-    told = await client.sync(timeout=0)
-    assert isinstance(told, SyncResponse), told
-    events = told.rooms.join[ROOM].timeline.events
+    synced = await client.sync(timeout=0)
+    assert isinstance(synced, SyncResponse), synced
+    events = synced.rooms.join[ROOM].timeline.events
     files = [event for event in events if isinstance(event, RoomMessageFile)]
     texts = [event for event in events if isinstance(event, RoomMessageText)]
-    shown["files"] = [[event.sender, event.body, event.url] for event in files]
-    shown["texts"] = [[event.sender, event.body] for event in texts]
-    page = await client.room_messages(ROOM, start=told.next_batch, limit=1)
+    report["files"] = [[event.sender, event.body, event.url] for event in files]
+    report["texts"] = [[event.sender, event.body] for event in texts]
+    page = await client.room_messages(ROOM, start=synced.next_batch, limit=1)
     assert isinstance(page, RoomMessagesResponse), page
-    shown["last"] = [event.event_id for event in page.chunk]
-    silent = await client.sync(timeout=10, since=told.next_batch)
-    shown["silence"] = len(silent.rooms.join)
+    report["last"] = [event.event_id for event in page.chunk]
+    silent = await client.sync(timeout=10, since=synced.next_batch)
+    report["silence"] = len(silent.rooms.join)
     client.access_token = "wrong"
-    shown["token"] = (await client.whoami()).status_code
+    report["token"] = (await client.whoami()).status_code
     await client.close()
-    print(json.dumps(shown))
+    print(json.dumps(report))
 
 
 asyncio.run(main())

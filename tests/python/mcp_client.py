@@ -1,4 +1,4 @@
-"""Uses `dray mcp` with the client of the official `mcp` package and prints what it saw as JSON.
+"""Uses `dray mcp` with the client of the official `mcp` package and prints a report as JSON.
 
     python mcp_client.py {legacy,2026-07-28} ROOT {read,write} COMMAND...
     python mcp_client.py {legacy,2026-07-28} ROOT http URL TOKEN
@@ -17,8 +17,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 
-def seen(result):
-    """What a tool returned, with the types of its content instead of long data."""
+def tool_report(result):
+    """The result of a tool, with the types of its content instead of long data."""
     kinds = [block.type for block in result.content]
     texts = [block.text for block in result.content if block.type == "text"]
     return {
@@ -31,7 +31,7 @@ def seen(result):
 
 
 async def document_parts(client, path):
-    """Reads a whole document by the calls that the results name."""
+    """Reads a whole document: each result names the next call."""
     text, calls = "", 0
     arguments = {"path": path, "range": "bytes 0-"}
     while arguments:
@@ -50,19 +50,19 @@ async def read_tools(client, root):
         "tools": [tool.name for tool in (await client.list_tools()).tools],
         "prompts": [prompt.name for prompt in (await client.list_prompts()).prompts],
         "templates": [t.uri_template for t in (await client.list_resource_templates()).resource_templates],
-        "notes": seen(await call("read", {"path": "notes.txt"})),
-        "pdf": seen(await call("read", {"path": "report.pdf"})),
-        "big": seen(await call("read", {"path": "big.txt"})),
+        "notes": tool_report(await call("read", {"path": "notes.txt"})),
+        "pdf": tool_report(await call("read", {"path": "report.pdf"})),
+        "big": tool_report(await call("read", {"path": "big.txt"})),
         "parts": await document_parts(client, "big.txt"),
-        "picture": seen(await call("read", {"path": "dot.png"})),
-        "binary": seen(await call("read", {"path": "data.bin"})),
-        "outside": [seen(await call("read", {"path": path})) for path in outside],
-        "fetch": seen(await call("fetch", {"url": "https://example.com/"})),
-        "list": seen(await call("list", {})),
-        "other": seen(await call("list", {"path": "dray://sandbox/another/x"})),
-        "resolved": seen(await call("resolve_file_arguments", {"arguments": {"a": "plain"}})),
-        "wrong": seen(await call("read", {"file": "notes.txt"})),
-        "to": seen(await call("get", {"from": "notes.txt", "to": "copy.txt"})),
+        "picture": tool_report(await call("read", {"path": "dot.png"})),
+        "binary": tool_report(await call("read", {"path": "data.bin"})),
+        "outside": [tool_report(await call("read", {"path": path})) for path in outside],
+        "fetch": tool_report(await call("fetch", {"url": "https://example.com/"})),
+        "list": tool_report(await call("list", {})),
+        "other": tool_report(await call("list", {"path": "dray://sandbox/another/x"})),
+        "resolved": tool_report(await call("resolve_file_arguments", {"arguments": {"a": "plain"}})),
+        "wrong": tool_report(await call("read", {"file": "notes.txt"})),
+        "to": tool_report(await call("get", {"from": "notes.txt", "to": "copy.txt"})),
     }
 
 
@@ -84,21 +84,21 @@ async def write_tools(client, root):
     receipt = (await client.read_resource("dray://receipt/d-1")).contents[0]
     return {
         "tools": [tool.name for tool in (await client.list_tools()).tools],
-        "got": seen(got),
-        "again": seen(await call("get", {"from": "notes.txt", "to": "copy.txt"})),
-        "put": seen(put),
+        "got": tool_report(got),
+        "again": tool_report(await call("get", {"from": "notes.txt", "to": "copy.txt"})),
+        "put": tool_report(put),
         "steps": steps,
-        "listed": seen(await call("list", {"path": os.path.dirname(path)})),
-        "read": seen(await call("read", {"path": path})),
-        "sent": seen(sent),
-        "sent_again": seen(again),
-        "receipts": seen(await call("receipts", {})),
+        "listed": tool_report(await call("list", {"path": os.path.dirname(path)})),
+        "read": tool_report(await call("read", {"path": path})),
+        "sent": tool_report(sent),
+        "sent_again": tool_report(again),
+        "receipts": tool_report(await call("receipts", {})),
         "resource": [resource.text, resource.mime_type],
         "receipt": json.loads(receipt.text)["success"],
         "sandbox": (await client.read_resource(sandbox)).contents[0].text,
         "prompt": (await client.get_prompt("send_result", {"path": path})).messages[0].content.text,
-        "outside": seen(await call("get", {"from": "notes.txt", "to": "../escaped.txt"})),
-        "unsent": seen(await call("send_file", {"files": ["../secret.txt"]})),
+        "outside": tool_report(await call("get", {"from": "notes.txt", "to": "../escaped.txt"})),
+        "unsent": tool_report(await call("send_file", {"files": ["../secret.txt"]})),
     }
 
 
@@ -115,20 +115,20 @@ def status(url, **headers):
 
 
 async def over_http(url, token, mode, root):
-    right = f"Bearer {token}"
+    authorization = f"Bearer {token}"
     statuses = {
         "none": status(url),
         "wrong": status(url, Authorization="Bearer wrong-wrong-wrong-wrong"),
         "basic": status(url, Authorization=f"Basic {token}"),
-        "host": status(url, Authorization=right, Host="evil.example"),
-        "origin": status(url, Authorization=right, Origin="https://evil.example"),
-        "null": status(url, Authorization=right, Origin="null"),
-        "port": status(url, Authorization=right, Origin="http://127.0.0.1:1"),
-        "own": status(url, Authorization=right, Origin=url.removesuffix("/mcp")),
+        "host": status(url, Authorization=authorization, Host="evil.example"),
+        "origin": status(url, Authorization=authorization, Origin="https://evil.example"),
+        "null": status(url, Authorization=authorization, Origin="null"),
+        "port": status(url, Authorization=authorization, Origin="http://127.0.0.1:1"),
+        "own": status(url, Authorization=authorization, Origin=url.removesuffix("/mcp")),
     }
-    http = httpx2.AsyncClient(headers={"Authorization": right})
+    http = httpx2.AsyncClient(headers={"Authorization": authorization})
     async with http, Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-        notes = seen(await client.call_tool("read", {"path": "notes.txt"}))
+        notes = tool_report(await client.call_tool("read", {"path": "notes.txt"}))
         return {"statuses": statuses, "version": client.protocol_version, "notes": notes}
 
 

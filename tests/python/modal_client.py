@@ -1,8 +1,8 @@
-"""The provider's own client, which talks to the fake Modal server.
+"""Calls the fake Modal server with the provider's own client.
 
 Usage: modal_client.py SANDBOX_ID FOLDER
 
-The server and the token come from the environment. Prints one JSON object with everything that the client understood.
+The server and the token come from the environment. Prints one JSON object with the values that the client read.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import modal
 
 
 def failure(call):
-    """The client's name for a failure."""
+    """The type of the exception that a call raises, or None."""
     try:
         call()
     except Exception as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""Talks to the orchestrator with OpenAI's own client and prints what it saw as JSON.
+"""Calls the orchestrator with OpenAI's own client and prints a report as JSON.
 
     python openai_client.py URL KEY {works,fails,breaks}
 """
@@ -9,8 +9,8 @@ import sys
 import openai
 
 
-def seen(call):
-    """The class, status, message and code of what a call raises."""
+def error_of(call):
+    """The class, status, message and code of the error that a call raises, or None."""
     try:
         call()
     except openai.APIError as error:
@@ -56,13 +56,13 @@ def fails(plain, azure, messages):
 
     stranger = plain.with_options(api_key="unknown")
     return {
-        "agent": seen(chat(plain)),
-        "stream": seen(chat(plain, stream=True)),
-        "model": seen(chat(plain, model="none")),
-        "key": seen(chat(stranger)),
-        "range": seen(chat(plain, temperature=3)),
-        "order": seen(chat(plain, messages=[])),
-        "n": seen(chat(azure, model="quick_apps2", n=2)),
+        "agent": error_of(chat(plain)),
+        "stream": error_of(chat(plain, stream=True)),
+        "model": error_of(chat(plain, model="none")),
+        "key": error_of(chat(stranger)),
+        "range": error_of(chat(plain, temperature=3)),
+        "order": error_of(chat(plain, messages=[])),
+        "n": error_of(chat(azure, model="quick_apps2", n=2)),
     }
 
 
@@ -73,7 +73,7 @@ def breaks(plain, _azure, messages):
         for chunk in plain.chat.completions.create(model="helper", messages=messages, stream=True):
             pieces.extend(choice.delta.content for choice in chunk.choices if choice.delta.content)
 
-    error = seen(stream)
+    error = error_of(stream)
     return {"error": error, "pieces": pieces}
 
 

@@ -1,8 +1,8 @@
 """A web server of the outside network: outside_server.py ADDRESS [NAME_SERVER_ADDRESS NAME...].
 
-Prints `ready`, then the path of each request as it comes. Requests for `/held/...` are answered once a line was written
-to its standard input; all others immediately. Ends with its standard input. With a second address it is also the name
-server there: ADDRESS is the address of every NAME, and no other name exists.
+Prints `ready`, then the path of each request when it arrives. Requests for `/held/...` get a response after a line was
+written to standard input; all others immediately. The program ends when its standard input closes. With a second
+address it is also the name server there: ADDRESS is the address of every NAME, and no other name exists.
 """
 
 import http.server

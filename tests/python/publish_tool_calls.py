@@ -1,8 +1,8 @@
 """Publishes tool calls that name pages, as the publisher of a tenant does: publish_tool_calls.py COUNT PAGES.
 
-The pages are PAGES/0, PAGES/1 and so on. Prints a line of JSON for each end of a call, a second end included, and ends
-when each call has one. The password is in the variable NATS_PASSWORD. Everything about the bus is done by the functions of
-examples/python/resolve_tool_call.py.
+The pages are PAGES/0, PAGES/1 and so on. Prints a line of JSON for each final event of a call,
+repeated events included, and ends when each call has one. The password is in the variable NATS_PASSWORD. The functions
+of examples/python/resolve_tool_call.py use the bus.
 """
 
 import asyncio

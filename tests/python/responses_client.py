@@ -1,4 +1,4 @@
-"""Uses files, responses and conversations of the orchestrator with OpenAI's own client, and prints what it saw as JSON.
+"""Uses files, responses and conversations of the orchestrator with OpenAI's own client, and prints a report as JSON.
 
     python responses_client.py URL
 """
@@ -43,7 +43,7 @@ def creates(client):
     )
     found = client.responses.retrieve(whole.id)
     items = client.responses.input_items.list(whole.id)
-    next_one = client.responses.create(model="agent", input="and?", previous_response_id=whole.id)
+    next_response = client.responses.create(model="agent", input="and?", previous_response_id=whole.id)
     client.responses.delete(whole.id)
     return {
         "text": whole.output_text,
@@ -52,7 +52,7 @@ def creates(client):
         "counted": whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens > 0,
         "metadata": whole.metadata,
         "items": [item.content[0].text for item in items],
-        "next": next_one.output_text,
+        "next": next_response.output_text,
         "deleted": missing(lambda: client.responses.retrieve(whole.id)),
     }
 
@@ -76,7 +76,7 @@ def parses(client):
 
 
 def loops(client):
-    """The client's tool beside one of the agent's own, over two requests."""
+    """A tool of the client and a tool of the agent, over two requests."""
     response = client.responses.create(model="agent", input="the weather", tools=[TOOL])
     rounds = 0
     while calls := [item for item in response.output if item.type == "function_call"]:
@@ -103,13 +103,13 @@ def loops(client):
 
 def polls(client):
     response = client.responses.create(model="agent", input="hello", background=True)
-    begun = response.status
+    initial_status = response.status
     while response.status in ("queued", "in_progress"):
         response = client.responses.retrieve(response.id)
     slow = client.responses.create(model="agent", input="slowly", background=True)
     cancelled = client.responses.cancel(slow.id)
     return {
-        "begun": begun,
+        "begun": initial_status,
         "text": response.output_text,
         "cancelled": [cancelled.status, client.responses.retrieve(slow.id).status],
     }

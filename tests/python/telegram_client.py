@@ -1,8 +1,8 @@
-"""A bot by python-telegram-bot, which talks to the fake server of the Bot API.
+"""A bot of python-telegram-bot that calls the fake server of the Bot API.
 
 Usage: telegram_client.py BASE_URL TOKEN GROUP MOVED
 
-Prints one JSON object with everything that the library understood of the answers.
+Prints one JSON object with the values that the library read from the responses.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ def named(data, name):
 
 
 async def failure(call):
-    """The library's name for a failure, and what it says."""
+    """Type and text of the error that a call raises, or None."""
     try:
         await call
     except error.TelegramError as caught:
-        shown = {"type": type(caught).__name__, "text": str(caught)}
+        report = {"type": type(caught).__name__, "text": str(caught)}
         if isinstance(caught, error.RetryAfter):
             wait = caught.retry_after
-            shown["after"] = wait.total_seconds() if hasattr(wait, "total_seconds") else wait
+            report["after"] = wait.total_seconds() if hasattr(wait, "total_seconds") else wait
         if isinstance(caught, error.ChatMigrated):
-            shown["chat"] = caught.new_chat_id
-        return shown
+            report["chat"] = caught.new_chat_id
+        return report
     return None
 
 
 async def sends(bot, group):
-    """Every method that sends, and the ids of its answer."""
+    """Calls every method that sends, and returns properties of the sent messages."""
     text = await bot.send_message(group, "hello", message_thread_id=7)
     edited = await bot.edit_message_text("changed", group, text.message_id)
     photo = await bot.send_photo(group, named(PNG, "p.png"), caption="a photo", has_spoiler=True)
@@ -94,7 +94,7 @@ async def sends(bot, group):
 
 
 async def failures(bot, group, moved):
-    """What the library makes of refusals. The first four are scripted."""
+    """The library's errors for refusals. The test scripts the first four in the fake server."""
     document = lambda: bot.send_document(group, named(b"x", "x.bin"))
     mixed = [
         InputMediaPhoto(named(PNG, "1.png")),
@@ -152,17 +152,17 @@ async def main():
     )
     bot = make(token)
     await bot.initialize()
-    shown = {"me": bot.username}
-    shown["sends"] = await sends(bot, int(group))
-    shown["failures"] = await failures(bot, int(group), int(moved))
-    shown["updates"] = await updates(bot)
+    report = {"me": bot.username}
+    report["sends"] = await sends(bot, int(group))
+    report["failures"] = await failures(bot, int(group), int(moved))
+    report["updates"] = await updates(bot)
     await bot.set_webhook("https://bot.example/hook", secret_token="s")
-    shown["conflict"] = await failure(bot.get_updates(timeout=0))
+    report["conflict"] = await failure(bot.get_updates(timeout=0))
     await bot.delete_webhook()
-    shown["silence"] = len(await bot.get_updates(timeout=0))
-    shown["token"] = await failure(make("4242:other").initialize())
+    report["silence"] = len(await bot.get_updates(timeout=0))
+    report["token"] = await failure(make("4242:other").initialize())
     await bot.shutdown()
-    print(json.dumps(shown))
+    print(json.dumps(report))
 
 
 asyncio.run(main())

@@ -17,11 +17,11 @@ def main(url, path):
     first = client.TusClient(url).uploader(path, chunk_size=PART_BYTES, metadata=metadata, retries=3)
     for _ in range(2):
         first.upload_chunk()
-    # As after a restart: only the URL of the upload is known.
+    # Knows only the URL of the upload, as after a restart.
     second = client.TusClient(url).uploader(path, chunk_size=PART_BYTES, url=first.url, retries=3)
-    seen = {"continued_at": second.offset, "url": first.url}
+    report = {"continued_at": second.offset, "url": first.url}
     second.upload()
-    print(json.dumps({**seen, "offset": second.offset}))
+    print(json.dumps({**report, "offset": second.offset}))
 
 
 main(*sys.argv[1:])

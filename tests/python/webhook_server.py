@@ -1,4 +1,4 @@
-"""A receiver of webhooks by aiohttp: webhook_server.py SECRET. Prints its port, then each event that it takes."""
+"""A receiver of webhooks with aiohttp: webhook_server.py SECRET. Prints its port, then each event that it accepts."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,7 @@ import sys
 from aiohttp import web
 
 SECRET = sys.argv[1].encode()
-KNOWN = {}
+RECEIVED_IDS = {}
 
 
 def show(value):
@@ -17,12 +17,12 @@ def show(value):
 
 
 def verify(request, body):
-    stamp = request.headers["X-Timestamp"]
-    expected = hmac.new(SECRET, stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    timestamp = request.headers["X-Timestamp"]
+    expected = hmac.new(SECRET, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
     return hmac.compare_digest("sha256=" + expected, request.headers["X-Signature-256"])
 
 
-async def take(request):
+async def receive_event(request):
     files = []
     if request.content_type == "application/json":
         event = await request.read()
@@ -40,16 +40,16 @@ async def take(request):
     if not verify(request, event):
         return web.json_response({"error": "signature"}, status=401)
     key = request.headers["Idempotency-Key"]
-    if key in KNOWN:
-        return web.json_response({"id": KNOWN[key]}, status=409)
-    KNOWN[key] = f"taken-{len(KNOWN)}"
+    if key in RECEIVED_IDS:
+        return web.json_response({"id": RECEIVED_IDS[key]}, status=409)
+    RECEIVED_IDS[key] = f"taken-{len(RECEIVED_IDS)}"
     show({"event": json.loads(event), "files": files})
-    return web.json_response({"id": KNOWN[key]}, status=201)
+    return web.json_response({"id": RECEIVED_IDS[key]}, status=201)
 
 
 async def main():
     app = web.Application(client_max_size=1 << 30)
-    app.router.add_post("/", take)
+    app.router.add_post("/", receive_event)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -1,8 +1,8 @@
-"""A number by pywa, which talks to the fake server of the Cloud API.
+"""A phone number of pywa that calls the fake server of the Cloud API.
 
 Usage: whatsapp_client.py BASE_URL TOKEN NUMBER PERSON MEDIA
 
-Prints one JSON object with what the library understood of the answers.
+Prints one JSON object with the values that the library read from the responses.
 """
 
 import json
@@ -14,7 +14,7 @@ from pywa.errors import WhatsAppError
 
 
 def failure(call):
-    """The code of a refusal."""
+    """The code of the error that a call raises, or None."""
     try:
         call()
     except WhatsAppError as caught:
@@ -27,16 +27,16 @@ def main(base_url, token, number, person, media):
     client = WhatsApp(phone_id=number, token=token, session=session)
     session.base_url = base_url
     content = bytes(range(256)) * 400
-    shown = {}
+    report = {}
     sent = client.send_document(
         person, content, filename="отчёт.bin", caption="a file", mime_type="application/octet-stream"
     )
-    shown["document"] = sent.id
-    shown["text"] = client.send_message(person, "hello").id
+    report["document"] = sent.id
+    report["text"] = client.send_message(person, "hello").id
     found = client.get_media_url(media)
-    shown["size"] = found.file_size
-    shown["person"] = failure(lambda: client.send_message("404", "x"))
-    print(json.dumps(shown))
+    report["size"] = found.file_size
+    report["person"] = failure(lambda: client.send_message("404", "x"))
+    print(json.dumps(report))
 
 
 main(*sys.argv[1:])

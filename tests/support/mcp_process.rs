@@ -1,4 +1,4 @@
-//! `dray mcp` on its standard streams, with raw messages.
+//! A `dray mcp` process over stdio, and a client that sends and reads single JSON-RPC messages.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,10 +1,10 @@
-//! Packages of npm for clients that we did not write.
+//! Installs npm packages: clients by other authors, and programs that drive browsers.
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Packages that drive Chromium and judge pages; one list, because the directory `node-console` is shared.
+/// Packages that drive Chromium and check pages; one list, because the directory `node-console` is shared.
 /// `html-validate` (MIT) checks pages against the HTML standard.
 pub(crate) const BROWSER_PACKAGES: [&str; 3] = [
     "playwright-core@1.64.1",
@@ -12,15 +12,15 @@ pub(crate) const BROWSER_PACKAGES: [&str; 3] = [
     "html-validate@10.17.0",
 ];
 
-/// The directory whose `node_modules` have these packages, each as `NAME@VERSION`; below `target`, so that it survives
-/// between runs.
+/// The directory whose `node_modules` have these packages, each as `NAME@VERSION`. It is below `target`, so that later
+/// runs use it again.
 pub(crate) fn packages(directory: &str, packages: &[&str]) -> PathBuf {
     let directory = super::root().join("target").join(directory);
     std::fs::create_dir_all(&directory).unwrap();
-    // Each test is a separate process, and the first one installs for all.
+    // Tests may run as separate processes; the first one installs the packages, and the others wait.
     let lock = File::create(directory.join("lock")).unwrap();
     lock.lock().unwrap();
-    // Written last, so that an interrupted installation has none.
+    // Written last, so that an interrupted installation has no stamp.
     let stamp = directory.join("installed");
     let package_list = packages.join(" ");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package_list) {

@@ -43,12 +43,12 @@ impl ServiceProcess {
         process
     }
 
-    /// A URL of the address on which it listens for chats.
+    /// A URL on the address for chats.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.chat.as_ref().unwrap())
     }
 
-    /// The page of its metrics.
+    /// The URL of the page with metrics.
     pub(crate) fn metrics_url(&self) -> String {
         format!("http://{}/metrics", self.http)
     }

@@ -22,7 +22,7 @@ impl UpServer {
             .args(["--chat", "127.0.0.1:0"])
             .args(options)
             .env("HOME", home)
-            // With one arena per thread, the C library keeps more memory the more threads have allocated.
+            // With one arena per thread, the memory that the C library keeps would grow with the number of threads.
             .env("MALLOC_ARENA_MAX", "1")
             .stderr(Stdio::piped())
             .spawn()
@@ -48,7 +48,7 @@ impl UpServer {
         self.process.id()
     }
 
-    /// Ends it in order.
+    /// Stops the process with SIGTERM, and checks that it succeeds.
     pub(crate) fn end(mut self) {
         let kill = format!("kill -TERM {}", self.process.id());
         assert!(

@@ -2,13 +2,14 @@
 
 use std::process::Command;
 
+use dray_testkit::eventually;
 use serde_json::Value;
 
 use super::{TicketFixture, content};
 use crate::support::{self, up::UpServer};
 
 impl TicketFixture {
-    /// Opens a ticket as a person does, sends a file if one is given, and returns what the page shows.
+    /// Opens a ticket as a person does, sends a file if there is one, and returns the visible texts of the page.
     fn browse(&self, server: &UpServer, mode: &str, ticket: &str, file: Option<&str>) -> Value {
         let mut browser = Command::new("python3");
         browser
@@ -30,7 +31,7 @@ impl TicketFixture {
 fn a_person_sends_a_file_with_and_without_script() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
-    // The script sends it in three parts.
+    // The script sends a file of this size in three parts.
     let bytes = content(17_000_000);
     let file = fixture.write("Übung.bin", &bytes);
     let sha256 = dray_types::Sha256Digest::of(&bytes).to_hex();
@@ -86,12 +87,16 @@ fn a_person_learns_why_a_file_is_refused() {
     server.end();
 }
 
-#[test]
-fn a_person_learns_that_a_ticket_has_expired() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_learns_that_a_ticket_has_expired() {
     let fixture = TicketFixture::new();
     let server = fixture.start();
     let ticket = fixture.ticket(&server, &["upload", "--expires", "1"]);
-    while !fixture.curl(&server, &ticket, &[]).head.contains(" 410 ") {}
+    eventually("the expiry of the ticket", async || {
+        let response = fixture.curl(&server, &ticket, &[]);
+        response.head.contains(" 410 ").then_some(())
+    })
+    .await;
     let browser_report = fixture.browse(&server, "script", &ticket, None);
     assert_eq!(browser_report["state"], "refused", "{browser_report}");
     assert_eq!(

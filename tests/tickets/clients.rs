@@ -1,4 +1,4 @@
-//! Tests with clients that we did not write: tus in Python and JavaScript, curl and rclone.
+//! Tests with clients by other authors: tus in Python and JavaScript, curl and rclone.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ impl TicketFixture {
         format!("{}{ticket}", server.url)
     }
 
-    /// Checks that the file of a ticket arrived whole.
+    /// Checks that the file of a ticket arrived completely.
     #[track_caller]
     fn check_arrived(&self, url: &str, bytes: &[u8], name: &str) {
         let state = self.curl_url(url, &[]).json();
@@ -81,8 +81,8 @@ fn rclone_downloads_through_a_ticket() {
     rclone
         .args(["copyurl", "--retries", "1", "--config", ""])
         .arg(format!("{}{download}", server.url))
-        .arg(fixture.place("copied"));
+        .arg(fixture.path("copied"));
     support::stdout(&mut rclone);
-    assert!(std::fs::read(fixture.place("copied")).unwrap() == bytes);
+    assert!(std::fs::read(fixture.path("copied")).unwrap() == bytes);
     server.end();
 }

@@ -17,14 +17,14 @@ use crate::support::{self, up::UpServer};
 
 /// Most requests of one upload.
 const MAX_REQUESTS: u64 = 10_000;
-/// Interval between two checks of how long a connection has been silent.
+/// Longest wait for bytes before the age of a connection is checked again.
 const CUT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of the upload before the one that is measured.
+/// Size of an upload before the measured one, in bytes.
 const WARM_UP_BYTES: u64 = 20_000_000;
 /// Size of one write of the client, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What is sent, and where connections are cut.
+/// The size of an upload, and when its connections are cut.
 pub(crate) struct CutUpload {
     /// Size of the file.
     pub(crate) size: u64,
@@ -118,8 +118,8 @@ fn forward(
 /// Fills the buffer with the bytes of the file from `start` on. Each byte is computed from its position, so the file is
 /// never in memory as a whole.
 fn fill(buffer: &mut [u8], start: u64) {
-    for (byte, at) in buffer.iter_mut().zip(start..) {
-        *byte = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
+    for (byte, position) in buffer.iter_mut().zip(start..) {
+        *byte = position.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
     }
 }
 
@@ -137,7 +137,7 @@ impl ResumableClient {
         for _ in 0..MAX_REQUESTS {
             if let Some(response) = self.append(offset) {
                 let (head, body) = response.split_once("\r\n\r\n").unwrap();
-                // 409 if a request that was cut reached the server after the one that follows it.
+                // The status is 409 if a cut request reaches the server after the request that follows it.
                 if !head.starts_with("HTTP/1.1 409") {
                     assert!(head.starts_with("HTTP/1.1 201"), "{response}");
                     return serde_json::from_str(body).unwrap();
@@ -158,14 +158,14 @@ impl ResumableClient {
             self.size - offset,
         );
         stream.write_all(head.as_bytes()).ok()?;
-        let (mut at, mut buffer) = (offset, vec![0; CHUNK_BYTES]);
-        while at < self.size {
-            let count = usize::try_from(self.size - at)
+        let (mut position, mut buffer) = (offset, vec![0; CHUNK_BYTES]);
+        while position < self.size {
+            let count = usize::try_from(self.size - position)
                 .unwrap_or(usize::MAX)
                 .min(CHUNK_BYTES);
-            fill(&mut buffer[..count], at);
+            fill(&mut buffer[..count], position);
             stream.write_all(&buffer[..count]).ok()?;
-            at += count as u64;
+            position += count as u64;
         }
         let mut response = String::new();
         stream.read_to_string(&mut response).ok()?;
@@ -191,7 +191,7 @@ impl ResumableClient {
                 return offset.parse().unwrap();
             }
         }
-        panic!("the server does not say the offset");
+        panic!("the server does not return the offset");
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
             size,
         }
     };
-    // The code of the program becomes resident when it first runs; only what a transfer adds to that counts.
+    // The code of the program becomes resident when it first runs. The measurement excludes that memory.
     client(target, WARM_UP_BYTES).send();
     let before = reset_peak_memory(server.id());
     let proxy = CuttingProxy::start(target, upload);
@@ -258,24 +258,27 @@ pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
         "{sent} bytes were sent for {}",
         upload.size
     );
-    let grown = peak_memory(server.id()).saturating_sub(before);
-    assert!(grown <= max_memory_bytes, "{grown} more bytes of memory");
+    let added_memory = peak_memory(server.id()).saturating_sub(before);
+    assert!(
+        added_memory <= max_memory_bytes,
+        "{added_memory} more bytes of memory"
+    );
     println!(
-        "{} bytes in {cuts} cuts: {sent} bytes sent, {grown} bytes of memory above idle, {elapsed:?}",
+        "{} bytes in {cuts} cuts: {sent} bytes sent, {added_memory} bytes of memory above idle, {elapsed:?}",
         upload.size
     );
     server.end();
 }
 
 fn digest_of_file(size: u64) -> String {
-    let (mut hasher, mut at, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
-    while at < size {
-        let count = usize::try_from(size - at)
+    let (mut hasher, mut position, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
+    while position < size {
+        let count = usize::try_from(size - position)
             .unwrap_or(usize::MAX)
             .min(CHUNK_BYTES);
-        fill(&mut buffer[..count], at);
+        fill(&mut buffer[..count], position);
         hasher.update(&buffer[..count]);
-        at += count as u64;
+        position += count as u64;
     }
     dray_types::hex::hex_digits(&hasher.finalize())
 }

@@ -1,4 +1,4 @@
-//! Tests of `dray mcp --tickets`: the tools that make tickets, and the effects of the tickets.
+//! Tests of `dray mcp --tickets`: the tools that create tickets, and the effects of the tickets.
 
 use std::process::Command;
 
@@ -11,14 +11,14 @@ impl TicketFixture {
     /// The server with a sandbox and a chat that are directories.
     fn serve_mcp(&self, options: &[&str]) -> McpProcess {
         for directory in ["box", "out", "data"] {
-            std::fs::create_dir(self.place(directory)).unwrap();
+            std::fs::create_dir(self.path(directory)).unwrap();
         }
-        let sandbox = format!("local:{}", self.place("box").display());
-        let chat = format!("cli:{}", self.place("out").display());
+        let sandbox = format!("local:{}", self.path("box").display());
+        let chat = format!("cli:{}", self.path("out").display());
         let mut command = Command::new(support::dray());
         command
             .args(["mcp", "--tickets", "127.0.0.1:0", "--root"])
-            .arg(self.place("data"))
+            .arg(self.path("data"))
             .args(["--sandbox", &sandbox, "--to", &chat])
             .args(options)
             .env("HOME", self.directory.path());
@@ -40,7 +40,7 @@ fn ticket(server: &mut McpProcess, tool: &str, arguments: &Value) -> String {
 }
 
 #[test]
-fn tools_make_tickets_into_the_store_the_sandbox_and_the_chat() {
+fn tools_create_tickets_for_the_store_the_sandbox_and_the_chat() {
     let fixture = TicketFixture::new();
     let mut server = fixture.serve_mcp(&["--allow-write", "--allow-send"]);
     let bytes = content(300_000);
@@ -61,7 +61,7 @@ fn tools_make_tickets_into_the_store_the_sandbox_and_the_chat() {
     let placed = fixture.curl_url(&upload, &["--upload-file", &file]);
     placed.check_status(201);
     assert_eq!(placed.json()["receipt"]["kind"], "sandbox");
-    let arrived = std::fs::read(fixture.place("box").join("in/b.bin")).unwrap();
+    let arrived = std::fs::read(fixture.path("box").join("in/b.bin")).unwrap();
     assert!(arrived == bytes);
 
     let upload = ticket(
@@ -78,19 +78,19 @@ fn tools_make_tickets_into_the_store_the_sandbox_and_the_chat() {
 }
 
 #[test]
-fn a_download_ticket_of_the_sandbox_holds_until_the_file_changes() {
+fn a_download_ticket_of_the_sandbox_is_valid_until_the_file_changes() {
     let fixture = TicketFixture::new();
     let mut server = fixture.serve_mcp(&[]);
     let bytes = content(300_000);
-    let place = fixture.place("box").join("result.bin");
-    std::fs::write(&place, &bytes).unwrap();
+    let path = fixture.path("box").join("result.bin");
+    std::fs::write(&path, &bytes).unwrap();
     let arguments = json!({"from": "sandbox:result.bin"});
     let first = ticket(&mut server, "download_ticket", &arguments);
     let second = ticket(&mut server, "download_ticket", &arguments);
     let received = fixture.curl_url(&first, &[]);
     received.check_status(200);
     assert!(received.body == bytes);
-    std::fs::write(&place, content(300_001)).unwrap();
+    std::fs::write(&path, content(300_001)).unwrap();
     let refused = fixture.curl_url(&second, &[]);
     refused.check_status(410);
     assert_eq!(refused.json()["type"], "urn:drayage:problem:source-changed");
@@ -128,7 +128,7 @@ fn a_ticket_has_no_effect_that_the_server_does_not_permit() {
 }
 
 #[test]
-fn no_ticket_ends_in_the_chat_where_a_person_confirms_what_is_sent() {
+fn no_ticket_for_the_chat_is_created_when_a_person_confirms_each_send() {
     let fixture = TicketFixture::new();
     let mut server = fixture.serve_mcp(&["--allow-send", "--confirm-send"]);
     let refused = server.call("upload_ticket", &json!({"to": "chat"}));
@@ -137,7 +137,7 @@ fn no_ticket_ends_in_the_chat_where_a_person_confirms_what_is_sent() {
 }
 
 #[test]
-fn without_an_endpoint_there_are_no_ticket_tools() {
+fn without_an_endpoint_the_server_has_no_ticket_tools() {
     let fixture = TicketFixture::new();
     let mut command = Command::new(support::dray());
     command

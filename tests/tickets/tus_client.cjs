@@ -1,4 +1,4 @@
-// Uploads a file with `tus-js-client`, stops in the middle, and goes on in a second upload. Prints what it saw as JSON.
+// Uploads a file with `tus-js-client`, stops in the middle, and continues in a second upload. Prints a report as JSON.
 //
 //     node tus_client.cjs URL FILE
 "use strict";

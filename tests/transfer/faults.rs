@@ -1,5 +1,5 @@
-//! Tests of single faults at the worst moment: a service is killed during a visible request, the bus restarts, a copy
-//! out of the sandbox is cut.
+//! Tests of single faults: a service is killed during a visible request, the bus restarts during deliveries, and a copy
+//! out of the sandbox is interrupted.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn a_restart_of_nats_during_deliveries_loses_and_repeats_nothing() {
     assert_eq!(
         fixture.platforms.discord.visible_messages(&channel).len(),
         1,
-        "the nonce was kept"
+        "the repeated request had the same nonce"
     );
     for (id, chat) in [("n-1", chats[0]), ("n-3", chats[1])] {
         let file = fixture.wait_for_file(id, WAIT_TIMEOUT).await;

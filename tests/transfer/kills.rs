@@ -1,9 +1,8 @@
-//! Services are killed at random moments while files are on their way to all platforms, as often as requested: a few
-//! times in the default suite, hundreds of times in the soak. Half of the moments are random; the others are steps of a
-//! delivery: its files are stored, a visible request begins, the request has ended.
+//! Tests that kill services while files are delivered to all platforms: a few times in the default suite, hundreds of
+//! times in the soak. Half of the kills happen at a random time; the others follow a step of a delivery: its files are
+//! stored, a visible request begins, the request has ended.
 //!
-//! For every delivery it must hold that it ends, that it is reported as delivered only if it is shown, and that it is
-//! shown at most once.
+//! Every delivery must end, be reported as delivered only if it is shown, and be shown at most once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,14 +18,15 @@ use super::platforms::{ALL_PLATFORMS, IDEMPOTENT_PLATFORMS};
 use super::transfer_fixture::{SERVICE_NAMES, TransferFixture};
 use crate::support::service_process::ServiceProcess;
 
-/// Most time between the publication of work and the kill, in milliseconds: about what the work of a step takes.
+/// Longest time between the publication of work and the kill, in milliseconds: about the duration of a step.
 const MAX_WORK_DELAY_MS: u64 = 400;
-/// Most time between a step of a delivery and the kill, in milliseconds.
+/// Longest time between a step of a delivery and the kill, in milliseconds.
 const MAX_STEP_DELAY_MS: u64 = 30;
-/// How long a step of a delivery is waited for.
+/// Longest wait for a step of a delivery.
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Platforms of one kill, and files to each.
+/// Number of platforms to which files are sent before each kill.
 const PLATFORMS_PER_KILL: usize = 4;
+/// Number of files that each of these platforms gets.
 const FILES_PER_PLATFORM: usize = 2;
 /// Longest time until a delivery ends after the last kill: two leases and redeliveries, and every wait of a delivery,
 /// on a busy machine.
@@ -41,12 +41,12 @@ pub(crate) struct KillRun {
     pub(crate) rounds: usize,
     /// Seed of all random choices.
     pub(crate) seed: u64,
-    /// Makes the leases of killed processes expire immediately after the last kill; otherwise they expire by
-    /// themselves.
-    pub(crate) hurry: bool,
+    /// Whether the test ends the leases of killed processes after the last kill; otherwise the test waits until they
+    /// expire.
+    pub(crate) expires_leases: bool,
 }
 
-/// A delivery that was accepted.
+/// A delivery whose work was published.
 struct AcceptedDelivery {
     id: String,
     target: v1::ChatTarget,
@@ -113,8 +113,8 @@ async fn has_reached(fixture: &TransferFixture, id: &str, step: KillStep) -> boo
     }
 }
 
-/// Kills each of the services as often as requested, and then checks the outcome of every delivery.
-pub(crate) async fn kills(run: KillRun) {
+/// Kills each of the services as often as `run` says, and then checks the outcome of every delivery.
+pub(crate) async fn kill_services(run: KillRun) {
     println!("{run:?}");
     let fixture = TransferFixture::start().await;
     let mut random = StdRng::seed_from_u64(run.seed);
@@ -127,12 +127,12 @@ pub(crate) async fn kills(run: KillRun) {
         for (index, victim) in SERVICE_NAMES.into_iter().enumerate() {
             fixture.platforms.inject_random_fault(&mut random);
             let batch = submit(&fixture, round * SERVICE_NAMES.len() + index, &mut random).await;
-            let watched = batch.choose(&mut random).unwrap().id.clone();
+            let watched_id = batch.choose(&mut random).unwrap().id.clone();
             KillMoment::random(&mut random)
-                .wait(&fixture, &watched)
+                .wait(&fixture, &watched_id)
                 .await;
             running.remove(victim).unwrap().kill9();
-            if run.hurry && round + 1 == run.rounds && victim == "platform-delivery" {
+            if run.expires_leases && round + 1 == run.rounds && victim == "platform-delivery" {
                 fixture.expire_leases().await;
             }
             running.insert(victim, fixture.up(victim).await);
@@ -147,7 +147,7 @@ pub(crate) async fn kills(run: KillRun) {
             );
         }
     }
-    if run.hurry {
+    if run.expires_leases {
         fixture.shorten_ack_wait().await;
     }
     check(&fixture, &sent, run).await;
@@ -159,7 +159,7 @@ pub(crate) async fn kills(run: KillRun) {
     );
 }
 
-/// Files to some of the platforms, each to a separate chat.
+/// Publishes deliveries of files to some of the platforms, each to a separate chat.
 async fn submit(
     fixture: &TransferFixture,
     step: usize,
@@ -201,8 +201,8 @@ async fn check(fixture: &TransferFixture, sent: &[AcceptedDelivery], run: KillRu
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
-        // Repeats are harmless on these platforms: the file arrives, unless its work or its request was interrupted
-        // until no attempt was left.
+        // A repeated request is harmless on these platforms, so the file must arrive unless interruptions used up all
+        // attempts of its work or of its request.
         let is_lost = IDEMPOTENT_PLATFORMS.contains(&platform)
             && file.file_state() != FileState::Delivered
             && file.attempts < MAX_ATTEMPTS

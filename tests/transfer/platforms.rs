@@ -1,4 +1,4 @@
-//! The fake servers of the platforms: their configuration, what their users see, and the faults they inject.
+//! The fake servers of the platforms: their configuration, the messages that their users see, and injected faults.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,8 @@ use dray_proto::v1;
 use dray_types::{PlatformKind, Sha256Digest};
 use rand::{Rng as _, RngCore};
 
-/// Chats of the fake webhook receiver: a backlog of one chat continues with one delivery a second.
+/// Number of chats of the fake webhook receiver. There are several, because a backlog of one chat is delivered at a
+/// rate of one file per second.
 const WEBHOOK_CHATS: usize = 8;
 
 /// Names of the platforms that have a fake server.
@@ -44,10 +45,10 @@ pub(crate) const IDEMPOTENT_PLATFORMS: [&str; 2] = ["webhook", "matrix"];
 /// Largest file of the homeserver and the mail server, in bytes.
 const MAX_FILE_BYTES: u64 = 20 << 20;
 
-/// Part of a configuration: its name after that of the accounts, keys and values.
+/// A section of the configuration: its name below `platform-delivery.accounts`, and its keys and values.
 type Section = (String, Vec<(&'static str, String)>);
 
-/// The path at which the fake webhook receiver takes the events of a chat.
+/// The path of the fake webhook receiver for events of a chat.
 fn path(chat: &str) -> String {
     format!("/hooks/{chat}")
 }
@@ -56,11 +57,12 @@ fn quoted(text: &str) -> String {
     format!("'{text}'")
 }
 
-/// Longer than a kill and a start, so that killed services find requests under way.
+/// A timeout longer than a kill and a start, so that the next process finds requests that have not ended.
 fn delivery_timeout() -> (&'static str, String) {
     ("answer_timeout", quoted("6s"))
 }
 
+/// A fake server of every platform.
 pub(crate) struct FakePlatforms {
     pub(crate) telegram: Telegram,
     pub(crate) discord: Discord,
@@ -185,8 +187,8 @@ impl FakePlatforms {
         ]
     }
 
-    /// A chat on this platform, a new one where there can be many, so that no limit of a chat delays a file.
-    /// `name` is new each time.
+    /// A chat on this platform: a new one if the platform can have many, so that no limit of a chat delays a file.
+    /// `name` must be new in each call.
     pub(crate) fn chat(&self, platform: &str, name: &str) -> v1::ChatTarget {
         let chat = match platform {
             "telegram" => self.telegram.chat().to_string(),
@@ -259,7 +261,7 @@ impl FakePlatforms {
         }
     }
 
-    /// Every platform sometimes loses a response or a request.
+    /// Scripts a random fault, or none, on every platform: a lost response or a lost request.
     pub(crate) fn inject_random_fault(&self, random: &mut impl RngCore) {
         match random.random_range(0..4) {
             0 => self.telegram.script(TelegramFault::NeverAnswer),

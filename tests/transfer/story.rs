@@ -1,5 +1,5 @@
-//! The round trip as an operator sees it: `dray session`, `dray send`, `dray receipts`, `dray sandbox`, and an
-//! attachment of the user on its way in.
+//! Tests of the commands of an operator: `dray session`, `dray send`, `dray receipts`, `dray sandbox`, and of an
+//! attachment that a user sends.
 
 use dray_platform_telegram::fake_server::{InjectedFault, UserFile};
 use dray_testkit::eventually;
@@ -62,7 +62,7 @@ async fn a_file_is_sent_from_the_sandbox_to_the_chat_and_an_attachment_arrives()
     check_attachment(&fixture, chat).await;
 }
 
-/// Receipts report the same, as a document and as one line.
+/// Checks that receipts report the delivery, as a document and as one line.
 fn check_receipts(fixture: &TransferFixture, id: &str) {
     let receipt = fixture.ask(&["receipts", "--session", "crane"]);
     assert_eq!(receipt["delivery_id"], id);

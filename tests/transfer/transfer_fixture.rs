@@ -24,6 +24,7 @@ pub(crate) const SERVICE_NAMES: [&str; 3] = ["sandbox-transfer", "platform-deliv
 /// Bucket of the records of deliveries.
 const DELIVERY_BUCKET: &str = "dray_deliveries";
 
+/// The servers of one test, and the settings for processes of services.
 pub(crate) struct TransferFixture {
     pub(crate) nats: NatsServer,
     pub(crate) store: FaultyS3,
@@ -118,11 +119,12 @@ impl TransferFixture {
         let keys = self.bus.key_value(LEDGER_BUCKET);
         let token = OperationId::new(id).unwrap().ledger_token();
         let entries = keys.list("", usize::MAX).await.unwrap().entries;
-        let own = entries.into_iter().filter(|(key, _)| {
+        let own_entries = entries.into_iter().filter(|(key, _)| {
             let last = key.rsplit('.').next().unwrap_or_default();
             last == token || last.ends_with(&format!("-{token}"))
         });
-        own.map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap().attempts)
+        own_entries
+            .map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap().attempts)
             .max()
             .unwrap_or_default()
     }
@@ -267,7 +269,7 @@ impl TransferFixture {
         report.files.into_iter().next().unwrap()
     }
 
-    /// Number of requests that began to send a document to Telegram.
+    /// The number of requests to Telegram that began to send a document.
     pub(crate) fn count_started_sends(&self) -> usize {
         let requests = self.platforms.telegram.requests().into_iter();
         requests.filter(|request| request == "sendDocument").count()

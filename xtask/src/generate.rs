@@ -106,7 +106,7 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
     write_all(root, &files)
 }
 
-/// Permissions of the bus and of the store, as this binary writes them.
+/// The files of `deploy/` with the permissions of the bus and of the store, as this binary writes them.
 fn deployment_files(binary: &Path) -> anyhow::Result<Files> {
     let text = step::program_step(binary)
         .args(["reference", "deployment"])
@@ -118,7 +118,7 @@ fn deployment_files(binary: &Path) -> anyhow::Result<Files> {
         .collect())
 }
 
-/// Fails when something is stale.
+/// Fails if generated files are stale, and names them.
 fn up_to_date(stale: &[String]) -> anyhow::Result<()> {
     if !stale.is_empty() {
         bail!(
@@ -324,8 +324,8 @@ mod tests {
 
     #[test]
     fn a_generated_call_has_its_subject_and_its_path() {
-        let mut written = String::new();
-        CallGenerator.generate(files_service(resolve_all_method()), &mut written);
+        let mut code = String::new();
+        CallGenerator.generate(files_service(resolve_all_method()), &mut code);
         for part in [
             "impl crate::contract::Call for Asked",
             "type Reply = Answered;",
@@ -333,9 +333,9 @@ mod tests {
             "VERB: &'static str = \"resolve-all\"",
             "\"/dray.v1.Files/ResolveAll\"",
         ] {
-            assert!(written.contains(part), "{part} in {written}");
+            assert!(code.contains(part), "{part} in {code}");
         }
-        assert!(!written.contains("StreamingCall"), "{written}");
+        assert!(!code.contains("StreamingCall"), "{code}");
     }
 
     #[test]
@@ -344,8 +344,8 @@ mod tests {
             server_streaming: true,
             ..resolve_all_method()
         };
-        let mut written = String::new();
-        CallGenerator.generate(files_service(method), &mut written);
-        assert!(written.contains("impl crate::contract::StreamingCall for Asked {}"));
+        let mut code = String::new();
+        CallGenerator.generate(files_service(method), &mut code);
+        assert!(code.contains("impl crate::contract::StreamingCall for Asked {}"));
     }
 }

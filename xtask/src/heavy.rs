@@ -52,7 +52,7 @@ pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> a
     Ok(())
 }
 
-/// Makes a build from scratch, as a new contributor does.
+/// Builds from scratch, as a new contributor does, and returns the path of the timing report.
 fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     let directory = root.join("target/heavy");
     if directory.exists() {
@@ -67,7 +67,7 @@ fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(directory.join("cargo-timings/cargo-timing.html"))
 }
 
-/// Reads the list of units out of cargo's report.
+/// Reads the list of units from cargo's report.
 fn parse_timings(html: &str) -> anyhow::Result<CompileTimings> {
     let (_, rest) = html
         // The report is a page for people. Its data is a literal of JavaScript that is valid JSON.
@@ -91,27 +91,27 @@ fn parse_timings(html: &str) -> anyhow::Result<CompileTimings> {
 /// Formats the tree as text.
 fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String {
     let parents = nearest_parents(metadata, "dray");
-    let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut children_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in timings.seconds.keys().filter(|name| *name != "dray") {
         // Dependencies of build scripts are not in the graph of normal dependencies.
         let parent = parents.get(name.as_str()).map_or("dray", String::as_str);
-        below.entry(parent).or_default().insert(name);
+        children_of.entry(parent).or_default().insert(name);
     }
-    let whole: f64 = timings.seconds.values().sum();
+    let total: f64 = timings.seconds.values().sum();
     let tree = DependencyTree {
         seconds: &timings.seconds,
-        below,
-        whole,
+        children_of,
+        total,
     };
     let mut text = format!(
-        "dray: {whole:.0} s of compiler time, {:.0} s from start to end\n",
+        "dray: {total:.0} s of compiler time, {:.0} s from start to end\n",
         timings.elapsed
     );
     tree.write(&mut text, "dray", "", 1);
     text
 }
 
-/// For each crate the nearest one that needs it, beginning at the root.
+/// For each crate, the dependent that is nearest to the root.
 fn nearest_parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, String> {
     let mut parents = BTreeMap::new();
     // Breadth first, so that the first parent that is found is the nearest.
@@ -136,9 +136,9 @@ fn nearest_parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, Str
 
 struct DependencyTree<'a> {
     seconds: &'a BTreeMap<String, f64>,
-    below: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    children_of: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// Seconds of all crates.
-    whole: f64,
+    total: f64,
 }
 
 impl DependencyTree<'_> {
@@ -152,14 +152,14 @@ impl DependencyTree<'_> {
     }
 
     fn children(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.below.get(name).into_iter().flatten().copied()
+        self.children_of.get(name).into_iter().flatten().copied()
     }
 
     fn write(&self, text: &mut String, name: &str, indent: &str, depth: usize) {
         let mut heavy: Vec<(f64, &str)> = self
             .children(name)
             .map(|child| (self.sum(child), child))
-            .filter(|(seconds, _)| *seconds >= self.whole * MIN_SHOWN_SHARE)
+            .filter(|(seconds, _)| *seconds >= self.total * MIN_SHOWN_SHARE)
             .collect();
         heavy.sort_by(|a, b| b.0.total_cmp(&a.0));
         let last = heavy.len();
@@ -171,7 +171,7 @@ impl DependencyTree<'_> {
             };
             let label = format!("{indent}{branch}{child}");
             // Writing to a string cannot fail.
-            let share = seconds / self.whole * 100.0;
+            let share = seconds / self.total * 100.0;
             let _ = writeln!(text, "{label:<44}{seconds:>6.1} s {share:>5.1} %");
             if depth < MAX_DEPTH {
                 self.write(text, child, &format!("{indent}{next}"), depth + 1);
@@ -183,7 +183,7 @@ impl DependencyTree<'_> {
 /// The page with the tree between its two lines.
 fn replace_tree(page: &str, tree: &str) -> anyhow::Result<String> {
     let (Some(begin), Some(end)) = (page.find(BEGIN_MARKER), page.find(END_MARKER)) else {
-        bail!("CONTRIBUTING.md has no place for the tree");
+        bail!("CONTRIBUTING.md has no markers for the tree");
     };
     let first_line = page
         .get(begin..end)
@@ -191,10 +191,10 @@ fn replace_tree(page: &str, tree: &str) -> anyhow::Result<String> {
     let (Some(before), Some(first_line), Some(after)) =
         (page.get(..begin), first_line, page.get(end..))
     else {
-        bail!("the places for the tree in CONTRIBUTING.md are the wrong way round");
+        bail!("the markers for the tree in CONTRIBUTING.md are in the wrong order");
     };
     Ok(format!(
-        // The first line is kept, because it describes how the tree was made.
+        // The first line is kept, because it describes how to create the tree.
         "{before}{first_line}\n\n```text\n{tree}```\n\n{after}"
     ))
 }

@@ -64,7 +64,7 @@ enum XtaskCommand {
         /// Prepare the machine and stop.
         #[arg(long)]
         prepare: bool,
-        /// Seed of the cases that property tests draw; one and the same by default.
+        /// Seed for the cases of property tests; the same in every run by default.
         #[arg(long, default_value_t = suite::PROPERTY_SEED)]
         seed: u64,
         /// Run only tests whose name contains this; all words after `--` go to the test runner unchanged.
@@ -89,7 +89,8 @@ enum XtaskCommand {
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// Run the rules of work and deliveries in virtual time over a model of the bus and the platforms, in a release build.
+    /// Run the rules of work and deliveries in virtual time over a model of the bus and the platforms, in a release
+    /// build.
     ///
     /// Fails when an operation is lost, duplicated or falsely reported, and prints its shortest trace.
     #[command(after_help = "Examples:\n  \
@@ -134,7 +135,7 @@ enum XtaskCommand {
         #[arg(long)]
         write: bool,
     },
-    /// Make the files of a release: the program, a bill of materials, its provenance, and their digests.
+    /// Create the files of a release: the program, a bill of materials, its provenance, and their digests.
     ///
     /// The program needs the C library of the system and nothing else; with a musl target it needs nothing. Builds
     /// with the profile `dist`, which takes several times as long as a release build. Signs nothing.
@@ -144,10 +145,10 @@ enum XtaskCommand {
         cargo xtask dist --target x86_64-unknown-linux-musl\n                                    \
         a static program; the target is installed with rustup")]
     Dist(dist::DistOptions),
-    /// Write the skeleton of a new platform, backend, tool or format, and print what is left to do by hand.
+    /// Write the skeleton of a new platform, backend, tool or format, and print the remaining manual steps.
     ///
-    /// The skeleton compiles, passes tidy, and its tests pass: it speaks a simple wire to a fake of its own, which the
-    /// new one replaces. When anything fails, no file is written.
+    /// The skeleton compiles, passes tidy, and its tests pass: its simple protocol and its fake are placeholders, to be
+    /// replaced with the real ones. After a failure, no file is changed.
     #[command(after_help = "Examples:\n  \
         cargo xtask new platform acme     a crate dray-platform-acme, its account, queue, rights and page\n  \
         cargo xtask new backend box2      a crate dray-sandbox-box2, its section, address and page\n  \
@@ -169,11 +170,12 @@ enum XtaskCommand {
     },
     /// Refuse changes of proto/ that break clients of the last release.
     Contracts {
-        /// Make the present contracts those of the last release, where they break nothing.
+        /// Store the current contracts as those of the last release, unless they break clients.
         #[arg(long)]
         release: bool,
     },
-    /// Check the rules about the source that no compiler knows: dependencies, licences, words, coverage of security rules.
+    /// Check the rules about the source that no compiler knows: dependencies, licences, words, coverage of security
+    /// rules.
     Tidy,
 }
 
@@ -192,7 +194,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
     match command {
         XtaskCommand::Lint => check::run_lints(&root),
         XtaskCommand::Check => check::run_checks(&root),
-        // The variables are for the tests that would follow.
+        // `--prepare` runs no tests, so the variables for them are not needed.
         XtaskCommand::Test { prepare: true, .. } => suite::prepare_environment(&root).map(drop),
         XtaskCommand::Test { seed, filter, .. } => suite::run_tests(&root, seed, &filter),
         XtaskCommand::Bench { names } => run_benchmarks(&root, &names),
@@ -239,6 +241,6 @@ fn workspace_root() -> anyhow::Result<PathBuf> {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     Ok(manifest
         .parent()
-        .context("xtask stands below the workspace root")?
+        .context("xtask is not below the workspace root")?
         .to_path_buf())
 }

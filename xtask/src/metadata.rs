@@ -25,7 +25,7 @@ pub(crate) struct CargoPackage {
     /// `None` for a package of this repository.
     pub(crate) source: Option<String>,
     /// Whether it is a member of this workspace.
-    pub(crate) member: bool,
+    pub(crate) is_member: bool,
     /// Directory of the manifest, relative to the workspace; only for members.
     pub(crate) directory: String,
     /// Names of its test binaries.
@@ -42,7 +42,8 @@ pub(crate) struct DeclaredDependency {
     pub(crate) name: String,
     /// The name in source code, when it is another.
     pub(crate) rename: Option<String>,
-    pub(crate) dev: bool,
+    /// Whether it is under `[dev-dependencies]`.
+    pub(crate) is_dev: bool,
 }
 
 impl CargoMetadata {
@@ -68,8 +69,8 @@ impl CargoMetadata {
         let mut packages = BTreeMap::new();
         for package in array_at(value_at(&value, "/packages")) {
             let id = text_of(package, "id")?;
-            let member = members.contains(id.as_str());
-            packages.insert(id, parse_package(package, member, root)?);
+            let is_member = members.contains(id.as_str());
+            packages.insert(id, parse_package(package, is_member, root)?);
         }
         for node in array_at(value_at(&value, "/resolve/nodes")) {
             let id = text_of(node, "id")?;
@@ -82,7 +83,7 @@ impl CargoMetadata {
 
     /// The members of this workspace, in the order of their ids.
     pub(crate) fn members(&self) -> impl Iterator<Item = &CargoPackage> {
-        self.packages.values().filter(|package| package.member)
+        self.packages.values().filter(|package| package.is_member)
     }
 
     /// Names of the workspace's packages with a test binary of this name.
@@ -119,7 +120,7 @@ impl CargoMetadata {
     }
 }
 
-fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<CargoPackage> {
+fn parse_package(package: &Value, is_member: bool, root: &str) -> anyhow::Result<CargoPackage> {
     let manifest = text_of(package, "manifest_path")?;
     let directory = Path::new(&manifest)
         .parent()
@@ -132,7 +133,7 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Ca
             Ok(DeclaredDependency {
                 name: text_of(dependency, "name")?,
                 rename: value_at(dependency, "/rename").as_str().map(str::to_owned),
-                dev: value_at(dependency, "/kind").as_str() == Some("dev"),
+                is_dev: value_at(dependency, "/kind").as_str() == Some("dev"),
             })
         })
         .collect::<anyhow::Result<_>>()?;
@@ -146,7 +147,7 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Ca
         version: text_of(package, "version")?,
         licence: value_at(package, "/license").as_str().map(str::to_owned),
         source: value_at(package, "/source").as_str().map(str::to_owned),
-        member,
+        is_member,
         directory,
         tests,
         declared,
@@ -228,8 +229,8 @@ mod tests {
         let ours = metadata.members().next().unwrap();
         assert_eq!(ours.directory, "crates/ours");
         assert_eq!(ours.declared[1].rename.as_deref(), Some("probe"));
-        assert!(ours.declared[1].dev);
-        assert!(!ours.declared[0].dev);
+        assert!(ours.declared[1].is_dev);
+        assert!(!ours.declared[0].is_dev);
         assert_eq!(metadata.with_test("soak"), ["ours"]);
         assert!(metadata.with_test("ours").is_empty());
     }

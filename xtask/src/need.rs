@@ -153,7 +153,7 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
     },
     NeededProgram {
         program: "packages of Protocol Buffers for Go",
-        // Those of gRPC are satisfied with version 1.3 too, with which the generated code does not run.
+        // The packages of gRPC accept version 1.3 too, with which the generated code does not run.
         probes: &[&["dpkg", "--status", "golang-github-golang-protobuf-1-5-dev"]],
         package: "golang-github-golang-protobuf-1-5-dev",
         reason: "the example in Go is built with them",
@@ -226,7 +226,7 @@ pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
         program: "npm",
         probes: &[&["npm", "--version"]],
         package: "npm",
-        reason: "installs what drives the browser, and a server for comparison",
+        reason: "installs the driver of the browser, and a server for comparison",
     },
 ];
 

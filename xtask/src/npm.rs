@@ -38,7 +38,7 @@ pub(crate) fn install_packages(
         .inside(directory)
         .run()
         .context("the packages could not be installed; this needs npm and its registry")?;
-    // Written last, so an interrupted installation has none.
+    // The stamp is written last, so an interrupted installation has none.
     fs::write(&stamp, manifest)?;
     Ok(modules)
 }

@@ -47,7 +47,7 @@ pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Re
     })
 }
 
-/// Checks, builds, and runs the tests with the variables that `environment` waits for.
+/// Checks, builds, and runs the tests with the variables that `environment` returns.
 fn check_and_run(
     root: &Path,
     seed: u64,
@@ -55,10 +55,10 @@ fn check_and_run(
     environment: impl FnOnce() -> anyhow::Result<Variables>,
 ) -> anyhow::Result<()> {
     let mut failures = Vec::new();
-    let mut record = |what: &str, result: anyhow::Result<()>| {
+    let mut record = |check: &str, result: anyhow::Result<()>| {
         if let Err(error) = result {
-            eprintln!("{what}: {error:#}");
-            failures.push(format!("{what}: {error:#}"));
+            eprintln!("{check}: {error:#}");
+            failures.push(format!("{check}: {error:#}"));
         }
     };
     if filter.is_empty() {

@@ -62,31 +62,31 @@ impl DockerFixture<'_> {
         let (from, to) = (self.local("in"), self.local("out"));
         let (from, to) = (path_text(&from)?.to_owned(), path_text(&to)?.to_owned());
         let id = self.container.id();
-        let get = direction == "get";
+        let is_get = direction == "get";
         let (source, target) = (from.clone(), to.clone());
         let theirs = move |round: usize| {
             let copy = to_words(["docker", "--host", &self.engine, "cp", "--quiet"]);
-            let inside = format!("{id}:{CONTAINER_DIRECTORY}");
-            let ends = if get {
-                [format!("{inside}/out"), target.clone()]
+            let remote = format!("{id}:{CONTAINER_DIRECTORY}");
+            let arguments = if is_get {
+                [format!("{remote}/out"), target.clone()]
             } else {
                 let name = format!("cp-{round}");
-                [source.clone(), format!("{inside}/{name}")]
+                [source.clone(), format!("{remote}/{name}")]
             };
-            [copy, ends.to_vec()].concat()
+            [copy, arguments.to_vec()].concat()
         };
         let ours = move |round: usize| {
             let sandbox = format!("docker:{id}");
             let file = format!("{CONTAINER_DIRECTORY}/out");
             let endpoint = format!("sandbox-transfer.docker.endpoint={}", self.engine);
             let name = format!("dray-{round}");
-            let ends = if get {
+            let arguments = if is_get {
                 to_words(["get", &sandbox, &file, "--output", &to])
             } else {
                 to_words(["put", &from, &sandbox, CONTAINER_DIRECTORY, "--name", &name])
             };
             let settings = to_words(["--set", &endpoint, "--set", proof.setting()]);
-            [to_words([self.dray, "sandbox"]), ends, settings].concat()
+            [to_words([self.dray, "sandbox"]), arguments, settings].concat()
         };
         Ok(BenchPair {
             name: format!("(n) {direction} {size} B, container, {}", proof.name()),

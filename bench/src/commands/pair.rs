@@ -82,7 +82,7 @@ impl BenchPair<'_> {
         let mib = |bytes: u64| bytes >> 20;
         print_line(comparison.to_string().trim_end());
         print_line(&format!(
-            "  memory of its own {} MiB, aim at most {} MiB: {verdict}\n",
+            "  private memory {} MiB, aim at most {} MiB: {verdict}\n",
             mib(private_bytes),
             mib(MAX_PRIVATE_BYTES)
         ));

@@ -50,7 +50,7 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
                         size,
                         proof,
                         connection,
-                        get: direction == "get",
+                        is_get: direction == "get",
                     };
                     fixture.pair(row, rounds)?.run()?;
                     fixture.clear()?;
@@ -69,7 +69,7 @@ struct SshRow {
     size: u64,
     proof: IntegrityCheck,
     connection: ConnectionState,
-    get: bool,
+    is_get: bool,
 }
 
 impl SshFixture<'_> {
@@ -95,7 +95,10 @@ impl SshFixture<'_> {
         let control = self.local("control");
         let sockets = std::fs::read_dir(&control).into_iter().flatten().flatten();
         let sockets = sockets.map(|entry| entry.path());
-        let sockets = sockets.filter(|path| path.extension().is_some_and(|end| end == "sock"));
+        let sockets = sockets.filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "sock")
+        });
         for socket in sockets.chain([self.local("scp.sock")]) {
             let status = Command::new("ssh")
                 .args(["-F", "/dev/null", "-O", "exit", "-S"])
@@ -114,9 +117,9 @@ impl SshFixture<'_> {
             size,
             proof,
             connection,
-            get,
+            is_get,
         } = row;
-        let direction = if get { "get" } else { "put" };
+        let direction = if is_get { "get" } else { "put" };
         let name = format!(
             "(o) {direction} {size} B, host, {}, {}",
             connection.name(),
@@ -126,11 +129,11 @@ impl SshFixture<'_> {
             name,
             theirs: BenchSide {
                 name: "scp".to_owned(),
-                words: Box::new(self.theirs(connection, get)?),
+                words: Box::new(self.theirs(connection, is_get)?),
             },
             ours: BenchSide {
                 name: format!("dray sandbox {direction}"),
-                words: Box::new(self.ours(proof, get)?),
+                words: Box::new(self.ours(proof, is_get)?),
             },
             target: proof.target_ratio(size),
             rounds,
@@ -145,12 +148,12 @@ impl SshFixture<'_> {
     fn theirs(
         &self,
         connection: ConnectionState,
-        get: bool,
+        is_get: bool,
     ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
         let (from, to) = (self.local("in"), self.local("out"));
         let (from, to) = (path_text(&from)?.to_owned(), path_text(&to)?.to_owned());
         let (home, key) = (self.sshd.home(), self.sshd.key());
-        let inside = format!("{}@127.0.0.1:{}", self.sshd.user(), path_text(&home)?);
+        let remote = format!("{}@127.0.0.1:{}", self.sshd.user(), path_text(&home)?);
         let port = self.sshd.port().to_string();
         // Without the user's configuration, which could choose another cipher or a jump host.
         let mut copy = to_words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
@@ -165,19 +168,19 @@ impl SshFixture<'_> {
             copy.extend(to_words(["-o", "ControlPersist=60"]));
         }
         Ok(move |round| {
-            let ends = if get {
-                [format!("{inside}/out"), to.clone()]
+            let arguments = if is_get {
+                [format!("{remote}/out"), to.clone()]
             } else {
-                [from.clone(), format!("{inside}/scp-{round}")]
+                [from.clone(), format!("{remote}/scp-{round}")]
             };
-            [copy.clone(), ends.to_vec()].concat()
+            [copy.clone(), arguments.to_vec()].concat()
         })
     }
 
     fn ours(
         &self,
         proof: IntegrityCheck,
-        get: bool,
+        is_get: bool,
     ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
         let (from, to) = (self.local("in"), self.local("out"));
         let (from, to) = (path_text(&from)?.to_owned(), path_text(&to)?.to_owned());
@@ -197,12 +200,17 @@ impl SshFixture<'_> {
         Ok(move |round| {
             let name = format!("dray-{round}");
             let file = format!("{home}/out");
-            let ends = if get {
+            let arguments = if is_get {
                 to_words(["get", &sandbox, &file, "--output", &to])
             } else {
                 to_words(["put", &from, &sandbox, &home, "--name", &name])
             };
-            [to_words([self.dray, "sandbox"]), ends, settings.clone()].concat()
+            [
+                to_words([self.dray, "sandbox"]),
+                arguments,
+                settings.clone(),
+            ]
+            .concat()
         })
     }
 }

@@ -1,10 +1,11 @@
-"""Runs a command and prints what it used, as one line of JSON.
+"""Runs a command and prints the resources that it used, as one line of JSON.
 
 usage.py [--private] PROGRAM ARGUMENT...
 
-`seconds` is the time until it ended, `cpu` the processor time of it and its children in seconds, `peak_kib` the largest
-resident set of one of them, pages of the program file included. With --private, `private_kib` is the largest amount of
-memory that is the process's own, looked at every 2 ms, which disturbs the times.
+`seconds` is the wall time of the command, `cpu` the processor time of the command and its children in seconds,
+`peak_kib` the largest resident set of one of these processes, pages of the program file included. With --private,
+`private_kib` is the largest amount of private memory of the command. The script reads it every 2 ms, which disturbs
+the times.
 """
 
 import json
@@ -25,28 +26,28 @@ def private_kib(process):
 
 def main():
     arguments = sys.argv[1:]
-    watched = arguments[0] == "--private"
-    if watched:
+    measures_private = arguments[0] == "--private"
+    if measures_private:
         arguments = arguments[1:]
     program = shutil.which(arguments[0])
-    nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    null_streams = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     begin = time.perf_counter()
-    child = os.posix_spawn(program, arguments, os.environ, file_actions=nowhere)
+    child = os.posix_spawn(program, arguments, os.environ, file_actions=null_streams)
     private, done = 0, 0
-    while watched and not done:
+    while measures_private and not done:
         private = max(private, private_kib(child))
         time.sleep(0.002)
-        done, status, used = os.wait4(child, os.WNOHANG)
-    if not watched:
-        _, status, used = os.wait4(child, 0)
+        done, status, usage = os.wait4(child, os.WNOHANG)
+    if not measures_private:
+        _, status, usage = os.wait4(child, 0)
     seconds = time.perf_counter() - begin
     print(
         json.dumps(
             {
                 "status": os.waitstatus_to_exitcode(status),
                 "seconds": seconds,
-                "cpu": used.ru_utime + used.ru_stime,
-                "peak_kib": used.ru_maxrss,
+                "cpu": usage.ru_utime + usage.ru_stime,
+                "peak_kib": usage.ru_maxrss,
                 "private_kib": private,
             }
         )

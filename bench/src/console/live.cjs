@@ -2,12 +2,12 @@
 //
 //     node live.cjs SETTINGS
 //
-// The settings are JSON: the login URL, and how many events the bench publishes after the lines `warmup` and `events` on
-// standard error. The tool of each event is `at-` and the time of its publication in milliseconds.
+// The settings are JSON: the login URL, and how many events the bench publishes after the lines `warmup` and `events`
+// on standard error. The tool of each event is `at-` and the time of its publication in milliseconds.
 "use strict";
 const path = require("node:path");
 const { createRequire } = require("node:module");
-// The package is in the directory where this is started.
+// The package is in the working directory.
 const { chromium } = createRequire(path.join(process.cwd(), "package.json"))("playwright-core");
 
 const settings = JSON.parse(process.argv[2]);
@@ -35,19 +35,19 @@ async function measurePaint(page, base) {
   return paints.sort((one, other) => one - other);
 }
 
-/// Notes when the row of each event is added. Ids are numbers in typed arrays, so that the notes hardly add to the heap.
+/// Records when the row of each event is added. Typed arrays hold the records, so that they hardly add to the heap.
 function watchRows(count) {
   window.latencies = new Float64Array(count);
   window.ids = new Float64Array(count);
   window.rowCount = 0;
-  const note = (node) => {
+  const record = (node) => {
     const published = /at-(\d{13})/.exec(node.textContent ?? "");
     if (!node.dataset?.id || published === null || window.rowCount >= count) return;
     window.latencies[window.rowCount] = Date.now() - Number(published[1]);
     window.ids[window.rowCount] = Number(node.dataset.id);
     window.rowCount += 1;
   };
-  new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(note)))
+  new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(record)))
     .observe(document.querySelector("#live tbody"), { childList: true });
 }
 
@@ -68,13 +68,14 @@ async function main() {
   await page.goto(`${base}/live`);
   await page.waitForSelector("#live-status:has-text('Live.')");
   await page.evaluate(watchRows, settings.warmup + settings.events);
-  // A row that does not come is in the report, not an error.
-  const came = (count) => page.waitForFunction((wanted) => window.rowCount >= wanted, count).catch(() => undefined);
+  // A missing row is no error here: the report counts it.
+  const waitForRows = (count) =>
+    page.waitForFunction((expected) => window.rowCount >= expected, count).catch(() => undefined);
   process.stderr.write("warmup\n");
-  await came(settings.warmup);
+  await waitForRows(settings.warmup);
   const before = await pageMemory(page);
   process.stderr.write("events\n");
-  await came(settings.warmup + settings.events);
+  await waitForRows(settings.warmup + settings.events);
   const after = await pageMemory(page);
   const rows = await page.evaluate(() => ({
     latencies: Array.from(window.latencies.subarray(0, window.rowCount)),

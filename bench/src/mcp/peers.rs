@@ -29,7 +29,7 @@ struct PeerServer {
 
 /// Measures each server with the directory of the small file. A server that cannot be installed is left out.
 pub(super) fn run(file_directory: &Path) {
-    print_line("  beside it, in the same way:");
+    print_line("  other servers, measured in the same way:");
     let peers = python_peers(file_directory)
         .into_iter()
         .chain([node_peer(file_directory)]);

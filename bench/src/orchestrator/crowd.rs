@@ -22,7 +22,7 @@ pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
             None
         }
     };
-    print_line("(l) chats at once, aim 0 failed");
+    print_line("(l) concurrent chats, aim 0 failed");
     for (chats, turns) in CHATS_AND_TURNS {
         let plain = question_body("lead", "hello");
         measure_side(fixture, "model", &fixture.direct(), &plain, chats, turns).await;
@@ -77,7 +77,7 @@ async fn measure_side(
     let rate = 1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX))
         / signed_millis(elapsed);
     print_line(&format!(
-        "  {chats:>3} at once  {name:<13} {rate:>8.0} turns/s, p50 {:>8.3} ms, p99 {:>8.3} ms, {} failed: {}",
+        "  {chats:>3} chats  {name:<13} {rate:>8.0} turns/s, p50 {:>8.3} ms, p99 {:>8.3} ms, {} failed: {}",
         percentile_of(&mut times, 50),
         percentile_of(&mut times, 99),
         failures.len(),

@@ -7,7 +7,7 @@ use crate::print_line;
 
 /// Measured rounds.
 const ROUND_COUNT: usize = 500;
-/// Rounds before them that are not measured.
+/// Rounds before the measurement, which are not counted.
 const WARM_UP_ROUNDS: usize = 50;
 /// Targets for the median of the added time, in milliseconds.
 const FIRST_TOKEN_TARGET: f64 = 2.0;
@@ -41,7 +41,7 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     }
     fixture.model.forget();
     print_line(&format!(
-        "(k) what the orchestrator adds, over {ROUND_COUNT} chats one after the other"
+        "(k) time that the orchestrator adds, over {ROUND_COUNT} chats one after the other"
     ));
     let first = |timing: &TurnTiming| signed_millis(timing.first);
     let whole = |timing: &TurnTiming| signed_millis(timing.whole);
@@ -54,18 +54,18 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a row and returns the median of what was added.
+/// Prints a row, and returns the median of the added time in milliseconds. `value_of` selects the compared time.
 fn print_row(
     name: &str,
     timings: &[(TurnTiming, TurnTiming)],
-    of: impl Fn(&TurnTiming) -> f64,
+    value_of: impl Fn(&TurnTiming) -> f64,
 ) -> f64 {
-    let mut model: Vec<f64> = timings.iter().map(|(model, _)| of(model)).collect();
-    let mut ours: Vec<f64> = timings.iter().map(|(_, ours)| of(ours)).collect();
+    let mut model: Vec<f64> = timings.iter().map(|(model, _)| value_of(model)).collect();
+    let mut ours: Vec<f64> = timings.iter().map(|(_, ours)| value_of(ours)).collect();
     let mut added: Vec<f64> = timings
         .iter()
         // The difference within one round: both ran under the same conditions.
-        .map(|(model, ours)| of(ours) - of(model))
+        .map(|(model, ours)| value_of(ours) - value_of(model))
         .collect();
     let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
     let median = percentile_of(&mut added, 50);
@@ -84,18 +84,18 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The three steps of the orchestrator, one after the other, without it.
-        let calls = fixture.run_turn(&direct, &question).await?.whole;
+        let first_call = fixture.run_turn(&direct, &question).await?.whole;
         let tool = fixture.call().await?;
-        let ends = fixture.run_turn(&direct, &after).await?.whole;
+        let final_call = fixture.run_turn(&direct, &after).await?.whole;
         let turn = fixture.run_turn(&ours, &through).await?.whole;
         if round >= WARM_UP_ROUNDS {
-            added.push(signed_millis(turn) - signed_millis(calls + tool + ends));
+            added.push(signed_millis(turn) - signed_millis(first_call + tool + final_call));
         }
     }
     fixture.model.forget();
     let median = percentile_of(&mut added, 50);
     print_line(&format!(
-        "  {:<12} beside two calls of the model and one of the tool: added p50 {median:>7.3} ms, p99 {:>7.3} ms",
+        "  {:<12} compared with two calls of the model and one of the tool: added p50 {median:>7.3} ms, p99 {:>7.3} ms",
         "tool call",
         percentile_of(&mut added, 99)
     ));

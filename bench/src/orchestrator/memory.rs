@@ -16,7 +16,7 @@ use crate::print_line;
 const CLIENT_COUNT: usize = 200;
 /// Uncounted chats before the measurement, one after the other.
 const WARM_UP_CHATS: usize = 20;
-/// Rounds of chats. In the first ones the heap reaches its size; only the second half counts.
+/// Rounds of chats. The heap reaches its size in the first rounds, so only the second half counts.
 const ROUND_COUNT: usize = 8;
 /// Delay of the model before each chunk, in milliseconds. A chat has about twelve chunks.
 const CHUNK_DELAY_MS: u64 = 100;
@@ -27,7 +27,7 @@ const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
 /// Measures idle connections and active chats.
 pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
-    print_line(&format!("(m) memory, {CLIENT_COUNT} at once"));
+    print_line(&format!("(m) memory, {CLIENT_COUNT} concurrent clients"));
     measure_idle_clients(fixture).await?;
     measure_active_chats(fixture).await
 }
@@ -56,8 +56,11 @@ async fn measure_idle_clients(fixture: &OrchestratorFixture) -> anyhow::Result<(
         anyhow::ensure!(read > 0, "a client was refused");
         clients.push(client);
     }
-    let per = process_status("VmRSS:")?.saturating_sub(before) / CLIENT_COUNT as u64;
-    print_line(&format!("  {:>8} KiB per idle connection", per >> 10));
+    let bytes_per_client = process_status("VmRSS:")?.saturating_sub(before) / CLIENT_COUNT as u64;
+    print_line(&format!(
+        "  {:>8} KiB per idle connection",
+        bytes_per_client >> 10
+    ));
     // The connections stay open until here.
     drop(clients);
     Ok(())
@@ -70,33 +73,33 @@ async fn measure_active_chats(fixture: &OrchestratorFixture) -> anyhow::Result<(
     let mut after = Vec::with_capacity(ROUND_COUNT);
     for round in 1..=ROUND_COUNT {
         let chats = join_all((0..CLIENT_COUNT).map(|_| fixture.run_turn(&url, &body)));
-        let watch = async {
+        let read_memory = async {
             tokio::time::sleep(MIDDLE_DELAY).await;
             process_status("VmRSS:")
         };
         // Memory is read while all chats are in the middle of their answers.
-        let (answers, middle) = tokio::join!(chats, watch);
+        let (answers, middle) = tokio::join!(chats, read_memory);
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         fixture.model.forget();
         let (middle, now) = (middle?, process_status("VmRSS:")?);
-        let per = middle.saturating_sub(before) / CLIENT_COUNT as u64;
+        let bytes_per_chat = middle.saturating_sub(before) / CLIENT_COUNT as u64;
         print_line(&format!(
             "  {:>8} KiB per active chat in round {round}, {} KiB in all afterwards, {failed} failed",
-            per >> 10,
+            bytes_per_chat >> 10,
             now >> 10
         ));
         after.push(now);
     }
     fixture.model.follow(model_script(0)?);
     let (first, last) = (after.get(ROUND_COUNT / 2).copied(), after.last().copied());
-    let grown = last
+    let growth_bytes = last
         .unwrap_or_default()
         .saturating_sub(first.unwrap_or_default());
     print_line(&format!(
         "  grown by {} KiB in the second half of the rounds, aim flat (at most {} KiB): {}\n",
-        grown >> 10,
+        growth_bytes >> 10,
         MAX_GROWTH_BYTES >> 10,
-        verdict_text(grown <= MAX_GROWTH_BYTES)
+        verdict_text(growth_bytes <= MAX_GROWTH_BYTES)
     ));
     Ok(())
 }

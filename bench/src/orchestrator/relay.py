@@ -1,4 +1,4 @@
-"""A relay of chats: what one would write instead of an orchestrator that only passes on."""
+"""Relays chats to a model without changes, as a short script would without an orchestrator."""
 
 import asyncio
 import sys

@@ -13,14 +13,14 @@ const PYTHON_PACKAGES: [&str; 2] = ["aiohttp==3.14.5", "openai==2.54.0"];
 /// Time limit for the start of the relay.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The process. Ends when it is dropped.
+/// The relay process. It is killed when this is dropped.
 pub(super) struct RelayProcess {
     url: String,
     _process: Child,
 }
 
 impl RelayProcess {
-    /// Starts a relay to a model; an error says what is missing.
+    /// Starts a relay to a model; the error names the missing program or package.
     pub(super) async fn start(model: &str) -> anyhow::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let interpreter = python_interpreter(root.parent().unwrap_or(root)).await?;
@@ -56,9 +56,9 @@ async fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
     let environment = root.join("target/bench-relay");
     let interpreter = environment.join("bin/python");
     if !interpreter.exists() {
-        let mut make = Command::new("python3");
-        make.args(["-m", "venv"]).arg(&environment);
-        run_successfully(&mut make, "cannot create a virtual environment").await?;
+        let mut create = Command::new("python3");
+        create.args(["-m", "venv"]).arg(&environment);
+        run_successfully(&mut create, "cannot create a virtual environment").await?;
     }
     let mut install = Command::new(&interpreter);
     install

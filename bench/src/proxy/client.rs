@@ -1,4 +1,4 @@
-//! A client of a proxy or a relay: how it reaches the target, and what it does there.
+//! A client of a proxy or a relay: routes to the target, and the exchanges with it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ const DOWNLOAD_BUFFER_BYTES: usize = 256 << 10;
 /// Most bytes of the response to `CONNECT`.
 const MAX_HEAD_BYTES: usize = 4 << 10;
 
-/// What a client speaks.
+/// The protocol between a client and a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientProtocol {
     /// Nothing: the relay connects to its one target.
@@ -28,13 +28,13 @@ pub(super) enum ClientProtocol {
     Request,
 }
 
-/// A way to the target.
+/// A route to the target.
 #[derive(Clone, Debug)]
 pub(super) struct ProxyRoute {
-    /// Where the proxy or relay listens.
+    /// Address of the listener of the proxy or relay.
     pub(super) address: SocketAddr,
     pub(super) protocol: ClientProtocol,
-    /// The token; empty for what asks for none.
+    /// The token; empty for a program that needs none.
     pub(super) token: String,
     pub(super) target: Ipv4Addr,
 }
@@ -97,7 +97,7 @@ impl ProxyRoute {
             format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{authorization}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut head = Vec::with_capacity(256);
-        // Nothing follows the head: the target sends only what it is asked for.
+        // Nothing follows the head: the target sends only after a request.
         while !head.ends_with(b"\r\n\r\n") {
             let count = stream.read_buf(&mut head).await?;
             anyhow::ensure!(count > 0 && head.len() <= MAX_HEAD_BYTES, "no whole head");
@@ -160,7 +160,7 @@ impl ProxyRoute {
     }
 }
 
-/// Sends a message through an echo tunnel and waits until it is back.
+/// Sends a message through an echo tunnel and waits for its echo.
 pub(super) async fn exchange_echo(
     stream: &mut TcpStream,
     message: &mut [u8],

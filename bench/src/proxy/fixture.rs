@@ -27,8 +27,8 @@ const TOKEN_KEY: &str = "the key of this measurement, 32 bytes or more";
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Interval between two attempts to connect.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// File descriptors that programs get where the machine allows it.
-const WANTED_DESCRIPTORS: u64 = 65_536;
+/// Limit of file descriptors that is requested for each program. The machine may refuse it.
+const DESCRIPTOR_LIMIT: u64 = 65_536;
 
 /// The policy file: everything to the two ports, and nothing else.
 const POLICY: &str = r#"
@@ -45,12 +45,12 @@ tenants = ["bench"]
 /// A program that is killed when it is dropped.
 pub(super) struct StartedProgram {
     process: Child,
-    /// Where it listens.
+    /// Address of its listener.
     pub(super) address: SocketAddr,
 }
 
 impl StartedProgram {
-    /// Starts it and waits until `address` accepts.
+    /// Starts the program and waits until `address` accepts connections.
     pub(super) async fn start(command: Command, address: SocketAddr) -> anyhow::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut command = tokio::process::Command::from(command);
@@ -73,7 +73,7 @@ impl StartedProgram {
                 if let Some(status) = started.process.try_wait()? {
                     anyhow::bail!("{name} ended: {status}");
                 }
-                // Nothing reports that another program listens.
+                // Polled, because another program does not report when it listens.
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
@@ -90,13 +90,13 @@ impl StartedProgram {
     }
 }
 
-/// What is measured, and its target.
+/// `dray` with its forward proxy, and the target of all connections.
 pub(super) struct ProxyFixture {
     /// `dray` with its proxy.
     pub(super) dray: StartedProgram,
-    /// For the files of programs beside it.
+    /// Directory for the files of the other programs.
     pub(super) directory: tempfile::TempDir,
-    /// Most file descriptors of a process here.
+    /// Limit of file descriptors of one process.
     pub(super) descriptors: u64,
     token: String,
     _target: Child,
@@ -104,7 +104,7 @@ pub(super) struct ProxyFixture {
 }
 
 impl ProxyFixture {
-    /// Makes the namespace, and starts the target and `dray`.
+    /// Creates the namespace, and starts the target and `dray`.
     pub(super) async fn start(dray: &Path) -> anyhow::Result<Self> {
         let descriptors = raise_descriptors()?;
         let directory = tempfile::tempdir()?;
@@ -122,7 +122,7 @@ impl ProxyFixture {
         })
     }
 
-    /// The way through `dray`.
+    /// The route through `dray`.
     pub(super) fn route(&self, protocol: ClientProtocol) -> ProxyRoute {
         ProxyRoute {
             address: self.dray.address,
@@ -280,14 +280,14 @@ async fn start_target(namespace: &TargetNamespace) -> anyhow::Result<Child> {
 fn raise_descriptors() -> anyhow::Result<u64> {
     let id = std::process::id().to_string();
     let hard_limit = descriptor_limit()?.1;
-    for wanted in [WANTED_DESCRIPTORS.max(hard_limit), hard_limit] {
+    for limit in [DESCRIPTOR_LIMIT.max(hard_limit), hard_limit] {
         // A container may refuse to raise the hard limit.
-        let nofile = format!("--nofile={wanted}:{wanted}");
-        let raised = Command::new("prlimit")
+        let nofile = format!("--nofile={limit}:{limit}");
+        let output = Command::new("prlimit")
             .args(["--pid", &id, &nofile])
             .output()
             .context("`prlimit` is needed: apt-get install util-linux")?;
-        if raised.status.success() {
+        if output.status.success() {
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! (t) Throughput of tunnels, and (u) new connections, each beside the other programs in turn.
+//! (t) Throughput of tunnels, and (u) new connections, each compared with the other programs in turn.
 
 use futures_util::future::try_join_all;
 
@@ -9,11 +9,11 @@ use super::peers::{PeerProxies, route_through};
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::print_line;
 
-/// Least throughput beside a plain relay.
+/// Smallest ratio of our throughput to that of a plain relay.
 const MIN_THROUGHPUT: f64 = 0.9;
 /// Tunnels that are measured together.
 const TUNNEL_COUNTS: [u64; 2] = [1, 8];
-/// Clients that make new connections, each one after the other.
+/// Clients that open new connections concurrently. Each client opens one connection after the other.
 const CLIENT_COUNT: usize = 16;
 
 /// Compares downloads.
@@ -97,11 +97,11 @@ pub(super) async fn measure_connections(
             continue;
         };
         let route = fixture.route(ours);
-        let beside = route_through(program, theirs);
+        let peer_route = route_through(program, theirs);
         let count = sizes.connections;
         let (baseline, measured) = side_by_side(
             sizes.connection_rounds,
-            || connect_all(&beside, count),
+            || connect_all(&peer_route, count),
             || connect_all(&route, count),
         )
         .await?;
@@ -120,7 +120,7 @@ pub(super) async fn measure_connections(
 
 async fn download_all(route: &ProxyRoute, count: u64, size: u64) -> anyhow::Result<()> {
     try_join_all((0..count).map(|_| {
-        spawned(route.clone(), move |route| async move {
+        run_in_task(route.clone(), move |route| async move {
             route.download(size / count).await
         })
     }))
@@ -129,11 +129,11 @@ async fn download_all(route: &ProxyRoute, count: u64, size: u64) -> anyhow::Resu
 }
 
 async fn connect_all(route: &ProxyRoute, count: usize) -> anyhow::Result<()> {
-    // Without a list of work that the clients would have to share.
-    let share = count / CLIENT_COUNT;
+    // A fixed number for each client: a shared list of work would need a lock.
+    let connections_per_client = count / CLIENT_COUNT;
     try_join_all((0..CLIENT_COUNT).map(|_| {
-        spawned(route.clone(), move |route| async move {
-            for _ in 0..share {
+        run_in_task(route.clone(), move |route| async move {
+            for _ in 0..connections_per_client {
                 route.exchange().await?;
             }
             Ok(())
@@ -143,12 +143,12 @@ async fn connect_all(route: &ProxyRoute, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a client as a task of its own, so that several use all processors.
+/// Runs a client as a separate task, so that several clients use all processors.
 #[expect(
     clippy::disallowed_methods,
     reason = "the clients end with the measurement, which waits for them"
 )]
-async fn spawned<F>(
+async fn run_in_task<F>(
     route: ProxyRoute,
     work: impl FnOnce(ProxyRoute) -> F + Send + 'static,
 ) -> anyhow::Result<()>

@@ -1,4 +1,4 @@
-//! (v) Memory of one process with many tunnels: idle ones, and ones whose bytes move all the time.
+//! (v) Memory of one process with many tunnels: idle tunnels, and tunnels that exchange messages without a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,9 +22,9 @@ const WARM_UP_TUNNELS: usize = 64;
 const MESSAGE_BYTES: usize = 4 << 10;
 /// Time after which busy tunnels are in the middle of their work.
 const BUSY_DELAY: Duration = Duration::from_secs(5);
-/// Time in which the memory of tunnels that were opened settles.
+/// Time in which the memory of the proxy settles after tunnels were opened or closed.
 const SETTLE_DELAY: Duration = Duration::from_secs(2);
-/// File descriptors of a process beside those of tunnels, of which each has two.
+/// File descriptors of the proxy for other purposes than tunnels. Each tunnel has two.
 const SPARE_DESCRIPTORS: u64 = 400;
 
 /// Measures idle tunnels, then busy ones.
@@ -37,10 +37,10 @@ pub(super) async fn run(fixture: &ProxyFixture, sizes: ProxySizes) -> anyhow::Re
     tokio::time::sleep(SETTLE_DELAY).await;
     let before = fixture.dray.resident_bytes()?;
     // The proxy has two descriptors for each tunnel.
-    let room = fixture.descriptors.saturating_sub(SPARE_DESCRIPTORS) / 2;
+    let available = fixture.descriptors.saturating_sub(SPARE_DESCRIPTORS) / 2;
     let count = sizes
         .idle_tunnels
-        .min(usize::try_from(room).unwrap_or(usize::MAX));
+        .min(usize::try_from(available).unwrap_or(usize::MAX));
     if count < sizes.idle_tunnels {
         print_line(&format!(
             "  {count} idle tunnels, since a process here has {} file descriptors",
@@ -97,7 +97,7 @@ async fn measure_busy(
     Ok(())
 }
 
-/// Opens tunnels through which one message went, so that everything for them is allocated.
+/// Opens tunnels and sends one message through each, so that the proxy has allocated everything for them.
 async fn open_tunnels(route: &ProxyRoute, count: usize) -> anyhow::Result<Vec<TcpStream>> {
     let mut tunnels = Vec::with_capacity(count);
     while tunnels.len() < count {

@@ -1,4 +1,5 @@
-//! The programs beside it: `socat`, Squid and Smokescreen. One that is missing is left out with a line that says so.
+//! The programs that the proxy is compared with: `socat`, Squid and Smokescreen. A missing program is reported in a
+//! line and left out.
 
 use std::fs::{File, Permissions};
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ pub(super) struct PeerProxies {
 }
 
 impl PeerProxies {
-    /// Starts what is installed.
+    /// Starts the programs that are installed.
     pub(super) async fn start(
         fixture: &ProxyFixture,
         smokescreen: Option<&Path>,
@@ -36,7 +37,7 @@ impl PeerProxies {
             let command = smokescreen_command(program, directory, address)?;
             start_peer("Smokescreen", command, address, build).await
         } else {
-            print_line(&format!("  not measured beside Smokescreen: {build}"));
+            print_line(&format!("  not compared with Smokescreen: {build}"));
             None
         };
         Ok(Self {
@@ -47,7 +48,7 @@ impl PeerProxies {
     }
 }
 
-/// The way through a program that needs no token.
+/// The route through a program that needs no token.
 pub(super) fn route_through(program: &StartedProgram, protocol: ClientProtocol) -> ProxyRoute {
     ProxyRoute {
         address: program.address,
@@ -66,9 +67,7 @@ async fn start_peer(
     match StartedProgram::start(command, address).await {
         Ok(started) => Some(started),
         Err(error) => {
-            print_line(&format!(
-                "  not measured beside {name}: {error:#}; {remedy}"
-            ));
+            print_line(&format!("  not compared with {name}: {error:#}; {remedy}"));
             None
         }
     }
@@ -90,8 +89,8 @@ fn squid_command(directory: &Path, listen: SocketAddr) -> anyhow::Result<Command
     let home = directory.join("squid");
     std::fs::create_dir(&home)?;
     // Squid writes as another user.
-    for place in [directory, &home] {
-        std::fs::set_permissions(place, Permissions::from_mode(0o777))?;
+    for path in [directory, &home] {
+        std::fs::set_permissions(path, Permissions::from_mode(0o777))?;
     }
     let home_text = home.display();
     let configuration = home.join("squid.conf");

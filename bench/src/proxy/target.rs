@@ -1,5 +1,5 @@
-//! The target of all connections: a process in its own network namespace. A tunnel begins with the number of bytes that
-//! it wants; a plain request gets a short response.
+//! The target of all connections: a process in its own network namespace. The client of a tunnel first sends the
+//! number of bytes that it requests. A plain request gets a short response.
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +13,7 @@ use crate::print_line;
 pub(super) const TUNNEL_PORT: u16 = 443;
 /// Port of plain requests.
 pub(super) const HTTP_PORT: u16 = 80;
-/// First message of a tunnel whose bytes come back as they are; any other number is that of the bytes to send.
+/// First message of a tunnel in which the target returns all bytes. Any other number is the count of bytes to send.
 pub(super) const ECHO_ORDER: u64 = 0;
 /// The line that the process prints once it listens.
 pub(super) const READY_LINE: &str = "ready";
@@ -47,25 +47,25 @@ pub(crate) async fn serve(address: Ipv4Addr) -> anyhow::Result<()> {
     }
 }
 
-/// Follows the order of one tunnel. A client that is gone ends it.
+/// Serves the request of one tunnel. Fails if the client closes its connection early.
 async fn serve_tunnel(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut left = stream.read_u64().await?;
-    if left == ECHO_ORDER {
-        // Until the client closes: idle tunnels stay open so.
+    let mut remaining = stream.read_u64().await?;
+    if remaining == ECHO_ORDER {
+        // Ends when the client closes, so that idle tunnels stay open.
         let (mut reader, mut writer) = stream.split();
         tokio::io::copy(&mut reader, &mut writer).await?;
         return Ok(());
     }
     let chunk = vec![0x5a; CHUNK_BYTES];
-    while left > 0 {
-        let count = usize::try_from(left)
+    while remaining > 0 {
+        let count = usize::try_from(remaining)
             .unwrap_or(CHUNK_BYTES)
             .min(CHUNK_BYTES);
         stream
             .write_all(chunk.get(..count).unwrap_or_default())
             .await?;
-        left -= count as u64;
+        remaining -= count as u64;
     }
     stream.shutdown().await
 }

@@ -34,7 +34,9 @@ pub(super) async fn run(fixture: &TransferFixture<'_>) -> anyhow::Result<()> {
         }
     }
     // One content for all puts: the store is only read for them.
-    let claim = fixture.store(&fixture.make("crowd", FILE_BYTES)?).await?;
+    let claim = fixture
+        .store(&fixture.create_file("crowd", FILE_BYTES)?)
+        .await?;
     let ssh = format!(
         "ssh:{}@127.0.0.1:{}{}",
         fixture.sshd.user(),
@@ -79,7 +81,7 @@ fn print_report(
     print_line(&format!(
         "(h) {TRANSFER_COUNT} transfers of {} MiB, started together, out of and into {CONTAINER_COUNT} containers and a host, {}",
         FILE_BYTES >> 20,
-        fixture.proof.words()
+        fixture.proof.label()
     ));
     let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     for error in failed.iter().take(3) {

@@ -96,7 +96,7 @@ pub(super) async fn run(
     fixture.container.sh(&format!("rm -rf {directory}"));
     let name = format!(
         "(g) send_file of {size} B from a container to a fake platform, {}",
-        fixture.proof.words()
+        fixture.proof.label()
     );
     print_line(&to_comparison(name, "docker cp, then curl -F", times).to_string());
     Ok(())

@@ -63,7 +63,7 @@ pub(super) async fn measure_get(
     fixture.container.sh(&format!("rm -rf {directory}"));
     let name = format!(
         "(e) get {size} B from a container, {}",
-        fixture.proof.words()
+        fixture.proof.label()
     );
     print_line(&to_comparison(name, "docker cp", times).to_string());
     Ok(())
@@ -76,7 +76,7 @@ pub(super) async fn measure_put(
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = format!("docker:{}", fixture.container.id());
-    let source = fixture.make("docker-in", size)?;
+    let source = fixture.create_file("docker-in", size)?;
     // Stored before the measurement, which is only of the transfer into the sandbox.
     let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
@@ -99,7 +99,7 @@ pub(super) async fn measure_put(
     fixture.container.sh("rm -rf /workspace/in");
     let name = format!(
         "(e) put {size} B into a container, {}",
-        fixture.proof.words()
+        fixture.proof.label()
     );
     print_line(&to_comparison(name, "docker cp", times).to_string());
     Ok(())
@@ -139,7 +139,7 @@ pub(super) async fn measure_exec(
     fixture.container.sh(&format!("rm -rf {directory}"));
     let name = format!(
         "(e) get {size} B by a command, from memory of a container, {}",
-        fixture.proof.words()
+        fixture.proof.label()
     );
     print_line(&to_comparison(name, "docker exec cat", times).to_string());
     Ok(())

@@ -39,14 +39,15 @@ pub(super) enum IntegrityCheck {
 
 impl IntegrityCheck {
     /// Text for names of rows.
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Self::Digest => "proved by digests",
             Self::State => "proved by state",
         }
     }
 
-    fn limit(self) -> &'static str {
+    /// Value of `sandbox-transfer.digest_always_up_to`.
+    fn digest_limit(self) -> &'static str {
         match self {
             Self::Digest => "1024GiB",
             Self::State => "2MiB",
@@ -79,7 +80,7 @@ impl<'a> TransferFixture<'a> {
         let settings = embedded_settings(directory.path(), engine)
             .set("sandbox-transfer.preview.listen", "127.0.0.1:0")
             .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
-            .set("sandbox-transfer.digest_always_up_to", proof.limit())
+            .set("sandbox-transfer.digest_always_up_to", proof.digest_limit())
             .set(
                 "sandbox-transfer.ssh.identity_file",
                 path_text(&sshd.key())?,
@@ -153,7 +154,7 @@ impl<'a> TransferFixture<'a> {
     }
 
     /// Creates a local file with unique content.
-    pub(super) fn make(&self, name: &str, size: u64) -> anyhow::Result<PathBuf> {
+    pub(super) fn create_file(&self, name: &str, size: u64) -> anyhow::Result<PathBuf> {
         let path = self.local(name);
         write_random_file(&path, size)?;
         Ok(path)
@@ -224,7 +225,7 @@ pub(super) async fn put_file(
     Ok(())
 }
 
-/// Sends a request, and repeats it after the delay that a busy service names.
+/// Sends a request, and repeats it after the delay in the response of a busy service.
 async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow::Result<C::Reply> {
     let meta = call_meta(running);
     loop {

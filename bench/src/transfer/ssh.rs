@@ -47,7 +47,7 @@ pub(super) async fn measure_get(
     )
     .await?;
     std::fs::remove_dir_all(&host_directory)?;
-    let name = format!("(f) get {size} B over SSH, {}", fixture.proof.words());
+    let name = format!("(f) get {size} B over SSH, {}", fixture.proof.label());
     print_line(&to_comparison(name, "scp, shared master", times).to_string());
     Ok(())
 }
@@ -59,7 +59,7 @@ pub(super) async fn measure_put(
     rounds: usize,
 ) -> anyhow::Result<()> {
     let sandbox = ssh_sandbox(fixture)?;
-    let source = fixture.make("ssh-in", size)?;
+    let source = fixture.create_file("ssh-in", size)?;
     let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
     let host_directory = fixture.sshd.home().join("in");
@@ -77,7 +77,7 @@ pub(super) async fn measure_put(
     )
     .await?;
     std::fs::remove_dir_all(&host_directory)?;
-    let name = format!("(f) put {size} B over SSH, {}", fixture.proof.words());
+    let name = format!("(f) put {size} B over SSH, {}", fixture.proof.label());
     print_line(&to_comparison(name, "scp, shared master", times).to_string());
     Ok(())
 }

@@ -49,7 +49,7 @@ async def bind(dray, session):
 
 
 class RehearsedModel(Model):
-    """A model of the OpenAI Agents SDK that makes these calls, one after the other, and keeps their results."""
+    """A model of the OpenAI Agents SDK that makes the given calls one after the other, and keeps their results."""
 
     def __init__(self, *calls):
         self.calls = list(calls)
@@ -68,7 +68,7 @@ class RehearsedModel(Model):
         return ModelResponse(output=[message], usage=Usage(), response_id=None)
 
     def stream_response(self, *arguments, **keywords):
-        raise AssertionError("nothing streams here")
+        raise AssertionError("no test streams")
 
 
 class OpenAiAgentsTools(unittest.IsolatedAsyncioTestCase):
@@ -85,13 +85,13 @@ class OpenAiAgentsTools(unittest.IsolatedAsyncioTestCase):
             agent = Agent("clerk", model=model, tools=drayage_tools(dray, session="openai", tools=ALL_TOOLS))
             result = await Runner.run(agent, "Add it up.")
         self.assertEqual(result.final_output, "done")
-        put, ran, read, sent, wrong = model.results
+        put, ran, read, sent, invalid = model.results
         self.assertIn(f"{BOX}/uploads/sums.csv (8 bytes", put)
         self.assertTrue(ran.startswith("exit code 0\nstandard output:\n2 "), ran)
         self.assertIn("untrusted", read)
         self.assertEqual(sent, "sums.csv: copied")
         self.assertEqual((INBOX / "sums.csv").read_text(), "a,b\n1,2\n")
-        self.assertIn("Parameter argv is invalid: it must be a list of strings.", wrong)
+        self.assertIn("Parameter argv is invalid: it must be a list of strings.", invalid)
 
 
 class PydanticAiToolset(unittest.IsolatedAsyncioTestCase):
@@ -106,7 +106,7 @@ class PydanticAiToolset(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(sorted(part.tool_name for part in returned), sorted(ALL_TOOLS))
         self.assertTrue(all(isinstance(part.content, str) and part.content for part in returned), returned)
 
-    async def test_a_call_that_is_made_again_sends_nothing_again(self):
+    async def test_a_repeated_call_sends_no_file_again(self):
         (BOX / "once.txt").write_text("once")
         call = ToolCallPart("send_file", {"paths": ["once.txt"]}, tool_call_id="call-of-a-crash")
 
@@ -126,7 +126,7 @@ class PydanticAiToolset(unittest.IsolatedAsyncioTestCase):
 
 
 class OpenAiSandbox(unittest.IsolatedAsyncioTestCase):
-    async def test_a_sandbox_agent_works_in_a_directory_of_its_own(self):
+    async def test_a_sandbox_agent_works_in_a_separate_directory(self):
         async with connect() as dray:
             client = DrayageSandboxClient(dray)
             options = DrayageSandboxClientOptions(sandbox=ADDRESS)
@@ -172,13 +172,13 @@ class Failures(unittest.IsolatedAsyncioTestCase):
         async with connect(token, **changes) as dray:
             return await Toolkit(dray, sandbox=ADDRESS, tools=[name for name in ALL_TOOLS if name != "send_file"]).call(name, arguments)
 
-    async def test_a_token_without_the_scope_is_told_what_the_operator_can_do(self):
+    async def test_a_missing_scope_is_reported_with_advice_for_the_operator(self):
         for name, arguments in [("exec", {"argv": ["true"]}), ("list", {})]:
             text = await self.call(name, arguments, STORY["narrow_token"])
             self.assertIn("may not call `dray.v1.Sandboxes/", text)
             self.assertIn("Ask the operator to add the method to the scopes", text)
 
-    async def test_a_tenant_that_may_not_run_programs_is_told_where_to_allow_it(self):
+    async def test_a_refused_program_is_reported_with_the_setting_that_allows_it(self):
         async with connect(STORY["other_token"]) as dray:
             text = await Toolkit(dray, sandbox=ADDRESS, tools=["exec"]).call("exec", {"argv": ["true"]})
             self.assertIn("sandbox-transfer.commands.allow", text)
@@ -188,12 +188,12 @@ class Failures(unittest.IsolatedAsyncioTestCase):
             with self.assertRaisesRegex(ExecTransportError, "sandbox-transfer.commands.allow"):
                 await session.exec("true")
 
-    async def test_an_unknown_caller_is_told_to_check_its_token(self):
+    async def test_an_unknown_caller_gets_advice_about_its_token(self):
         text = await self.call("list", {}, "another-token")
         self.assertTrue(text.startswith("This failed: "), text)
         self.assertIn("token", text)
 
-    async def test_a_server_that_is_away_is_named_with_what_to_check(self):
+    async def test_an_unreachable_server_is_named_with_advice(self):
         text = await self.call("list", {}, target="127.0.0.1:9", retry=RetryPolicy(max_attempts=2))
         self.assertIn("127.0.0.1:9", text)
         self.assertIn("`dray up --grpc ADDRESS`", text)

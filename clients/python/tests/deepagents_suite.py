@@ -1,4 +1,4 @@
-"""The backend for deepagents: LangChain's own suite, and what it does not ask. Run with pytest.
+"""The backend for deepagents: LangChain's own suite, and tests of what the suite does not cover. Run with pytest.
 
 DRAYAGE_STORY is as for end_to_end.py, with python: a directory of the sandbox that has `python` and `python3`; sandbox:
 its address; and root: a directory in it that may be written. The tests below the suite need the sandbox `local:`.
@@ -50,35 +50,35 @@ def box() -> Iterator[DrayageSandbox]:
 
 
 @pytest.fixture
-def place() -> Path:
+def directory() -> Path:
     """A directory of the sandbox for one test."""
-    place = BOX / uuid.uuid4().hex
-    place.mkdir()
-    return place
+    directory = BOX / uuid.uuid4().hex
+    directory.mkdir()
+    return directory
 
 
 @pytest.mark.skipif(version("deepagents").startswith("0.6."), reason="deepagents 0.7 changed this")
-def test_a_file_is_replaced_and_found_by_its_whole_path(box: DrayageSandbox, place: Path) -> None:
-    path = str(place / "below" / "a.txt")
+def test_a_file_is_replaced_and_found_by_its_whole_path(box: DrayageSandbox, directory: Path) -> None:
+    path = str(directory / "below" / "a.txt")
     for content in ["first", "second"]:
         assert box.write(path, content).error is None
     assert box.download_files([path])[0].content == b"second"
-    assert [found["path"] for found in box.glob("*.txt", str(place)).matches or []] == [path]
+    assert [found["path"] for found in box.glob("*.txt", str(directory)).matches or []] == [path]
 
 
-def test_a_file_keeps_its_mode_and_a_link_stays_one(box: DrayageSandbox, place: Path) -> None:
-    path, link = place / "run.sh", place / ".run"
+def test_an_upload_keeps_the_mode_of_a_file_and_follows_a_link(box: DrayageSandbox, directory: Path) -> None:
+    path, link = directory / "run.sh", directory / ".run"
     path.write_text("old")
     path.chmod(0o750)
     link.symlink_to(path)
     assert box.upload_files([(str(link), b"new")])[0].error is None
     assert (path.read_bytes(), path.stat().st_mode & 0o777, link.is_symlink()) == (b"new", 0o750, True)
-    assert box.upload_files([(str(place), b"")])[0].error == "is_directory"
+    assert box.upload_files([(str(directory), b"")])[0].error == "is_directory"
     assert box.upload_files([(f"{path}/below", b"")])[0].error == "invalid_path"
     assert list((BOX / "uploads").glob("staged-*")) == []
 
 
-def test_a_command_may_be_longer_than_arguments_may(box: DrayageSandbox) -> None:
+def test_a_command_may_be_longer_than_the_limit_of_arguments(box: DrayageSandbox) -> None:
     ran = box.execute(f"printf %s {'x' * 100_000} | wc -c; exit 3")
     assert (ran.output.strip(), ran.exit_code) == ("100000", 3)
 
@@ -89,7 +89,7 @@ def test_a_slow_command_is_ended_with_its_output(box: DrayageSandbox) -> None:
     assert re.match(r"begun\n\nThe command was ended after \d+ s\.", ran.output)
 
 
-def test_failures_say_what_to_do_and_are_no_empty_results() -> None:
+def test_failures_contain_advice_and_are_not_empty_results() -> None:
     for token, advice in [
         (STORY["narrow_token"], "Ask the operator to add the method to the scopes of the identity."),
         (STORY["other_token"], "An operator allows it in `sandbox-transfer.commands.allow`."),

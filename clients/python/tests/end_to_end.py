@@ -34,15 +34,15 @@ BOX = Path(STORY["box"])
 ADDRESS = f"local:{BOX}"
 # Larger than a message, and not a multiple of any chunk.
 LARGE = os.urandom(5 * 1024 * 1024 + 17)
-# Each round waits for a file that exists only when the output before was seen.
-ROUNDS = r"""printf '\377'; wc -c | tr -d ' \n'; printf '\376' >&2; for name in one two; do
+# Writes in rounds. Each round waits for a file, which the test creates when it has the output of the round before.
+STEPPED_SCRIPT = r"""printf '\377'; wc -c | tr -d ' \n'; printf '\376' >&2; for name in one two; do
     printf $name; printf $name >&2; until [ -e "$1-$name" ]; do sleep 0.02; done
 done; printf end; exit 3"""
-FOREVER = ["sh", "-c", "echo $$; exec sleep 600"]
+ENDLESS_COMMAND = ["sh", "-c", "echo $$; exec sleep 600"]
 
 
 def wait_for_end(process):
-    """Waits for the end of a process: its descriptor is readable then."""
+    """Waits for the end of a process, which makes its descriptor readable. False after a minute."""
     ended, _, _ = select.select([process], [], [], 60)
     os.close(process)
     return bool(ended)
@@ -58,7 +58,7 @@ class EndToEnd(unittest.TestCase):
         self.dray = connect(STORY["token"])
         self.addCleanup(self.dray.close)
 
-    def test_a_large_file_goes_into_a_sandbox_and_comes_back_unchanged(self):
+    def test_a_large_file_is_put_into_a_sandbox_and_read_back_unchanged(self):
         source, copy = BOX.parent / "large.bin", BOX.parent / "copy.bin"
         source.write_bytes(LARGE)
         sandbox = self.dray.sandbox(ADDRESS)
@@ -94,18 +94,18 @@ class EndToEnd(unittest.TestCase):
         with self.assertRaises(TypeError):
             sandbox.exec("ls -l")
 
-    def test_outputs_of_a_program_come_while_it_runs(self):
+    def test_outputs_of_a_program_are_received_while_it_runs(self):
         sandbox = self.dray.sandbox(ADDRESS)
         found = {"stdout": b"", "stderr": b""}
         ends = []
-        for event in sandbox.exec_stream(["sh", "-c", ROUNDS, "sh", "sync"], stdin=b"x" * 100_000):
+        for event in sandbox.exec_stream(["sh", "-c", STEPPED_SCRIPT, "sh", "sync"], stdin=b"x" * 100_000):
             self.assertEqual(ends, [])
             if isinstance(event, CommandEnd):
                 ends.append(event)
                 continue
             found[event.output] += event.data
             for name in [b"one", b"two"]:
-                # The program waits for a file that exists only when its output was seen.
+                # Lets the program continue.
                 if found["stdout"].endswith(name) and found["stderr"].endswith(name):
                     (BOX / f"sync-{name.decode()}").touch()
         self.assertEqual(found, {"stdout": b"\xff100000onetwoend", "stderr": b"\xfeonetwo"})
@@ -113,7 +113,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(ends[0].message.stdout.head, found["stdout"])
 
     def test_a_program_ends_when_its_reader_stops(self):
-        events = self.dray.sandbox(ADDRESS).exec_stream(FOREVER)
+        events = self.dray.sandbox(ADDRESS).exec_stream(ENDLESS_COMMAND)
         process = os.pidfd_open(int(next(events).data))
         events.close()
         self.assertTrue(wait_for_end(process))
@@ -175,7 +175,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual((inbox / "stored.txt").read_text(), "stored")
         self.assertIn("story-send-1", [receipt.delivery_id for receipt in self.dray.receipts(session="s1")])
 
-    def test_a_file_comes_in_and_goes_out_through_tickets_that_can_be_listed_and_revoked(self):
+    def test_files_are_uploaded_and_downloaded_through_tickets_that_can_be_listed_and_revoked(self):
         dray = self.dray
         dray.bind_session("s-tickets", sandbox=ADDRESS)
         issued = dray.upload_ticket("s-tickets", max_bytes=100, name="in.txt", to="sandbox:")
@@ -210,7 +210,7 @@ class EndToEnd(unittest.TestCase):
                 ran = await sandbox.exec(["wc", "-c", placed.path])
                 self.assertEqual(int(ran.stdout.split()[0]), len(LARGE))
                 streamed = b""
-                async for event in sandbox.exec_stream(["sh", "-c", ROUNDS, "sh", "async"]):
+                async for event in sandbox.exec_stream(["sh", "-c", STEPPED_SCRIPT, "sh", "async"]):
                     if isinstance(event, CommandEnd):
                         self.assertEqual(event.exit_code, 3)
                     else:
@@ -219,7 +219,7 @@ class EndToEnd(unittest.TestCase):
                             if streamed.count(name.encode()) == 2:
                                 (BOX / f"async-{name}").touch()
                 self.assertEqual(len(streamed), len(b"\xff0one\xfeonetwotwoend"))
-                async with contextlib.aclosing(sandbox.exec_stream(FOREVER)) as events:
+                async with contextlib.aclosing(sandbox.exec_stream(ENDLESS_COMMAND)) as events:
                     process = os.pidfd_open(int((await anext(events)).data))
                 self.assertTrue(await asyncio.to_thread(wait_for_end, process))
                 self.assertEqual(await dray.read_bytes(found), LARGE)
@@ -231,7 +231,7 @@ class EndToEnd(unittest.TestCase):
 
         asyncio.run(story())
 
-    def test_who_is_not_known_or_lacks_the_scope_is_refused(self):
+    def test_an_unknown_caller_and_a_missing_scope_are_refused(self):
         for token in [None, "another-token"]:
             with connect(token) as stranger, self.assertRaises(UnauthenticatedError) as caught:
                 stranger.resolve({})
@@ -260,17 +260,17 @@ class EndToEnd(unittest.TestCase):
             with self.assertRaises(DeniedError):
                 other.read_bytes(stored)
             with self.assertRaises(DeadlineError):
-                # An operation of another tenant is one that has not ended.
+                # An operation of another tenant looks like one that has not ended.
                 other.tool_call(published.operation_id).outcome(timeout=1)
             with self.assertRaises(DeniedError):
                 other.sandbox(ADDRESS).ls()
             with self.assertRaises(DeniedError) as refused:
                 other.sandbox(ADDRESS).exec(["true"])
             self.assertEqual(refused.exception.fault.detail, "command_denied")
-        named = v1.Claim.FromString(stored.SerializeToString())
-        named.artifact.tenant = "other"
+        renamed = v1.Claim.FromString(stored.SerializeToString())
+        renamed.artifact.tenant = "other"
         with self.assertRaises((DeniedError, NotFoundError)):
-            self.dray.read_bytes(named)
+            self.dray.read_bytes(renamed)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Publishes tool calls as they are asked for and reports each outcome, for tests in which services are killed.
+"""Publishes the tool calls on standard input and reports each outcome, for tests in which services are killed.
 
-The variable DRAYAGE_STORY is JSON: servers and tenant. Each line of standard input is a tool call, JSON with `operation` and
-`arguments` as text. Each line of standard output is an outcome: `operation`, and `arguments`, `rejected` or the `sha256` of a result
-that is larger than a message. After the end of the input and all outcomes, a line has the operations in `missed_outcomes`.
+The variable DRAYAGE_STORY is JSON: servers and tenant. Each line of standard input is a tool call: JSON with `operation`, and
+`arguments` as text. Each line of standard output is an outcome: `operation`, and `arguments`, `rejected` or the `sha256` of a
+result that is larger than a message. After the end of the input and all outcomes, a last line contains the operations of
+`missed_outcomes`.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ class Publishing(unittest.TestCase):
 
     def test_a_result_that_is_larger_than_a_message_is_read_with_a_client_of_the_store(self):
         class FakeDray:
-            """Reads every claim as this."""
+            """Returns the same bytes for every claim."""
 
             async def read_bytes(self, content):
                 assert content.claim.artifact.size > 64 * 1024
@@ -48,7 +48,7 @@ class Publishing(unittest.TestCase):
             asyncio.run(outcome(None)).arguments()
         self.assertEqual(caught.exception.fault.detail, "claim_not_opened")
 
-    def test_outcomes_that_were_missed_come_once(self):
+    def test_missed_outcomes_are_returned_once(self):
         async def story():
             async with await AsyncPublisher.connect(STORY["servers"], **LOGIN) as publisher:
                 works = [await publisher.publish_tool_call("t", {"n": number}) for number in range(3)]

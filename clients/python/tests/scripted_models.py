@@ -26,7 +26,8 @@ def openai(name, arguments):
 
     class ScriptedModel(Model):
         async def get_response(self, system_instructions, input, *settings, **keywords):
-            results = [] if isinstance(input, str) else [i for i in input if i.get("type") == "function_call_output"]
+            items = [] if isinstance(input, str) else input
+            results = [item for item in items if item.get("type") == "function_call_output"]
             if not results:
                 call = ResponseFunctionToolCall(
                     type="function_call", name=name, arguments=json.dumps(arguments), call_id="call-1"
@@ -39,7 +40,7 @@ def openai(name, arguments):
             return ModelResponse(output=[message], usage=Usage(), response_id=None)
 
         def stream_response(self, *arguments, **keywords):
-            raise AssertionError("nothing streams here")
+            raise AssertionError("no example streams")
 
     return ScriptedModel()
 

@@ -1,4 +1,4 @@
-"""The client against small servers that misbehave on purpose: retries, deadlines, faults, digests, trace context."""
+"""The client against small servers that misbehave intentionally: retries, deadlines, faults, digests, trace context."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ from drayage._http import Transfers
 from drayage.bus import AsyncPublishedWork, EndingEvents
 from drayage.models import ToolCallOutcome
 
-FAST = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
+FAST_OPTIONS = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
 
 
 def varint(value):
@@ -58,7 +58,7 @@ def refuse(context, code, fault):
 
 
 class FakeEndpoint(grpc.GenericRpcHandler):
-    """Answers every method with one function, and keeps what it was sent."""
+    """Answers every method with one function, and keeps the received requests."""
 
     def __init__(self, answer, target="127.0.0.1:0"):
         self.answer = answer
@@ -88,14 +88,14 @@ class FakeEndpoint(grpc.GenericRpcHandler):
 
 
 class Calls(unittest.TestCase):
-    def test_a_passing_fault_is_repeated_with_the_same_operation_id(self):
+    def test_a_request_with_a_retryable_fault_is_repeated_with_the_same_operation_id(self):
         def answer(number, request, context):
             if number < 3:
                 fault = v1.Fault(code=v1.FAULT_CODE_RATE_LIMITED, message="Busy.", retryable=True, retry_after_ms=1)
                 refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, fault)
             return v1.FetchReply(name=request.url)
 
-        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="acme", plaintext=True, options=FAST) as dray:
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="acme", plaintext=True, options=FAST_OPTIONS) as dray:
             self.assertEqual(dray.fetch("http://a/").name, "http://a/")
             operations = {metadata["dray-operation"] for _, metadata, _ in fake.seen}
             self.assertEqual((len(fake.seen), len(operations)), (3, 1))
@@ -109,7 +109,7 @@ class Calls(unittest.TestCase):
         def answer(number, request, context):
             refuse(context, grpc.StatusCode.PERMISSION_DENIED, fault)
 
-        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
             with self.assertRaises(DeniedError) as caught:
                 dray.fetch("http://a/")
             self.assertEqual(len(fake.seen), 1)
@@ -117,24 +117,24 @@ class Calls(unittest.TestCase):
         self.assertEqual((found.code, found.detail, found.trace_id), (FaultCode.DENIED, "ssrf_blocked", "t"))
         self.assertEqual(str(caught.exception), "No. Use another.")
 
-    def test_an_unknown_caller_has_an_error_of_its_own(self):
+    def test_an_unknown_caller_gets_a_separate_error(self):
         def answer(number, request, context):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "a proxy says no")
 
-        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
             with self.assertRaises(UnauthenticatedError):
                 dray.fetch("http://a/")
 
-    def test_attempts_end_after_their_number(self):
+    def test_attempts_end_at_their_maximum(self):
         def answer(number, request, context):
             context.abort(grpc.StatusCode.UNAVAILABLE, "down")
 
-        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
             with self.assertRaises(UnavailableError):
                 dray.fetch("http://a/")
-            self.assertEqual(len(fake.seen), FAST.retry.max_attempts)
+            self.assertEqual(len(fake.seen), FAST_OPTIONS.retry.max_attempts)
 
-    def test_the_deadline_holds_for_all_attempts_together(self):
+    def test_a_delay_beyond_the_deadline_is_not_waited_for(self):
         def answer(number, request, context):
             fault = v1.Fault(
                 code=v1.FAULT_CODE_UNAVAILABLE, message="Later.", retryable=True, retry_after_ms=3_600_000
@@ -171,20 +171,20 @@ class Calls(unittest.TestCase):
         policy = RetryPolicy(max_attempts=1000, first_delay=0.01, max_delay=0.05)
         results = []
 
-        def ask():
+        def fetch():
             with Dray(target, tenant="a", plaintext=True, options=CallOptions(timeout=60, retry=policy)) as dray:
                 waiting.set()
                 results.append(dray.fetch("http://a/").name)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
+        fetching = threading.Thread(target=fetch)
+        fetching.start()
         waiting.wait()
         with FakeEndpoint(lambda *_: v1.FetchReply(name="up"), target):
-            asking.join()
+            fetching.join()
         self.assertEqual(results, ["up"])
 
     def test_an_endpoint_without_tls_is_named_as_such_and_not_tried_again(self):
-        with FakeEndpoint(lambda *_: v1.FetchReply()) as fake, Dray(fake.target, tenant="a", options=FAST) as dray:
+        with FakeEndpoint(lambda *_: v1.FetchReply()) as fake, Dray(fake.target, tenant="a", options=FAST_OPTIONS) as dray:
             with self.assertRaises(UnavailableError) as caught:
                 dray.fetch("http://a/")
         fault = caught.exception.fault
@@ -194,7 +194,7 @@ class Calls(unittest.TestCase):
     def test_options_travel_as_metadata(self):
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:
-            with Dray(fake.target, token="secret", plaintext=True, options=FAST) as dray:
+            with Dray(fake.target, token="secret", plaintext=True, options=FAST_OPTIONS) as dray:
                 dray.with_options(operation_id="o-1", session="s", app="p", traceparent=trace).fetch("http://a/")
         metadata = fake.seen[0][1]
         for name, value in {
@@ -216,7 +216,7 @@ class Calls(unittest.TestCase):
         self.assertEqual([method for method, _, _ in first.seen], ["/dray.v1.Egress/Fetch"])
         self.assertEqual([method for method, _, _ in second.seen], ["/dray.v1.Sandboxes/Stat"])
 
-    def test_an_argument_to_correct_is_an_error_with_the_text_for_the_model(self):
+    def test_an_invalid_argument_is_an_error_with_the_text_for_the_model(self):
         invalid = v1.InvalidParameter(parameter="f", pointer="/f", tool_message="Parameter f is invalid")
         with FakeEndpoint(lambda *_: v1.ResolveReply(invalid=invalid)) as fake:
             with Dray(fake.target, tenant="a", plaintext=True) as dray:
@@ -234,7 +234,7 @@ class Calls(unittest.TestCase):
             return v1.FetchReply(name="found")
 
         async def story(target):
-            async with AsyncDray(target, tenant="a", plaintext=True, options=FAST) as dray:
+            async with AsyncDray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
                 self.assertEqual((await dray.fetch("http://a/")).name, "found")
                 with self.assertRaises(DeniedError):
                     await dray.fetch("refuse")
@@ -266,7 +266,7 @@ class Options(unittest.TestCase):
 
 
 class FakeStore:
-    """A store that answers with scripted bodies, one for each request, and keeps what was put."""
+    """A store that answers with scripted bodies, one for each request, and keeps the uploaded bodies."""
 
     def __init__(self, bodies=(), statuses=()):
         self.bodies, self.statuses, self.received = list(bodies), list(statuses), []
@@ -315,11 +315,11 @@ class Bodies(unittest.TestCase):
     def deadline(self):
         return time.monotonic() + 30
 
-    def test_a_broken_download_is_repeated_and_only_the_whole_file_appears(self):
+    def test_a_broken_download_is_repeated_and_only_the_complete_file_appears(self):
         whole = (CONTENT, len(CONTENT))
         with FakeStore([(CONTENT[:500], len(CONTENT)), whole]) as store:
             target = self.folder / "f"
-            self.transfers.download(DownloadEffect(store.url, ARTIFACT, target), self.deadline(), FAST.retry)
+            self.transfers.download(DownloadEffect(store.url, ARTIFACT, target), self.deadline(), FAST_OPTIONS.retry)
         self.assertEqual(target.read_bytes(), CONTENT)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["f"])
 
@@ -329,7 +329,7 @@ class Bodies(unittest.TestCase):
             with FakeStore([(body, len(body))]) as store:
                 effect = DownloadEffect(store.url, ARTIFACT, self.folder / "f")
                 with self.assertRaises(IntegrityError):
-                    self.transfers.download(effect, self.deadline(), FAST.retry)
+                    self.transfers.download(effect, self.deadline(), FAST_OPTIONS.retry)
             self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_an_upload_is_repeated_from_its_beginning(self):
@@ -337,19 +337,19 @@ class Bodies(unittest.TestCase):
         source.write_bytes(CONTENT)
         with FakeStore(statuses=[503, 200]) as store:
             effect = UploadEffect(store.url, {}, source, len(CONTENT))
-            self.transfers.upload(effect, self.deadline(), FAST.retry)
+            self.transfers.upload(effect, self.deadline(), FAST_OPTIONS.retry)
         self.assertEqual(store.received, [CONTENT, CONTENT])
 
     def test_a_refused_upload_is_not_repeated(self):
         with FakeStore(statuses=[403]) as store:
             with self.assertRaises(UnavailableError):
                 effect = UploadEffect(store.url, {}, CONTENT, len(CONTENT))
-                self.transfers.upload(effect, self.deadline(), FAST.retry)
+                self.transfers.upload(effect, self.deadline(), FAST_OPTIONS.retry)
         self.assertEqual(len(store.received), 1)
 
 
 class Ids(unittest.TestCase):
-    def test_requests_that_only_prepare_have_ids_that_follow_from_the_operation(self):
+    def test_auxiliary_requests_have_ids_that_are_derived_from_the_operation(self):
         def answer(number, request, context):
             if isinstance(request, v1.PrepareUploadRequest):
                 return v1.PrepareUploadReply(upload_id="u", url=v1.PresignedUrl(url=store.url))
@@ -359,7 +359,7 @@ class Ids(unittest.TestCase):
 
         arguments = {"a": "x" * 100_000}
         with FakeStore(statuses=[200, 200]) as store, FakeEndpoint(answer) as fake:
-            with Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+            with Dray(fake.target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
                 for _ in range(2):
                     dray.with_options(operation_id="o").publish_tool_call("t", arguments)
         ids = [metadata["dray-operation"] for _, metadata, _ in fake.seen]
@@ -368,7 +368,7 @@ class Ids(unittest.TestCase):
 
 
 class FakeConnection:
-    """Subscriptions of a connection, and messages to them."""
+    """A connection that records its subscriptions and delivers messages to the last one."""
 
     def __init__(self, failing_flushes=0):
         self.subjects = []
@@ -395,7 +395,7 @@ class FakeConnection:
 
 class Outcomes(unittest.TestCase):
     def wait_for(self, *answers):
-        """Waits for the outcome of a call whose questions have these answers, and whose event never comes."""
+        """Waits for the outcome of a call whose event never arrives. Requests for the outcome have these answers in turn."""
 
         class FakePublisher:
             def __init__(self):
@@ -408,7 +408,7 @@ class Outcomes(unittest.TestCase):
                 return answer
 
             async def _event_of(self, message):
-                raise AssertionError("no event came")
+                raise AssertionError("no event was sent")
 
         async def outcome():
             class SilentMessages(asyncio.Queue):
@@ -420,12 +420,12 @@ class Outcomes(unittest.TestCase):
         remaining = list(answers)
         return asyncio.run(outcome())
 
-    def test_a_service_that_fails_for_a_while_does_not_end_the_wait_for_an_outcome(self):
+    def test_a_retryable_failure_does_not_end_the_wait_for_an_outcome(self):
         stopping = UnavailableError(Fault(FaultCode.UNAVAILABLE, "Stopping.", retryable=True))
         ended = ToolCallOutcome("o", "call-o", "t", None, v1.ToolCallRejected())
         self.assertIs(self.wait_for(stopping, None, ended), ended)
 
-    def test_calls_share_a_subscription_and_each_gets_its_own_events_alone(self):
+    def test_calls_share_a_subscription_and_each_gets_only_its_own_events(self):
         async def story():
             connection = FakeConnection()
             events = EndingEvents(connection, "acme")
@@ -445,7 +445,7 @@ class Outcomes(unittest.TestCase):
 
         asyncio.run(story())
 
-    def test_a_server_that_did_not_confirm_the_subscription_is_asked_again(self):
+    def test_an_unconfirmed_subscription_is_confirmed_by_the_next_call(self):
         async def story():
             connection = FakeConnection(failing_flushes=1)
             events = EndingEvents(connection, "acme")

@@ -7,8 +7,8 @@ import { Toolkit, type ToolkitSettings } from "./toolkit.js";
 
 export { DEFAULT_TOOLS, type ToolkitSettings, type ToolName } from "./toolkit.js";
 
-/** The tools for a sandbox (`docker:web`) or for a session, with its sandbox and its chat. Failures are texts for the model,
- * with what can be done about them. */
+/** The tools for a sandbox (`docker:web`) or for a session, with its sandbox and its chat. Failures are texts for the
+ * model that name a remedy. */
 export function drayageTools(dray: Dray, settings: ToolkitSettings): ToolSet {
   const toolkit = new Toolkit(dray, settings);
   const tools = toolkit.definitions.map(({ name, description, parameters }) => [

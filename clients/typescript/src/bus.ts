@@ -1,7 +1,8 @@
 /** Publishers on NATS: tool calls as work, and their outcomes. Needs `@nats-io/transport-node`.
  *
- * A publisher has the identity `publisher-<tenant>` of `deploy/nats/accounts.conf`: it reaches its own tenant only, and not
- * the store. Arguments above 64 KiB travel over gRPC, and so do results above it: give `dray` to `connect` to read them.
+ * A publisher has the identity `publisher-<tenant>` of `deploy/nats/accounts.conf`: it reaches its own tenant only, and
+ * not the store. Arguments above 64 KiB travel over gRPC, and so do results above it: give `dray` to `connect` to read
+ * them.
  */
 
 import { randomUUID } from "node:crypto";
@@ -23,7 +24,7 @@ import { argumentsText, type Dray, resolveOptions, type ResolveSettings } from "
 import { Deadline } from "./deadline.js";
 import { DrayageError, errorFor, faultOf, makeFault, TooLargeError, UnavailableError } from "./faults.js";
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
-import { INLINE_LIMIT_BYTES, placeOf } from "./operation.js";
+import { INLINE_LIMIT_BYTES, bytesOrClaimOf } from "./operation.js";
 import { type CallOptions, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
 import { traceContext } from "./trace.js";
 import {
@@ -39,20 +40,20 @@ import {
 
 const WORK_STREAM = "DRAY_WORK";
 const EVENT_STREAM = "DRAY_EVENT";
-/** Longest time for one acknowledgement of the stream, and for one question. */
+/** Longest time for one acknowledgement of the stream, and for one request for an outcome. */
 const REPLY_TIMEOUT_MS = 5_000;
-/** Time between two questions for an outcome whose event did not come. */
+/** Time between two requests for an outcome whose event has not arrived. */
 const ASK_INTERVAL_MS = 5_000;
-/** Time after the deadline of a call in which its end as expired is reported. */
+/** Time after the deadline of a call within which a service reports that the call expired. */
 const REPORT_GRACE_MS = 5_000;
-/** Most outcomes that the durable consumer gives at a time. */
+/** Most outcomes in one batch of the durable consumer. */
 const BATCH_MESSAGES = 64;
 const RESOLVED_KIND = "dray.v1.ToolCallResolved";
 const REJECTED_KIND = "dray.v1.ToolCallRejected";
 const ENDING_KINDS = new Set([RESOLVED_KIND, REJECTED_KIND]);
 const TENANT_PATTERN = /^[a-z0-9_-]{1,64}$/;
 
-/** Who publishes, and how. */
+/** Identity and options of a publisher. */
 export interface PublisherOptions {
   readonly tenant: string;
   /** User of the server; `publisher-<tenant>` when unset. */
@@ -66,7 +67,7 @@ export interface PublisherOptions {
   readonly nats?: NodeConnectionOptions;
 }
 
-/** What one tool call says besides its arguments. */
+/** Options of one tool call. */
 export interface PublishSettings extends ResolveSettings {
   readonly toolCallId?: string;
   /** The same id is the same work. */
@@ -77,13 +78,13 @@ export interface PublishSettings extends ResolveSettings {
 
 /** An event that a call waits for. */
 export interface AwaitedEvent {
-  /** The message that ends the call. It never comes after `forget`, or when the connection was closed. */
+  /** The message that ends the call. It never arrives after `forget`, or when the connection was closed. */
   readonly message: Promise<Msg>;
   forget(): void;
 }
 
-/** The events that end calls of a tenant: one subscription, whose messages go to the calls that wait for them. One for each
- * call would bring every event to every waiting call. */
+/** The events that end calls of a tenant. One subscription passes each event to the calls that wait for it; with a
+ * subscription for each call, every waiting call would receive every event. */
 export class EndingEvents {
   readonly #connection: NatsConnection;
   readonly #subject: string;
@@ -99,27 +100,27 @@ export class EndingEvents {
   /** Waits for the event that ends an operation, from now on. */
   async open(operationId: string): Promise<AwaitedEvent> {
     await this.#subscribe();
-    const takers = this.#waiting.get(operationId) ?? new Set();
-    this.#waiting.set(operationId, takers);
-    let take = (_message: Msg): void => undefined;
-    const message = new Promise<Msg>((resolve) => (take = resolve));
-    takers.add(take);
+    const listeners = this.#waiting.get(operationId) ?? new Set();
+    this.#waiting.set(operationId, listeners);
+    let notify = (_message: Msg): void => undefined;
+    const message = new Promise<Msg>((resolve) => (notify = resolve));
+    listeners.add(notify);
     const forget = (): void => {
-      takers.delete(take);
-      if (takers.size === 0 && this.#waiting.get(operationId) === takers) this.#waiting.delete(operationId);
+      listeners.delete(notify);
+      if (listeners.size === 0 && this.#waiting.get(operationId) === listeners) this.#waiting.delete(operationId);
     };
     return { message, forget };
   }
 
-  /** How many operations are waited for. */
+  /** Number of operations whose events are awaited. */
   get size(): number {
     return this.#waiting.size;
   }
 
   async #subscribe(): Promise<void> {
-    // Without a message, the connection has a problem of its own; a question still finds the outcome.
+    // Without a message, the connection has failed; a request still finds the outcome.
     const callback = (error: Error | null, message: Msg): void => {
-      if (error === null) this.#handOver(message);
+      if (error === null) this.#dispatch(message);
     };
     // The server closes a subscription that it refuses, for instance while permissions change.
     if (this.#subscription?.isClosed()) {
@@ -127,7 +128,7 @@ export class EndingEvents {
       this.#confirmed = undefined;
     }
     this.#subscription ??= this.#connection.subscribe(this.#subject, { callback });
-    // The server has the subscription before a call can end.
+    // Confirmed by the server before a call is published, so that its end is not missed.
     this.#confirmed ??= this.#connection.flush();
     try {
       await this.#confirmed;
@@ -137,11 +138,11 @@ export class EndingEvents {
     }
   }
 
-  #handOver(message: Msg): void {
+  #dispatch(message: Msg): void {
     const [kind = ""] = (message.headers?.get("Dray-Schema") ?? "").split("/");
     if (!ENDING_KINDS.has(kind)) return;
     const operationId = message.headers?.get("Dray-Operation") ?? "";
-    for (const take of this.#waiting.get(operationId) ?? []) take(message);
+    for (const notify of this.#waiting.get(operationId) ?? []) notify(message);
   }
 }
 
@@ -175,7 +176,8 @@ export class Publisher {
     return this.#connection.close();
   }
 
-  /** Publishes a tool call; returns when the stream has it. A repetition with the same operation id is the same work. */
+  /** Publishes a tool call. Returns when the stream has stored it. A repetition with the same operation id is the same
+   * work. */
   async publishToolCall(
     tool: string,
     toolArguments: Record<string, unknown> | string,
@@ -197,7 +199,7 @@ export class Publisher {
     const event = await this.#events.open(operationId);
     try {
       const headers = await this.#headers("ToolCallRequested", operationId, deadlineMs);
-      // The same for every repetition, so the stream takes it once.
+      // The same for every repetition, so that the stream stores the message once.
       headers.set("Nats-Msg-Id", `${operationId}:toolcall.resolve:0`);
       const duplicate = await this.#publish(toBinary(ToolCallRequestedSchema, call), headers, deadline);
       return new PublishedWork(this, operationId, duplicate, deadlineMs + REPORT_GRACE_MS, event);
@@ -209,7 +211,7 @@ export class Publisher {
     }
   }
 
-  /** The outcome as the ledger has it, for three days; `undefined` while there is none, or no service answers. */
+  /** The outcome in the ledger, which keeps it for three days. `undefined` before the end, or if no service replies. */
   async askOutcome(operationId: string): Promise<ToolCallOutcome | undefined> {
     const request = toBinary(ToolCallOutcomeRequestSchema, create(ToolCallOutcomeRequestSchema, { operationId }));
     const headers = await this.#headers("ToolCallOutcomeRequest", randomUUID(), Date.now() + REPLY_TIMEOUT_MS);
@@ -219,7 +221,7 @@ export class Publisher {
     try {
       reply = await this.#connection.request(subject, request, { timeout: REPLY_TIMEOUT_MS, headers });
     } catch (error) {
-      if (isLost(error)) return undefined;
+      if (isLostReply(error)) return undefined;
       throw error;
     }
     if (reply.headers?.get("Dray-Outcome") !== "ok") throw errorFor(faultOf(fromBinary(FaultSchema, reply.data)));
@@ -227,12 +229,14 @@ export class Publisher {
     return outcome.value === undefined ? undefined : this.outcomeOf(operationId, outcome.value);
   }
 
-  /** Outcomes since the last time, from the durable consumer that `dray topology apply --publisher` makes. An outcome is
-   * acknowledged when the next one is asked for; one that was not comes again. Ends after `waitMs` without one. */
+  /** Outcomes since the last call, from the durable consumer that `dray topology apply --publisher` creates. Taking the
+   * next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again. Ends after
+   * `waitMs` without an outcome. */
   async *missedOutcomes(settings: { waitMs?: number } = {}): AsyncGenerator<ToolCallOutcome> {
     const waitMs = settings.waitMs ?? 2_000;
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${EVENT_STREAM}.publisher-${this.#settings.tenant}`;
-    // As a message of its own: the client of JetStream asks what the consumer is first, which a publisher may not.
+    // Sent as a plain message: the client of JetStream first requests information on the consumer, which a publisher
+    // may not.
     const request = JSON.stringify({ batch: BATCH_MESSAGES, expires: waitMs * 1_000_000 });
     for (;;) {
       const reply = createInbox(`_INBOX_${this.#settings.user ?? `publisher-${this.#settings.tenant}`}`);
@@ -276,9 +280,9 @@ export class Publisher {
     }
     const message = event.resolved;
     if (message?.arguments === undefined) throw new TypeError("the event has no arguments");
-    const place = placeOf(message.arguments);
+    const bytesOrClaim = bytesOrClaimOf(message.arguments);
     const { dray } = this.#settings;
-    const content = place instanceof Uint8Array ? place : await dray?.readBytes(place);
+    const content = bytesOrClaim instanceof Uint8Array ? bytesOrClaim : await dray?.readBytes(bytesOrClaim);
     return new ToolCallOutcome(operationId, event.toolCallId, event.tool, new ResolvedArguments(message, content), undefined);
   }
 
@@ -291,8 +295,8 @@ export class Publisher {
         return confirmedDuplicate(reply);
       } catch (error) {
         deadline.signal.throwIfAborted();
-        if (!isLost(error)) throw error;
-        // The stream may have it: the repetition has the same id.
+        if (!isLostReply(error)) throw error;
+        // The stream may have stored the message: the repetition has the same id.
         const delayMs = retryDelayMs(this.#options.retry, attempt, 0);
         if (!deadline.allows(delayMs)) throw unconfirmed(error);
         await deadline.wait(delayMs);
@@ -315,7 +319,7 @@ export class Publisher {
   }
 }
 
-/** A tool call that the stream has. */
+/** A tool call that the stream has stored. */
 export class PublishedWork {
   readonly #publisher: Publisher;
   readonly #endsAtMs: number;
@@ -324,9 +328,9 @@ export class PublishedWork {
   /** Made by `Publisher.publishToolCall`. */
   constructor(
     publisher: Publisher,
-    /** Id to ask for the outcome, for three days after its end. */
+    /** Id that finds the outcome, until three days after the end of the call. */
     readonly operationId: string,
-    /** Whether the stream had it already. */
+    /** Whether the stream had stored the call before. */
     readonly duplicate: boolean,
     endsAtMs: number,
     event: AwaitedEvent,
@@ -336,17 +340,18 @@ export class PublishedWork {
     this.#event = event;
   }
 
-  /** Waits for its end: for the event, and now and then asks, since the event may have come before. */
+  /** Waits for the event that ends the call. Also requests the outcome every `ASK_INTERVAL_MS`, because the event may
+   * have been sent before. */
   async outcome(wait: WaitOptions = {}): Promise<ToolCallOutcome> {
     const deadline = new Deadline(wait.timeoutMs ?? Math.max(0, this.#endsAtMs - Date.now()), wait.signal);
-    const found = this.#firstEvent();
-    found.catch(() => undefined);
+    const firstEvent = this.#firstEvent();
+    firstEvent.catch(() => undefined);
     try {
       for (;;) {
-        const asked = await this.#askAgainLater();
-        if (asked !== undefined) return asked;
-        const pause = Math.min(ASK_INTERVAL_MS, deadline.remainingMs());
-        const event = await Promise.race([found, pauseFor(pause, deadline)]);
+        const known = await this.#knownOutcome();
+        if (known !== undefined) return known;
+        const delayMs = Math.min(ASK_INTERVAL_MS, deadline.remainingMs());
+        const event = await Promise.race([firstEvent, pauseFor(delayMs, deadline)]);
         if (event !== undefined) return event;
         deadline.remainingMs();
       }
@@ -356,17 +361,17 @@ export class PublishedWork {
     }
   }
 
-  async #askAgainLater(): Promise<ToolCallOutcome | undefined> {
+  async #knownOutcome(): Promise<ToolCallOutcome | undefined> {
     try {
       return await this.#publisher.askOutcome(this.operationId);
     } catch (error) {
-      // A service that is stopping, or has lost its store, says nothing about the call: another replica has it.
+      // The error of a service that is stopping or has lost its store is not an outcome: another replica has the call.
       if (error instanceof DrayageError && error.fault.retryable) return undefined;
       throw error;
     }
   }
 
-  /** Stops listening for the outcome, which can still be asked for. */
+  /** Stops listening for the outcome, which can still be requested. */
   forget(): void {
     this.#event.forget();
   }
@@ -382,7 +387,7 @@ async function pauseFor(milliseconds: number, deadline: Deadline): Promise<undef
   return undefined;
 }
 
-/** What the stream says about a message: whether it had it. */
+/** Reads the acknowledgement of the stream: whether it had stored the message before. */
 function confirmedDuplicate(reply: Msg): boolean {
   const confirmed = reply.json<{ stream?: string; duplicate?: boolean; error?: { description?: string; code?: number } }>();
   if (confirmed.error !== undefined) {
@@ -400,7 +405,7 @@ function confirmedDuplicate(reply: Msg): boolean {
 }
 
 /** Whether a request may have had no responder or a lost reply. */
-function isLost(error: unknown): boolean {
+function isLostReply(error: unknown): boolean {
   return (
     error instanceof errors.TimeoutError ||
     error instanceof errors.NoRespondersError ||

@@ -12,7 +12,7 @@ import {
   claimOf,
   type ClientContext,
   type Operation,
-  placeOf,
+  bytesOrClaimOf,
   runOperation,
   type Stored,
   type StoreSettings,
@@ -43,7 +43,7 @@ export interface ResolveSettings {
   readonly nested?: boolean;
   /** Most bytes of one file; the operator's default when unset. */
   readonly sizeLimitBytes?: number;
-  /** What the app says about fetching outside URLs; nothing when unset. */
+  /** Whether the app allows to fetch external URLs. When unset, the request contains no policy of the app. */
   readonly allowExternalUrls?: boolean;
 }
 
@@ -53,25 +53,25 @@ export interface ReadSettings {
   readonly name?: string;
   /** A part, such as `pages 3-5`, `sheet Budget rows 1001-2000` or `lines 1-200`. */
   readonly range?: string;
-  /** Only the places where this text occurs. */
+  /** Shows only passages that contain this text. */
   readonly find?: string;
   /** Whether a model summarizes even what would fit. */
   readonly summarize?: boolean;
   /** What a summary must preserve. */
   readonly focus?: string;
-  /** Whether to show what a person who opens the document does not see. */
+  /** Whether to show text that is hidden from a person who opens the document. */
   readonly showHidden?: boolean;
   /** The file of an archive that is to be read, by its path in the listing. */
   readonly member?: string;
 }
 
-/** What is sent to a chat. */
+/** The content of a delivery. */
 export interface SendSettings {
   /** Files of the session's sandbox. */
   readonly paths?: readonly SandboxPath[];
   /** Local and stored files; a text is the path of a local file. */
   readonly files?: readonly (LocalSource | Stored)[];
-  /** What to say with them. */
+  /** Text that is sent with the files. */
   readonly message?: string;
   readonly asVoice?: boolean;
   readonly asDocument?: boolean;
@@ -80,7 +80,7 @@ export interface SendSettings {
   readonly turn?: string;
 }
 
-/** What is bound to a session. */
+/** The sandbox and the chat of a session. */
 export interface SessionSettings {
   /** Sandbox, such as `docker:web`. */
   readonly sandbox?: string;
@@ -90,7 +90,7 @@ export interface SessionSettings {
   readonly workingDirectory?: SandboxPath;
 }
 
-/** What an upload through a ticket must be, and where it goes. */
+/** Conditions of an upload through a ticket, and its destination. */
 export interface UploadTicketSettings {
   /** Most bytes; the most of one ticket when unset. */
   readonly maxBytes?: number;
@@ -102,13 +102,14 @@ export interface UploadTicketSettings {
   readonly sha256?: string;
   /** File name for people. */
   readonly name?: string;
-  /** Where the file goes on to: a directory in the session's sandbox (empty for its uploads), or the session's chat. */
+  /** Destination to which the file is forwarded: a directory in the session's sandbox (empty for its uploads), or the
+   * session's chat. */
   readonly to?: { readonly sandboxDirectory: string } | { readonly chatMessage: string };
   /** Seconds until the ticket ends, 3600 unless set and at most 43200. */
   readonly lifetimeSeconds?: number;
 }
 
-/** What a download ticket offers. */
+/** Options of a download ticket. */
 export interface DownloadTicketSettings {
   /** File name for people. */
   readonly name?: string;
@@ -123,7 +124,7 @@ export class Dray {
   readonly #options: ConnectionOptions & CallOptions;
 
   /** `target`: host and port, such as `files.example.org:50051`. `context` is that of another client, which
-   * `withOptions` hands on. */
+   * `withOptions` passes. */
   constructor(target: string, options: ConnectionOptions & CallOptions = {}, context?: ClientContext) {
     this.#target = target;
     this.#options = options;
@@ -139,7 +140,7 @@ export class Dray {
     return new Dray(this.#target, { ...this.#options, ...changes }, this.#context);
   }
 
-  /** Closes the connections, of clients made with `withOptions` too. */
+  /** Closes the connections, which clients of `withOptions` share. */
   close(): void {
     this.#context.connection.close();
   }
@@ -152,7 +153,7 @@ export class Dray {
     return this.#run((operation) => operation.call(method, request));
   }
 
-  /** Replaces `file:{base64|text|url}::…` arguments of a tool call by their content. A text is taken as JSON. */
+  /** Replaces `file:{base64|text|url}::…` arguments of a tool call by their content. A string must be JSON text. */
   resolve(
     toolArguments: Record<string, unknown> | string,
     settings: ResolveSettings & { tool?: string; dialApiKey?: string } = {},
@@ -171,7 +172,7 @@ export class Dray {
     });
   }
 
-  /** Publishes a tool call as work that is not lost; returns when the stream has it. */
+  /** Publishes a tool call as work that is not lost. Returns when the stream has stored it. */
   publishToolCall(
     tool: string,
     toolArguments: Record<string, unknown> | string,
@@ -204,7 +205,8 @@ export class Dray {
     });
   }
 
-  /** Reads a document as Markdown: a URL, a DIAL file (`files/…`), a path of the service's workspace, or a stored file. */
+  /** Reads a document as Markdown: a URL, a DIAL file (`files/…`), a path of the service's workspace, or a stored file.
+   * */
   read(source: string | Stored, settings: ReadSettings = {}): Promise<Document> {
     return this.#run((operation) => readDocument(operation, documentSource(source), settings));
   }
@@ -220,8 +222,8 @@ export class Dray {
     return this.#run((operation) => operation.readBytes(stored));
   }
 
-  /** The bytes of a stored file as a stream, within the timeout of the client. It errors at its end when the digest
-   * differs: what was read counts only once it closed. */
+  /** The bytes of a stored file as a stream, within the timeout of the client. It errors at its end if the digest
+   * differs: the bytes are verified only when the stream has closed. */
   open(stored: Stored | Content): Promise<ReadableStream<Uint8Array>> {
     return this.#run((operation) => operation.openStream(stored));
   }
@@ -229,9 +231,9 @@ export class Dray {
   /** Writes a stored file to a local path, which appears only when every byte was compared. */
   download(stored: Stored | Content, to: string): Promise<string> {
     return this.#run(async (operation) => {
-      const place = placeOf(stored);
-      if (place instanceof Uint8Array) await writeFile(to, place);
-      else await operation.downloadFile(place, to);
+      const bytesOrClaim = bytesOrClaimOf(stored);
+      if (bytesOrClaim instanceof Uint8Array) await writeFile(to, bytesOrClaim);
+      else await operation.downloadFile(bytesOrClaim, to);
       return to;
     });
   }
@@ -294,7 +296,7 @@ export class Dray {
     });
   }
 
-  /** Makes a URL through which one file comes in, once. */
+  /** Issues a URL for one upload of one file. */
   uploadTicket(session: string, settings: UploadTicketSettings = {}): Promise<IssuedTicket> {
     return this.#run(async (operation) => {
       const { maxBytes = 0, size, mediaType = "", sha256 = "", name = "", to, lifetimeSeconds = 0 } = settings;
@@ -314,8 +316,8 @@ export class Dray {
     });
   }
 
-  /** Makes a URL through which one file goes out, once: a path in the session's sandbox, which must not change before, or a
-   * stored file. */
+  /** Issues a URL for one download of one file: a path in the session's sandbox, whose file must not change before the
+   * download, or a stored file. */
   downloadTicket(session: string, source: string | Stored, settings: DownloadTicketSettings = {}): Promise<IssuedTicket> {
     return this.#run(async (operation) => {
       const { name = "", lifetimeSeconds = 0 } = settings;
@@ -347,7 +349,7 @@ export class Dray {
     return this.#run(async (operation) => new Ticket(await operation.call(Tickets.method.inspect, { ticketId })));
   }
 
-  /** Ends a ticket and removes what came in so far. A ticket that was used stays used. */
+  /** Ends a ticket and removes the bytes that were uploaded so far. A used ticket stays used. */
   revokeTicket(ticketId: string): Promise<Ticket> {
     return this.#run(async (operation) => new Ticket(await operation.call(Tickets.method.revoke, { ticketId })));
   }
@@ -363,12 +365,12 @@ function destinationOf(to: NonNullable<UploadTicketSettings["to"]>) {
     : ({ case: "sandboxDirectory", value: to.sandboxDirectory } as const);
 }
 
-/** Arguments as JSON; a text is taken as it is. */
+/** Arguments as JSON text. A string is used without changes. */
 export function argumentsText(toolArguments: Record<string, unknown> | string): Uint8Array {
   return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments), "utf8");
 }
 
-/** Settings as requests name them. */
+/** The message of these settings for requests. */
 export function resolveOptions(settings: ResolveSettings): MessageInitShape<typeof ResolveOptionsSchema> {
   const { nested = false, sizeLimitBytes = 0, allowExternalUrls: enabled } = settings;
   const policy = enabled === undefined ? {} : { externalUrlFetch: { enabled } };

@@ -1,10 +1,11 @@
-/** The time that one operation has, with all its requests and transfers. */
+/** The deadline of one operation, for all its requests and transfers. */
 
 import { setTimeout as delay } from "node:timers/promises";
 
 import { deadlineError } from "./faults.js";
 
-/** A deadline that aborts `signal` when it passes, or earlier when the caller's own signal does. `end` frees its timer. */
+/** A deadline that aborts `signal` when it passes, or earlier when the caller's own signal does. `end` frees its timer.
+ * */
 export class Deadline {
   readonly #controller = new AbortController();
   readonly #endsAt: number;
@@ -16,7 +17,7 @@ export class Deadline {
     this.#endsAt = performance.now() + timeoutMs;
     this.#timer = setTimeout(() => this.#controller.abort(deadlineError()), timeoutMs);
     this.#caller = caller;
-    // Not `AbortSignal.any`: Node.js 20.0 lacks it, and it holds on to signals that live long.
+    // Not `AbortSignal.any`: Node.js 20.0 lacks it, and it keeps references in signals with a long lifetime.
     if (caller?.aborted) this.#forward();
     else caller?.addEventListener("abort", this.#forward, { once: true });
   }
@@ -26,32 +27,32 @@ export class Deadline {
     return this.#controller.signal;
   }
 
-  /** Milliseconds left; throws when there are none, or when the caller gave up. */
+  /** Milliseconds until the deadline. Throws after it, or when the caller's signal was aborted. */
   remainingMs(): number {
     this.signal.throwIfAborted();
-    const left = this.#endsAt - performance.now();
-    if (left <= 0) throw deadlineError();
-    return left;
+    const remaining = this.#endsAt - performance.now();
+    if (remaining <= 0) throw deadlineError();
+    return remaining;
   }
 
-  /** Whether this many milliseconds are left. */
+  /** Whether this number of milliseconds remains. */
   allows(milliseconds: number): boolean {
     return performance.now() + milliseconds < this.#endsAt;
   }
 
-  /** Waits; throws immediately when the deadline comes first. */
+  /** Waits. Throws immediately if the deadline is earlier. */
   async wait(milliseconds: number): Promise<void> {
     if (!this.allows(milliseconds)) throw deadlineError();
     try {
       await delay(milliseconds, undefined, { signal: this.signal });
     } catch (error) {
-      // The timer reports an error of its own instead of the reason.
+      // The timer reports a separate error instead of the reason.
       this.signal.throwIfAborted();
       throw error;
     }
   }
 
-  /** Frees the timer, and aborts what still runs. */
+  /** Frees the timer, and aborts requests that still run. */
   cancel(): void {
     this.end();
     this.#controller.abort();

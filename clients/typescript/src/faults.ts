@@ -2,7 +2,7 @@
 
 import { type Fault as FaultMessage, FaultCode as FaultCodes, type InvalidParameter } from "./v1/index.js";
 
-/** The closed set of failure codes; `detail` of a fault says more. */
+/** The closed set of failure codes; `detail` of a fault is more precise. */
 export type FaultCode =
   | "invalid_argument"
   | "not_found"
@@ -61,7 +61,7 @@ export function faultOf(message: FaultMessage | undefined): Fault {
   };
 }
 
-/** A request that failed after all attempts; `fault` says why and what to do. */
+/** A request that failed after all attempts; `fault` contains the reason and the advice. */
 export class DrayageError extends Error {
   constructor(
     readonly fault: Fault,
@@ -140,7 +140,7 @@ export function errorFor(fault: Fault, options?: ErrorOptions): DrayageError {
   return new ERRORS[fault.code](fault, options);
 }
 
-/** The client's own deadline passed. */
+/** The error for a deadline of the client that passed. */
 export function deadlineError(): DeadlineError {
   return new DeadlineError(
     makeFault("timeout", "The request was not finished in time.", {

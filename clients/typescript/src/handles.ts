@@ -1,34 +1,34 @@
-/** Work on its way: published tool calls and deliveries, whose outcome can be asked for more than once. */
+/** Published tool calls and sent deliveries, whose outcome can be requested more than once. */
 
 import { DeliveryReport, ToolCallOutcome } from "./models.js";
 import { type ClientContext, type Operation, runOperation } from "./operation.js";
 import type { CallOptions, WaitOptions } from "./options.js";
 import { Deliveries, ToolCalls } from "./v1/index.js";
 
-/** Time between two questions for an outcome. */
+/** Time between two requests for an outcome. */
 const POLL_INTERVAL_MS = 250;
-/** Longest time that the service is asked to hold a question about a delivery. */
+/** Longest time that the service waits before it replies to a request for the outcome of a delivery. */
 const MAX_HOLD_MS = 20_000;
 
-/** Asks until there is an outcome. */
+/** Repeats a request until it returns an outcome. */
 async function waitFor<Outcome>(
   context: ClientContext,
   options: CallOptions,
   wait: WaitOptions,
-  ask: (operation: Operation) => Promise<Outcome | undefined>,
+  request: (operation: Operation) => Promise<Outcome | undefined>,
 ): Promise<Outcome> {
-  // A question must not take the id of the operation that it is about.
+  // A request for the outcome must not reuse the id of the operation itself.
   const { operationId: _, ...rest } = options;
   return runOperation(context, { ...rest, ...wait }, async (operation) => {
     for (;;) {
-      const outcome = await ask(operation);
+      const outcome = await request(operation);
       if (outcome !== undefined) return outcome;
       await operation.deadline.wait(POLL_INTERVAL_MS);
     }
   });
 }
 
-/** A tool call that the stream has. */
+/** A tool call that the stream has stored. */
 export class PublishedToolCall {
   readonly #context: ClientContext;
   readonly #options: CallOptions;
@@ -37,16 +37,16 @@ export class PublishedToolCall {
   constructor(
     context: ClientContext,
     options: CallOptions,
-    /** Id to ask for the outcome, for three days after its end. */
+    /** Id that finds the outcome, until three days after the end of the call. */
     readonly operationId: string,
-    /** Whether it was published before. */
+    /** Whether a call with this id was published before. */
     readonly duplicate: boolean,
   ) {
     this.#context = context;
     this.#options = options;
   }
 
-  /** Waits for its end. */
+  /** Waits for the end of the call. */
   outcome(wait: WaitOptions = {}): Promise<ToolCallOutcome> {
     const { operationId } = this;
     return waitFor(this.#context, this.#options, wait, async (operation) => {
@@ -68,7 +68,7 @@ export class PublishedToolCall {
   }
 }
 
-/** A delivery that the stream has. */
+/** A delivery that the stream has stored. */
 export class Delivery {
   readonly #context: ClientContext;
   readonly #options: CallOptions;
@@ -77,16 +77,16 @@ export class Delivery {
   constructor(
     context: ClientContext,
     options: CallOptions,
-    /** Id to ask for the outcome; the same as in receipts. */
+    /** Id that finds the outcome; the same as in receipts. */
     readonly deliveryId: string,
-    /** Whether it was sent before. */
+    /** Whether a delivery with this id was sent before. */
     readonly duplicate: boolean,
   ) {
     this.#context = context;
     this.#options = options;
   }
 
-  /** Waits for its end: success only where the platform confirmed every file. */
+  /** Waits for the end of the delivery, a success only if the platform confirmed every file. */
   outcome(wait: WaitOptions = {}): Promise<DeliveryReport> {
     const request = { deliveryId: this.deliveryId, waitMs: BigInt(MAX_HOLD_MS) };
     return waitFor(this.#context, this.#options, wait, async (operation) => {

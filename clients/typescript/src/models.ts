@@ -1,4 +1,4 @@
-/** What operations return. Each keeps the message of the contracts as `message`, for what is not repeated here. */
+/** Results of operations. Each result keeps the protobuf message as `message`, for fields without a property here. */
 
 import { DrayageError, errorFor, faultOf, InvalidParameterError, makeFault } from "./faults.js";
 import {
@@ -25,10 +25,10 @@ import {
   type TransferReceipt,
 } from "./v1/index.js";
 
-/** What a path in a sandbox is. */
+/** The kind of a path in a sandbox. */
 export type EntryKind = "file" | "dir" | "symlink" | "fifo" | "socket" | "chardev" | "blockdev" | "other";
 
-/** What happened to a file of a delivery. An unknown file may have arrived; it is never a success. */
+/** The state of a file of a delivery. An unknown file may have arrived; it is never a success. */
 export type DeliveredFileState =
   | "queued"
   | "sending"
@@ -39,7 +39,7 @@ export type DeliveredFileState =
   | "failed"
   | "unknown";
 
-/** How far a ticket is; `unknown` of a newer service. */
+/** The state of a ticket; `unknown` for a state that only a newer service has. */
 export type TicketStateName =
   | "open"
   | "active"
@@ -94,7 +94,7 @@ export class ResolvedArguments {
     readonly content: Uint8Array | undefined,
   ) {}
 
-  /** The arguments as JSON text, number for number as they were sent. */
+  /** The arguments as JSON text, with every number as it was sent. */
   get json(): string {
     if (this.content === undefined) {
       throw new DrayageError(
@@ -107,18 +107,18 @@ export class ResolvedArguments {
     return Buffer.from(this.content).toString("utf8");
   }
 
-  /** The arguments as values of JavaScript. Numbers beyond its precision are rounded; `json` has them exactly. */
+  /** The arguments as values of JavaScript. Numbers beyond its precision are rounded; `json` contains them exactly. */
   get arguments(): Record<string, unknown> {
     return JSON.parse(this.json) as Record<string, unknown>;
   }
 
-  /** What was put in, in order of appearance. */
+  /** The files whose content replaced a reference, in order of appearance. */
   get files(): readonly ResolvedFile[] {
     return this.message.files;
   }
 }
 
-/** How a published tool call ended: with arguments, or with the sentence for the model. */
+/** The outcome of a published tool call: arguments, or a text for the model. */
 export class ToolCallOutcome {
   constructor(
     readonly operationId: string,
@@ -128,12 +128,12 @@ export class ToolCallOutcome {
     readonly rejected: ToolCallRejected | undefined,
   ) {}
 
-  /** What the model gets as the result of a rejected call; empty for a resolved one. */
+  /** The text that the model gets as the result of a rejected call; empty for a resolved one. */
   get toolMessage(): string {
     return this.rejected?.invalid?.toolMessage || this.rejected?.fault?.message || "";
   }
 
-  /** The resolved arguments; throws what the call was rejected for. */
+  /** The resolved arguments. Throws the error of a rejected call. */
   arguments(): Record<string, unknown> {
     if (this.resolved !== undefined) return this.resolved.arguments;
     if (this.rejected?.invalid !== undefined) throw new InvalidParameterError(this.rejected.invalid);
@@ -141,7 +141,7 @@ export class ToolCallOutcome {
   }
 }
 
-/** A file of the web. Untrusted content; every label is the server's claim. */
+/** A file from the web. Its content is untrusted, and its labels are those that the server declared. */
 export class FetchedFile {
   constructor(readonly message: FetchReply) {}
 
@@ -165,7 +165,7 @@ export class FetchedFile {
     return this.message.name;
   }
 
-  /** The bytes, or where they are: for `readBytes`, `open` and `download`. */
+  /** The bytes, or a claim on them: for `readBytes`, `open` and `download`. */
   get content(): Content | undefined {
     return this.message.content;
   }
@@ -175,7 +175,7 @@ export class FetchedFile {
 export class Document {
   constructor(
     readonly message: ReadAttachmentReply,
-    /** What a model sees; never empty. What is wrong with the document is in here too. */
+    /** The text that a model sees; never empty. Problems with the document are described here too. */
     readonly text: string,
   ) {}
 
@@ -200,7 +200,7 @@ export class Document {
   }
 }
 
-/** What a path in a sandbox is. */
+/** An entry of a sandbox: its path, kind and size. */
 export class SandboxEntry {
   constructor(readonly message: SandboxEntryMessage) {}
 
@@ -219,10 +219,10 @@ export class SandboxEntry {
   }
 }
 
-/** What a directory of a sandbox holds, in the order of the paths. */
+/** The entries of a directory of a sandbox, in the order of their paths. */
 export interface SandboxListing {
   readonly entries: readonly SandboxEntry[];
-  /** Whether a limit cut it. */
+  /** Whether a limit ended the list early. */
   readonly truncated: boolean;
 }
 
@@ -230,7 +230,7 @@ export interface SandboxListing {
 export class SandboxFile {
   constructor(readonly message: SandboxFileMessage) {}
 
-  /** Where it is: for `download`, `open`, `readBytes`, `read` and `send`. */
+  /** The claim on the stored file: for `download`, `open`, `readBytes`, `read` and `send`. */
   get claim(): Claim | undefined {
     return this.message.claim;
   }
@@ -251,7 +251,7 @@ export class SandboxFile {
   }
 }
 
-/** A file that is in its place in a sandbox. */
+/** A file that was written into a sandbox. */
 export class PlacedFile {
   constructor(readonly message: PlacedFileMessage) {}
 
@@ -276,11 +276,11 @@ export class PlacedFile {
   }
 }
 
-/** How a program ended in a sandbox. */
+/** The end of a program in a sandbox. */
 export class CommandEnd {
   constructor(readonly message: ExecSandboxReply) {}
 
-  /** How it ended. */
+  /** Whether it exited, was ended by a signal, or reached a time limit. */
   get state(): "exited" | "signaled" | "timed_out" {
     if (this.message.state === SandboxCommandState.TIMED_OUT) return "timed_out";
     return this.message.state === SandboxCommandState.SIGNALED ? "signaled" : "exited";
@@ -301,7 +301,7 @@ export class CommandEnd {
     return Number(this.message.milliseconds);
   }
 
-  /** Whether more of an output came than was kept. */
+  /** Whether output was dropped because it exceeded the limit. */
   get truncated(): boolean {
     return (this.message.stdout?.truncated ?? false) || (this.message.stderr?.truncated ?? false);
   }
@@ -319,7 +319,8 @@ export class CommandResult extends CommandEnd {
   }
 }
 
-/** Bytes that a program has written. They may end within a character: decode with a `TextDecoder` and `stream: true`. */
+/** Bytes that a program has written. They may end within a character: decode with a `TextDecoder` and `stream: true`.
+ * */
 export class CommandChunk {
   constructor(
     readonly output: "stdout" | "stderr",
@@ -327,7 +328,7 @@ export class CommandChunk {
   ) {}
 }
 
-/** What happened to one file of a delivery. */
+/** The outcome of one file of a delivery. */
 export class DeliveredFile {
   constructor(readonly message: DeliveredFileMessage) {}
 
@@ -340,22 +341,22 @@ export class DeliveredFile {
     return FILE_STATES[this.message.stateCode] ?? "unknown";
   }
 
-  /** Sentence on the failure; empty for none. */
+  /** Sentence on the failure; empty without one. */
   get error(): string {
     return this.message.errorMessage;
   }
 }
 
-/** What became of a delivery, by what the platform confirmed. */
+/** The outcome of a delivery, as far as the platform confirmed it. */
 export class DeliveryReport {
   constructor(readonly message: DeliveryReportMessage) {}
 
-  /** Its id, which is the operation id of `send`. */
+  /** The id, which is the operation id of `send`. */
   get deliveryId(): string {
     return this.message.deliveryId;
   }
 
-  /** Whether it ended. */
+  /** Whether the delivery has ended. */
   get finished(): boolean {
     return this.message.finished;
   }
@@ -365,17 +366,17 @@ export class DeliveryReport {
     return this.message.success;
   }
 
-  /** The files, in the order asked. */
+  /** The files, in the order of the request. */
   get files(): DeliveredFile[] {
     return this.message.files.map((file) => new DeliveredFile(file));
   }
 }
 
-/** What is known about a ticket. It has no URL. */
+/** The state of a ticket, without its URL. */
 export class Ticket {
   constructor(readonly message: TicketMessage) {}
 
-  /** Its id: it names the ticket and does not open it. */
+  /** The id, which identifies the ticket but grants no access. */
   get ticketId(): string {
     return this.message.ticketId;
   }
@@ -399,11 +400,11 @@ export class Ticket {
   }
 }
 
-/** A new ticket. Its URL is a secret for the one who uses it, and cannot be asked for again. */
+/** A new ticket. Its URL is a secret for its user, and cannot be requested a second time. */
 export class IssuedTicket {
   constructor(readonly message: IssuedTicketMessage) {}
 
-  /** What is known about it. */
+  /** The state of the ticket. */
   get ticket(): Ticket {
     if (this.message.ticket === undefined) throw new TypeError("the reply has no ticket");
     return new Ticket(this.message.ticket);
@@ -414,7 +415,7 @@ export class IssuedTicket {
     return this.message.url;
   }
 
-  /** A line for a shell that uses it. */
+  /** A command line for `curl` that uses the ticket. */
   get curl(): string {
     return this.message.curl;
   }

@@ -1,4 +1,4 @@
-/** One operation of the client: its requests and transfers share a deadline and have operation ids that follow from one. */
+/** One operation of the client: its requests and transfers share a deadline, and their ids are derived from one id. */
 
 import {
   create,
@@ -30,10 +30,10 @@ import {
 /** Most bytes that travel inside a message. */
 export const INLINE_LIMIT_BYTES = 64 * 1024;
 
-/** A file in the store, or what an operation returned that holds one. */
+/** A file in the store, or the result of an operation that contains one. */
 export type Stored = Claim | SandboxFile | FetchedFile | ResolvedArguments;
 
-/** What files that go into the store are called, and for which session. */
+/** Name, media type and session of a file for the store. */
 export interface StoreSettings {
   /** Name for people; that of a local file when unset. */
   readonly name?: string;
@@ -42,7 +42,7 @@ export interface StoreSettings {
   readonly session?: string;
 }
 
-/** What all operations of a client share. */
+/** The connections that all operations of a client share. */
 export interface ClientContext {
   readonly connection: Connection;
   readonly transfers: Transfers;
@@ -65,7 +65,7 @@ export async function runOperation<Result>(
   }
 }
 
-/** An operation while it runs. */
+/** A running operation. */
 export class Operation {
   readonly deadline: Deadline;
   /** Whether a stream that was returned still runs under the deadline. */
@@ -83,7 +83,7 @@ export class Operation {
     this.deadline = new Deadline(timeoutOf(options), options.signal);
   }
 
-  /** Sends the request that the operation is about; a further one gets an id that follows from the first. */
+  /** Sends the main request of the operation. A further request gets an id that is derived from the first. */
   call<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodUnary<Request, Reply>,
     request: MessageInitShape<Request>,
@@ -93,7 +93,8 @@ export class Operation {
     return this.#send(method, request, this.#operationId);
   }
 
-  /** Sends the request that the operation is about; the messages of its reply come under the deadline of the operation. */
+  /** Sends the main request of the operation. The messages of its reply are subject to the deadline of the operation.
+   * */
   stream<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodServerStreaming<Request, Reply>,
     request: MessageInitShape<Request>,
@@ -125,7 +126,7 @@ export class Operation {
     }
   }
 
-  /** Bytes as a message carries them: inside while they are few, otherwise by claim. */
+  /** Bytes as content of a message: inline up to `INLINE_LIMIT_BYTES`, otherwise stored, with a claim. */
   async contentOf(bytes: Uint8Array, name: string): Promise<Content> {
     if (bytes.byteLength <= INLINE_LIMIT_BYTES) {
       return create(ContentSchema, { body: { case: "inline", value: bytes } });
@@ -134,20 +135,20 @@ export class Operation {
     return create(ContentSchema, { body: { case: "claim", value } });
   }
 
-  /** A claim for something that is local or stored. */
+  /** The claim of a stored file, or of a local source that is stored now. */
   async claimFor(source: LocalSource | Stored, name = ""): Promise<Claim> {
     return isLocalSource(source) ? this.store(source, { name }) : claimOf(source);
   }
 
   /** The bytes of a file, from the message or from the store. */
   async readBytes(stored: Stored | Content): Promise<Uint8Array> {
-    const place = placeOf(stored);
-    if (place instanceof Uint8Array) return place;
-    const url = await this.#sign(place);
-    return this.#context.transfers.downloadBytes(url, place.artifact, this.deadline, this.#options.retry);
+    const bytesOrClaim = bytesOrClaimOf(stored);
+    if (bytesOrClaim instanceof Uint8Array) return bytesOrClaim;
+    const url = await this.#sign(bytesOrClaim);
+    return this.#context.transfers.downloadBytes(url, bytesOrClaim.artifact, this.deadline, this.#options.retry);
   }
 
-  /** All that was kept of an output of a program. */
+  /** The complete kept output of a program, from the reply or from the store. */
   async readOutput(output: CommandOutput | undefined): Promise<Uint8Array> {
     if (output?.claim === undefined) return output?.head ?? new Uint8Array();
     return this.readBytes(output.claim);
@@ -155,11 +156,11 @@ export class Operation {
 
   /** The bytes of a file as a stream that runs under the deadline of the operation. */
   async openStream(stored: Stored | Content): Promise<ReadableStream<Uint8Array>> {
-    const place = placeOf(stored);
-    if (place instanceof Uint8Array) return new Blob([new Uint8Array(place)]).stream();
-    const url = await this.#sign(place);
+    const bytesOrClaim = bytesOrClaimOf(stored);
+    if (bytesOrClaim instanceof Uint8Array) return new Blob([new Uint8Array(bytesOrClaim)]).stream();
+    const url = await this.#sign(bytesOrClaim);
     const { transfers } = this.#context;
-    const stream = await transfers.downloadStream(url, place.artifact, this.deadline, this.#options.retry);
+    const stream = await transfers.downloadStream(url, bytesOrClaim.artifact, this.deadline, this.#options.retry);
     this.outlivesCall = true;
     return stream;
   }
@@ -170,14 +171,14 @@ export class Operation {
     await this.#context.transfers.downloadFile(url, claim.artifact, target, this.deadline, this.#options.retry);
   }
 
-  /** Resolved arguments with their content, wherever it is. */
+  /** Resolved arguments with their content, from the message or from the store. */
   async openArguments(message: ResolvedArgumentsMessage | undefined): Promise<ResolvedArguments> {
     if (message?.arguments === undefined) throw new TypeError("the reply has no arguments");
-    const place = placeOf(message.arguments);
-    if (place instanceof Uint8Array) return new ResolvedArguments(message, place);
-    const url = message.url?.url || (await this.#sign(place));
+    const bytesOrClaim = bytesOrClaimOf(message.arguments);
+    if (bytesOrClaim instanceof Uint8Array) return new ResolvedArguments(message, bytesOrClaim);
+    const url = message.url?.url || (await this.#sign(bytesOrClaim));
     const { transfers } = this.#context;
-    const bytes = await transfers.downloadBytes(url, place.artifact, this.deadline, this.#options.retry);
+    const bytes = await transfers.downloadBytes(url, bytesOrClaim.artifact, this.deadline, this.#options.retry);
     return new ResolvedArguments(message, bytes);
   }
 
@@ -185,7 +186,7 @@ export class Operation {
     return (await this.#callAuxiliary(Artifacts.method.open, { claim })).url;
   }
 
-  /** A request that only prepares or completes the one that the operation is about. */
+  /** Sends a request that only prepares or completes the main one. */
   #callAuxiliary<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodUnary<Request, Reply>,
     request: MessageInitShape<Request>,
@@ -203,17 +204,17 @@ export class Operation {
   }
 }
 
-/** The claim of a stored file; throws when its content is in the message. */
+/** The claim of a stored file. Throws if its content is in the message. */
 export function claimOf(stored: Stored): Claim {
-  const place = placeOf(stored);
-  if (place instanceof Uint8Array) {
+  const bytesOrClaim = bytesOrClaimOf(stored);
+  if (bytesOrClaim instanceof Uint8Array) {
     throw new TypeError("the content is in the message, not in the store; use `readBytes`");
   }
-  return place;
+  return bytesOrClaim;
 }
 
-/** Where the bytes of something stored are: here, or in the store. */
-export function placeOf(stored: Stored | Content): Claim | Uint8Array {
+/** The bytes of stored content if the message contains them, otherwise their claim. */
+export function bytesOrClaimOf(stored: Stored | Content): Claim | Uint8Array {
   if (isMessage(stored, ClaimSchema)) return stored;
   if (stored instanceof SandboxFile) {
     if (stored.claim === undefined) throw new TypeError("the reply has no claim");

@@ -6,8 +6,8 @@ import { readFileSync } from "node:fs";
 /** A PEM text as bytes, or the path of a PEM file. */
 export type PemSource = string | URL | Uint8Array;
 
-/** When a failed attempt is repeated. Every attempt of a request has the same operation id, and all of them fit into the
- * request's deadline. */
+/** When a failed attempt is repeated. Every attempt of a request has the same operation id, and all of them fit into
+ * the request's deadline. */
 export interface RetryPolicy {
   /** Attempts in all, the first one included; 10 when unset. */
   readonly maxAttempts?: number;
@@ -17,7 +17,7 @@ export interface RetryPolicy {
   readonly maxDelayMs?: number;
 }
 
-/** What one request or one client says besides the request itself; see `withOptions`. */
+/** Options of one request or of one client; see `withOptions`. */
 export interface CallOptions {
   /** Milliseconds for a request with all its attempts and transfers; 60,000 when unset. */
   readonly timeoutMs?: number;
@@ -37,11 +37,11 @@ export interface CallOptions {
   readonly retry?: RetryPolicy;
 }
 
-/** How long one wait for an outcome may take. */
+/** Limits of one wait for an outcome. */
 export interface WaitOptions {
   /** Milliseconds to wait; those of the client when unset. */
   readonly timeoutMs?: number;
-  /** Ends the wait early; the work goes on. */
+  /** Ends the wait early; the work continues. */
   readonly signal?: AbortSignal;
 }
 
@@ -49,7 +49,7 @@ export interface WaitOptions {
 export interface Tls {
   /** Authorities that sign the endpoint's certificate. Unset: those of Node.js. */
   readonly caCertificate?: PemSource;
-  /** Certificate of this client, for an endpoint that knows its callers by certificates. */
+  /** Certificate of this client, for an endpoint that identifies its callers by certificates. */
   readonly certificate?: PemSource;
   /** Private key of `certificate`. */
   readonly privateKey?: PemSource;

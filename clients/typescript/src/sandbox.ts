@@ -20,7 +20,7 @@ export type SandboxPath = string | Uint8Array;
 /** Runs an operation of the client that the sandbox belongs to. */
 export type OperationRunner = <Result>(body: (operation: Operation) => Promise<Result>) => Promise<Result>;
 
-/** Where a file goes in a sandbox. */
+/** Directory, name and mode of a file in a sandbox. */
 export interface PlaceSettings {
   /** Directory; `uploads` when unset. */
   readonly directory?: SandboxPath;
@@ -48,7 +48,7 @@ export interface ExecSettings {
   readonly environment?: Readonly<Record<string, string | Uint8Array>>;
   /** Standard input: bytes, a local source or a stored file; empty when unset. */
   readonly stdin?: LocalSource | Stored;
-  /** Most milliseconds that it may run; the operator's limit when unset. */
+  /** Most milliseconds that the program may run; the operator's limit when unset. */
   readonly timeoutMs?: number;
   /** Most bytes of standard output that are kept; the operator's limit when unset. */
   readonly maxOutputBytes?: number;
@@ -67,15 +67,15 @@ export class Sandbox {
 
   /** Reads a document of the sandbox as Markdown. */
   read(path: SandboxPath, settings: ReadSettings = {}): Promise<Document> {
-    const value = this.#at(path);
+    const value = this.#pathFields(path);
     return this.#run((operation) => readDocument(operation, { source: { case: "sandbox", value } }, settings));
   }
 
-  /** Copies a file into the store with proof, and with `to` on to a local path. */
+  /** Copies a file into the store with proof, and with `to` also to a local path. */
   get(path: SandboxPath, settings: GetSettings = {}): Promise<SandboxFile> {
     return this.#run(async (operation) => {
       const maxBytes = BigInt(settings.maxBytes ?? 0);
-      const reply = await operation.call(Sandboxes.method.get, { ...this.#at(path), maxBytes });
+      const reply = await operation.call(Sandboxes.method.get, { ...this.#pathFields(path), maxBytes });
       const file = new SandboxFile(reply);
       if (settings.to !== undefined && file.claim !== undefined) await operation.downloadFile(file.claim, settings.to);
       return file;
@@ -104,22 +104,22 @@ export class Sandbox {
   ls(path: SandboxPath = ".", settings: { depth?: number; limit?: number } = {}): Promise<SandboxListing> {
     return this.#run(async (operation) => {
       const { depth = 1, limit = 0 } = settings;
-      const reply = await operation.call(Sandboxes.method.list, { ...this.#at(path), depth, limit });
+      const reply = await operation.call(Sandboxes.method.list, { ...this.#pathFields(path), depth, limit });
       return { entries: reply.entries.map((entry) => new SandboxEntry(entry)), truncated: reply.truncated };
     });
   }
 
-  /** What a path is; `follow` says whether a symbolic link stands for what it names, which is so when unset. */
+  /** The kind and the size of a path. `follow`: whether a symbolic link is followed, which is the default. */
   stat(path: SandboxPath, settings: { follow?: boolean } = {}): Promise<SandboxEntry> {
     return this.#run(async (operation) => {
       const { follow = true } = settings;
-      return new SandboxEntry(await operation.call(Sandboxes.method.stat, { ...this.#at(path), follow }));
+      return new SandboxEntry(await operation.call(Sandboxes.method.stat, { ...this.#pathFields(path), follow }));
     });
   }
 
   /**
-   * Runs a program, whose words no shell reads, and waits for its end. The limits can only lower those of the operator; the
-   * deadline of the request ends the program too. One that fails is a result, not an error.
+   * Runs a program without a shell, and waits for its end. The limits can only lower those of the operator; the
+   * deadline of the request ends the program too. A program that fails is a result, not an error.
    */
   exec(argv: readonly SandboxPath[], settings: ExecSettings = {}): Promise<CommandResult> {
     return this.#run(async (operation) => {
@@ -129,8 +129,8 @@ export class Sandbox {
   }
 
   /**
-   * Runs a program as `exec` does, and gives its outputs while it writes them: chunks, then one `CommandEnd`. A program
-   * whose reader is slow waits for it; leaving the loop ends it.
+   * Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
+   * program waits for a slow reader, and ends when its reader leaves the loop.
    */
   async *execStream(
     argv: readonly SandboxPath[],
@@ -146,11 +146,11 @@ export class Sandbox {
     }
   }
 
-  /** Removes a file, or with `recursive` a directory with what is in it. */
+  /** Removes a file, or with `recursive` a directory with its content. */
   remove(path: SandboxPath, settings: { recursive?: boolean } = {}): Promise<void> {
     return this.#run(async (operation) => {
       const { recursive = false } = settings;
-      await operation.call(Sandboxes.method.remove, { ...this.#at(path), recursive });
+      await operation.call(Sandboxes.method.remove, { ...this.#pathFields(path), recursive });
     });
   }
 
@@ -175,7 +175,7 @@ export class Sandbox {
     };
   }
 
-  #at(path: SandboxPath): { sandbox: { sandbox: SandboxRef["sandbox"] }; path: Uint8Array } {
+  #pathFields(path: SandboxPath): { sandbox: { sandbox: SandboxRef["sandbox"] }; path: Uint8Array } {
     return { sandbox: { sandbox: this.#target }, path: pathBytes(path) };
   }
 }
@@ -192,7 +192,7 @@ export async function readDocument(
   return new Document(reply, Buffer.from(bytes).toString("utf8"));
 }
 
-/** A path as requests name it. */
+/** A path as bytes for a request. */
 export function pathBytes(path: SandboxPath): Uint8Array {
   return typeof path === "string" ? Buffer.from(path, "utf8") : path;
 }

@@ -1,4 +1,4 @@
-/** Where the bytes of an upload come from. Size and digest are known before the first byte leaves. */
+/** Sources of the bytes of an upload. Size and digest are known before the first byte is sent. */
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
@@ -13,8 +13,8 @@ import type { Deadline } from "./deadline.js";
 /** Bytes read at a time. */
 export const CHUNK_BYTES = 1 << 20;
 
-/** Bytes, a blob, a web stream, or the path of a local file. A stream is copied into a temporary file first, because the
- * store wants size and digest ahead of the bytes. */
+/** Bytes, a blob, a web stream, or the path of a local file. A stream is copied into a temporary file first, because
+ * the store needs size and digest before the bytes. */
 export type LocalSource = string | URL | Uint8Array | Blob | ReadableStream<Uint8Array>;
 
 /** A source that can be read more than once, since uploads are repeated. */
@@ -24,13 +24,13 @@ export interface PreparedSource {
   readonly sha256: Uint8Array;
   /** File name, where the source has one; otherwise empty. */
   readonly name: string;
-  /** Reads it from the start. */
+  /** Reads the source from its start. */
   open(): AsyncIterable<Uint8Array>;
-  /** Removes what was made for it. */
+  /** Removes the temporary file, if the source has one. */
   dispose(): Promise<void>;
 }
 
-/** Whether a value is a source of bytes rather than something stored. */
+/** Whether a value is a local source and not a stored file. */
 export function isLocalSource(value: unknown): value is LocalSource {
   return (
     typeof value === "string" ||
@@ -43,14 +43,17 @@ export function isLocalSource(value: unknown): value is LocalSource {
 
 /** Hashes a source. */
 export async function prepareSource(source: LocalSource, deadline: Deadline): Promise<PreparedSource> {
-  if (source instanceof Uint8Array) return hashed("", () => chunksOf(source), deadline);
-  if (source instanceof Blob) return hashed(source instanceof File ? source.name : "", () => readStream(source.stream()), deadline);
-  if (source instanceof ReadableStream) return spooled(source, deadline);
+  if (source instanceof Uint8Array) return hashSource("", () => chunksOf(source), deadline);
+  if (source instanceof Blob) {
+    const name = source instanceof File ? source.name : "";
+    return hashSource(name, () => readStream(source.stream()), deadline);
+  }
+  if (source instanceof ReadableStream) return spoolStream(source, deadline);
   const path = source instanceof URL ? fileURLToPath(source) : source;
-  return hashed(basename(path), () => readFile(path), deadline);
+  return hashSource(basename(path), () => readFile(path), deadline);
 }
 
-async function hashed(
+async function hashSource(
   name: string,
   open: () => AsyncIterable<Uint8Array>,
   deadline: Deadline,
@@ -66,14 +69,14 @@ async function hashed(
   return { size, sha256: hash.digest(), name, open, dispose };
 }
 
-async function spooled(stream: ReadableStream<Uint8Array>, deadline: Deadline): Promise<PreparedSource> {
+async function spoolStream(stream: ReadableStream<Uint8Array>, deadline: Deadline): Promise<PreparedSource> {
   const path = join(tmpdir(), `drayage-${randomUUID()}`);
   const dispose = () => rm(path, { force: true });
   try {
-    // `wx`: a file that someone else put there is not used.
+    // `wx` fails for an existing file, which another user could have created.
     const file = createWriteStream(path, { flags: "wx", mode: 0o600 });
     await pipeline(readStream(stream), file, { signal: deadline.signal });
-    return await hashed("", () => readFile(path), deadline, dispose);
+    return await hashSource("", () => readFile(path), deadline, dispose);
   } catch (error) {
     await dispose();
     deadline.signal.throwIfAborted();
@@ -86,22 +89,22 @@ function readFile(path: string): AsyncIterable<Uint8Array> {
 }
 
 async function* chunksOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  for (let at = 0; at < bytes.byteLength; at += CHUNK_BYTES) yield bytes.subarray(at, at + CHUNK_BYTES);
+  for (let start = 0; start < bytes.byteLength; start += CHUNK_BYTES) yield bytes.subarray(start, start + CHUNK_BYTES);
 }
 
 /** The chunks of a web stream; the stream is cancelled when the reader stops early. */
 export async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
   const reader = stream.getReader();
-  let finished = false;
+  let isFinished = false;
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      finished = done;
+      isFinished = done;
       if (done) return;
       yield value;
     }
   } finally {
-    if (!finished) await reader.cancel();
+    if (!isFinished) await reader.cancel();
     reader.releaseLock();
   }
 }

@@ -1,5 +1,5 @@
-/** The tools that adapters offer: what they are called, what they take, and what a model gets as their results. They are
- * those of the Python client: names, schemas and texts are the same. */
+/** The tools that adapters offer: their names, their arguments, and the results that a model gets. They are those of
+ * the Python client: names, schemas and texts are the same. */
 
 import { createHash, randomUUID } from "node:crypto";
 
@@ -10,7 +10,7 @@ import type { Sandbox } from "./sandbox.js";
 import { TOOL_DEFINITIONS } from "./tool_definitions.js";
 
 const { limits: LIMITS, texts: TEXTS } = TOOL_DEFINITIONS;
-/** Time for the request around a program, beside the time of the program. */
+/** Time of a request in addition to the time of its program. */
 const TRANSFER_MS = 30_000;
 const HTTP_URL = /^https?:\/\//i;
 
@@ -20,7 +20,8 @@ export const DEFAULT_TOOLS: readonly ToolName[] = ["read", "list", "get", "put",
 /** The name of a tool. */
 export type ToolName = "read" | "list" | "get" | "put" | "fetch" | "send_file" | "exec";
 
-/** Which tools, and for what: a sandbox by its address (`docker:web`), or a session with its sandbox and its chat. */
+/** The selected tools, and their subject: a sandbox by its address (`docker:web`), or a session with its sandbox and
+ * its chat. */
 export interface ToolkitSettings {
   readonly sandbox?: string;
   readonly session?: string;
@@ -28,7 +29,7 @@ export interface ToolkitSettings {
   readonly tools?: readonly ToolName[];
 }
 
-/** What a model is told of a tool. */
+/** The description of a tool for a model. */
 export interface ToolDefinition {
   readonly name: string;
   readonly description: string;
@@ -50,17 +51,17 @@ interface ValueSchema {
   readonly maxItems?: number;
 }
 
-/** The id of the model's call, and what ends it early. */
+/** The id of the model's call, and a signal that ends it early. */
 export interface ToolCallContext {
   readonly callId?: string;
   readonly signal?: AbortSignal | undefined;
 }
 
-// Checked against the schema before a tool gets them.
+// Arguments are checked against the schema before a tool gets them.
 type Arguments = { [name: string]: string } & { paths?: string[]; argv?: string[]; timeout_seconds?: number };
 
-/** A tool grants nothing: what the credentials of the client and the policies of the operator allow decides. Failures are
- * texts for the model, with what can be done about them. */
+/** A tool grants no rights: the credentials of the client and the policies of the operator decide. Failures are texts
+ * for the model that name a remedy. */
 export class Toolkit {
   readonly definitions: readonly ToolDefinition[];
   readonly #dray: Dray;
@@ -74,14 +75,14 @@ export class Toolkit {
     const unknown = tools?.filter((name) => !known.some((tool) => tool.name === name)) ?? [];
     if (unknown.length > 0) throw new TypeError(`there are no tools ${unknown.join(", ")}`);
     if (tools?.includes("send_file") && !session) throw new TypeError("`send_file` needs a session, whose chat gets the files");
-    const wanted: readonly string[] = tools ?? DEFAULT_TOOLS;
+    const selected: readonly string[] = tools ?? DEFAULT_TOOLS;
     this.#dray = dray;
     this.#settings = settings;
-    this.definitions = known.filter(({ name }) => wanted.includes(name) && (session || name !== "send_file"));
+    this.definitions = known.filter(({ name }) => selected.includes(name) && (session || name !== "send_file"));
   }
 
-  /** Runs a tool and returns the text for the model. Files of a call that is made again with the same id, after a crash of
-   * the caller, are not sent again. */
+  /** Runs a tool and returns the text for the model. Files of a call that is repeated with the same id, after a crash
+   * of the caller, are not sent again. */
   async call(name: string, input: unknown, context: ToolCallContext = {}): Promise<string> {
     const definition = this.definitions.find((tool) => tool.name === name);
     if (definition === undefined) throw new TypeError(`there is no tool ${name}`);
@@ -96,23 +97,23 @@ export class Toolkit {
     }
   }
 
-  #run(name: string, given: Arguments, context: ToolCallContext): Promise<string> {
+  #run(name: string, values: Arguments, context: ToolCallContext): Promise<string> {
     const dray = context.signal === undefined ? this.#dray : this.#dray.withOptions({ signal: context.signal });
     switch (name) {
       case "read":
-        return this.#read(dray, given);
+        return this.#read(dray, values);
       case "list":
-        return this.#list(dray, given["path"] ?? ".");
+        return this.#list(dray, values["path"] ?? ".");
       case "get":
-        return this.#get(dray, given["path"] ?? "");
+        return this.#get(dray, values["path"] ?? "");
       case "put":
-        return this.#put(dray, Buffer.from(given["content"] ?? "", "utf8"), given["name"] ?? "", given["directory"]);
+        return this.#put(dray, Buffer.from(values["content"] ?? "", "utf8"), values["name"] ?? "", values["directory"]);
       case "fetch":
-        return this.#fetch(dray, given);
+        return this.#fetch(dray, values);
       case "exec":
-        return this.#exec(dray, given);
+        return this.#exec(dray, values);
       default:
-        return this.#sendFile(dray, given, context.callId);
+        return this.#sendFile(dray, values, context.callId);
     }
   }
 
@@ -137,28 +138,28 @@ export class Toolkit {
     const file = await this.#sandbox(dray).get(path, { maxBytes: LIMITS.get_bytes });
     const content = await dray.readBytes(file);
     try {
-      return cut(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content));
+      return shortened(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content));
     } catch {
       return format(TEXTS.not_text, { size: file.size, sha256: file.sha256 });
     }
   }
 
   async #put(dray: Dray, content: Uint8Array, name: string, directory = ""): Promise<string> {
-    return placed(await this.#sandbox(dray).put(content, { name, directory }));
+    return placedText(await this.#sandbox(dray).put(content, { name, directory }));
   }
 
   async #fetch(dray: Dray, { url = "", directory = "" }: Arguments): Promise<string> {
     const fetched = await dray.fetch(url);
     const name = fetched.name || "download";
     if (fetched.content?.body.case === "claim") {
-      return placed(await this.#sandbox(dray).put(fetched, { name, directory }));
+      return placedText(await this.#sandbox(dray).put(fetched, { name, directory }));
     }
     return this.#put(dray, await dray.readBytes(fetched), name, directory);
   }
 
   async #sendFile(dray: Dray, { paths = [], message = "" }: Arguments, callId = ""): Promise<string> {
     const { session = "" } = this.#settings;
-    // A request whose end is not known may have been accepted: the next one for the same files continues it.
+    // A request with an unknown outcome may have been accepted: the next request for the same files continues it.
     const content = JSON.stringify([...paths, message]);
     const operationId = this.#unconfirmed.get(content) ?? operationOf(session, callId, content);
     this.#unconfirmed.delete(content);
@@ -178,7 +179,7 @@ export class Toolkit {
     const timeoutMs = (timeout_seconds ?? LIMITS.exec_seconds) * 1000;
     // The deadline of the request would end the program before its time.
     const sandbox = this.#sandbox(dray.withOptions({ timeoutMs: timeoutMs + TRANSFER_MS }));
-    return ended(await sandbox.exec(argv, { directory, stdin: Buffer.from(stdin, "utf8"), timeoutMs }));
+    return commandText(await sandbox.exec(argv, { directory, stdin: Buffer.from(stdin, "utf8"), timeoutMs }));
   }
 }
 
@@ -188,13 +189,13 @@ function operationOf(session: string, callId: string, content: string): string {
   return `call-${call.slice(0, 48)}`;
 }
 
-/** What is wrong with arguments, as a text for the model; empty for nothing. */
-function argumentProblem(schema: ParametersSchema, given: object): string {
-  const missing = (schema.required ?? []).filter((name) => !Object.hasOwn(given, name));
+/** The problems of arguments, as a text for the model; empty without any. */
+function argumentProblem(schema: ParametersSchema, values: object): string {
+  const missing = (schema.required ?? []).filter((name) => !Object.hasOwn(values, name));
   const problems = missing.map((name) => [name, TEXTS.missing]);
-  for (const [name, value] of Object.entries(given)) {
-    const wanted = Object.hasOwn(schema.properties, name) ? schema.properties[name] : undefined;
-    const problem = wanted === undefined ? TEXTS.unknown : valueProblem(wanted, value);
+  for (const [name, value] of Object.entries(values)) {
+    const valueSchema = Object.hasOwn(schema.properties, name) ? schema.properties[name] : undefined;
+    const problem = valueSchema === undefined ? TEXTS.unknown : valueProblem(valueSchema, value);
     if (problem !== "") problems.push([name, problem]);
   }
   return problems.map(([parameter = "", problem = ""]) => format(TEXTS.invalid, { parameter, problem })).join("\n");
@@ -220,22 +221,22 @@ function isText(value: unknown): value is string {
   return typeof value === "string" && !/\p{Cs}/u.test(value);
 }
 
-function placed(file: PlacedFile): string {
+function placedText(file: PlacedFile): string {
   return format(TEXTS.placed, { path: printable(file.path), size: file.size, sha256: file.sha256 });
 }
 
-function ended(ran: CommandResult): string {
-  const seconds = Math.round(ran.milliseconds / 1000);
-  const parts = [format(TEXTS[ran.state], { code: ran.exitCode, signal: ran.signal, seconds })];
-  for (const [title, output] of [[TEXTS.stdout, ran.stdout] as const, [TEXTS.stderr, ran.stderr] as const]) {
-    if (output.byteLength > 0) parts.push(title, cut(Buffer.from(output).toString("utf8")));
+function commandText(result: CommandResult): string {
+  const seconds = Math.round(result.milliseconds / 1000);
+  const parts = [format(TEXTS[result.state], { code: result.exitCode, signal: result.signal, seconds })];
+  for (const [title, output] of [[TEXTS.stdout, result.stdout] as const, [TEXTS.stderr, result.stderr] as const]) {
+    if (output.byteLength > 0) parts.push(title, shortened(Buffer.from(output).toString("utf8")));
   }
-  if (ran.truncated) parts.push(TEXTS.output_dropped);
+  if (result.truncated) parts.push(TEXTS.output_dropped);
   return parts.join("\n");
 }
 
 /** A text within the limit: its beginning and its end. */
-function cut(text: string): string {
+function shortened(text: string): string {
   const half = LIMITS.text_characters / 2;
   const count = text.length - 2 * half;
   if (count <= 0) return text;
@@ -244,7 +245,7 @@ function cut(text: string): string {
   return beginning + format(TEXTS.cut, { count }) + text.slice(-half).replace(/^[\udc00-\udfff]/, "");
 }
 
-/** A path on one line: what cannot be printed is escaped. */
+/** A path on one line, with escapes for characters that cannot be printed. */
 function printable(path: string): string {
   return path.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (character) => {
     const digits = (character.codePointAt(0) ?? 0).toString(16);

@@ -1,6 +1,6 @@
 /** Bodies over presigned URLs: exact lengths, digests compared, one connection for each transfer.
  *
- * The address comes from the service, and goes to the store. Redirects are not followed and proxies are not used.
+ * The URL comes from the service and leads to the store. Redirects are not followed and proxies are not used.
  */
 
 import { createHash, randomUUID } from "node:crypto";
@@ -18,11 +18,11 @@ import type { Artifact } from "./v1/index.js";
 
 /** Longest time without a byte before a transfer counts as broken. */
 const MAX_SILENCE_MS = 30_000;
-/** Errors of the local file system, which another attempt meets again. */
+/** Errors of the local file system, which another attempt would not change. */
 const LOCAL_ERRORS = new Set(["ENOENT", "EACCES", "EISDIR", "ENOSPC", "EROFS", "ENOTDIR", "EDQUOT"]);
 
-/** A transfer that failed for a reason that may pass. */
-class PassingError extends Error {}
+/** A transfer that may succeed in another attempt. */
+class TransientTransferError extends Error {}
 
 /** Uploads and downloads of one client. */
 export class Transfers {
@@ -57,7 +57,7 @@ export class Transfers {
         },
       );
       request.destroy();
-      if (statusCode >= 500) throw new PassingError(`status ${statusCode}`);
+      if (statusCode >= 500) throw new TransientTransferError(`status ${statusCode}`);
       if (![200, 201, 204].includes(statusCode)) throw refusal("upload", statusCode);
     });
   }
@@ -102,8 +102,8 @@ export class Transfers {
     }
   }
 
-  /** GETs an artifact as a stream. The stream errors at its end when the digest differs, so what was read of it counts only
-   * once it closed. It is not repeated after the first byte. */
+  /** GETs an artifact as a stream. The stream errors at its end if the digest differs, so its bytes are verified only
+   * when it has closed. The request is not repeated after the first byte. */
   async downloadStream(
     url: string,
     artifact: Artifact | undefined,
@@ -153,7 +153,7 @@ export class Transfers {
     try {
       const message = await response;
       const { statusCode = 0 } = message;
-      if (statusCode >= 500) throw new PassingError(`status ${statusCode}`);
+      if (statusCode >= 500) throw new TransientTransferError(`status ${statusCode}`);
       if (statusCode !== 200) throw refusal("download", statusCode);
       const [hash, size] = [createHash("sha256"), Number(artifact?.size ?? 0n)];
       let count = 0;
@@ -163,11 +163,11 @@ export class Transfers {
         hash.update(chunk);
         yield chunk;
       }
-      if (count < size) throw new PassingError("the connection ended early");
+      if (count < size) throw new TransientTransferError("the connection ended early");
       if (count > size || !hash.digest().equals(artifact?.sha256 ?? new Uint8Array())) throw mismatch();
       return undefined;
     } catch (error) {
-      // Node.js reports an error of its own for an aborted request.
+      // Node.js reports a separate error for an aborted request.
       deadline.signal.throwIfAborted();
       throw error;
     } finally {
@@ -185,7 +185,7 @@ export class Transfers {
     const isEncrypted = new URL(url).protocol === "https:";
     const trust = this.#storeCa === undefined ? {} : { ca: this.#storeCa };
     const request = isEncrypted ? requestHttps(url, { ...options, ...trust }) : requestHttp(url, options);
-    request.on("timeout", () => request.destroy(new PassingError("no byte for too long")));
+    request.on("timeout", () => request.destroy(new TransientTransferError("no byte for too long")));
     const response = new Promise<IncomingMessage>((resolve, reject) => {
       request.on("response", resolve);
       // Stays attached: errors after the response would otherwise end the process.
@@ -198,21 +198,21 @@ export class Transfers {
 
 /** The announced bytes of a source, even when it grew; a source that shrank fails. */
 async function* exactChunks(source: PreparedSource, deadline: Deadline): AsyncGenerator<Uint8Array> {
-  let left = source.size;
-  if (left === 0) return;
+  let remaining = source.size;
+  if (remaining === 0) return;
   for await (const chunk of source.open()) {
     deadline.signal.throwIfAborted();
-    const part = chunk.subarray(0, left);
-    left -= part.byteLength;
+    const part = chunk.subarray(0, remaining);
+    remaining -= part.byteLength;
     yield part;
-    if (left === 0) return;
+    if (remaining === 0) return;
   }
   throw new IntegrityError(
     makeFault("invalid_argument", "The file became shorter while it was uploaded.", { detail: "source_changed" }),
   );
 }
 
-/** Runs attempts until one succeeds, a final error comes, or attempts or time are used up. */
+/** Runs attempts until one succeeds, a final error occurs, or attempts or time are used up. */
 async function repeat<Result>(
   deadline: Deadline,
   retry: RetryPolicy | undefined,
@@ -249,9 +249,11 @@ function brokenTransfer(cause: unknown): UnavailableError {
   );
 }
 
-function refusal(what: "upload" | "download", status: number): UnavailableError {
+function refusal(direction: "upload" | "download", status: number): UnavailableError {
   return new UnavailableError(
-    makeFault("unavailable", `The store refused the ${what} with status ${status}.`, { detail: `${what}_refused` }),
+    makeFault("unavailable", `The store refused the ${direction} with status ${status}.`, {
+      detail: `${direction}_refused`,
+    }),
   );
 }
 

@@ -1,4 +1,4 @@
-/** What the client knows of gRPC: addresses, metadata, and what becomes of a failed attempt. */
+/** gRPC for the client: addresses, metadata, and the errors of failed attempts. */
 
 import type {
   DescMessage,
@@ -17,7 +17,7 @@ import { type CallOptions, maxAttemptsOf, type PemSource, readPem, retryDelayMs,
 import { traceContext } from "./trace.js";
 import { FaultSchema } from "./v1/index.js";
 
-/** Where the services are, and who calls. */
+/** Addresses of the services, and credentials of the caller. */
 export interface ConnectionOptions {
   /** Bearer token of the caller. It does not travel to other machines without TLS. */
   readonly token?: string;
@@ -70,7 +70,7 @@ export class Connection {
     this.#options = options;
   }
 
-  /** Sends a request, and repeats it while its failure may pass and time is left. */
+  /** Sends a request, and repeats it within the deadline after a failure that may pass. */
   async call<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodUnary<Request, Reply>,
     request: MessageInitShape<Request>,
@@ -91,8 +91,8 @@ export class Connection {
   }
 
   /**
-   * Sends a request and gives the messages of its reply. It is repeated only until the first of them. Leaving the loop
-   * cancels it, and its end is that of the deadline.
+   * Sends a request and yields the messages of its reply. The request is repeated only before the first message.
+   * Leaving the loop cancels it, and its end frees the deadline.
    */
   async *stream<Request extends DescMessage, Reply extends DescMessage>(
     method: DescMethodServerStreaming<Request, Reply>,
@@ -130,7 +130,7 @@ export class Connection {
     this.#open.clear();
   }
 
-  /** Waits before the next attempt; throws the error when there is none. */
+  /** Waits before the next attempt. Throws the error after the last attempt. */
   async #beforeRetry(
     failure: unknown,
     isFinal: boolean,
@@ -187,19 +187,19 @@ export class Connection {
 const UNREACHABLE_ADVICE =
   "Check that the address is right and that a system serves gRPC there, as `dray up --grpc ADDRESS` does.";
 
-/** The exception for a failed attempt: the fault of the service, or one for what went wrong on the way. */
+/** The exception for a failed attempt: the fault of the service, or a fault for a failure of the connection. */
 export function errorOf(failure: unknown): DrayageError {
   const error = ConnectError.from(failure);
   const [fault] = error.findDetails(FaultSchema);
   if (fault !== undefined) {
-    const found = faultOf(fault);
+    const converted = faultOf(fault);
     return error.code === Code.Unauthenticated
-      ? new UnauthenticatedError(found, { cause: error })
-      : errorFor(found, { cause: error });
+      ? new UnauthenticatedError(converted, { cause: error })
+      : errorFor(converted, { cause: error });
   }
   if (error.code === Code.DeadlineExceeded) return deadlineError();
   const codes = systemCodes(error);
-  // Another attempt meets the same certificate, or the same endpoint without TLS.
+  // Another attempt would get the same certificate, or the same endpoint without TLS.
   if (codes.some((code) => CERTIFICATE_ERROR.test(code))) {
     const advice = "Check `caCertificate` and `serverName` of `tls`.";
     return errorFor(makeFault("unavailable", error.rawMessage, { detail: "untrusted_certificate", advice }), {
@@ -208,23 +208,24 @@ export function errorOf(failure: unknown): DrayageError {
   }
   if (codes.includes("ERR_SSL_WRONG_VERSION_NUMBER")) {
     const advice = "Pass `plaintext: true` if that is meant, as for `dray up` on this machine.";
-    const found = makeFault("unavailable", "The endpoint does not use TLS.", { detail: "endpoint_without_tls", advice });
-    return errorFor(found, { cause: error });
+    const detail = "endpoint_without_tls";
+    const converted = makeFault("unavailable", "The endpoint does not use TLS.", { detail, advice });
+    return errorFor(converted, { cause: error });
   }
-  // A connection that broke has no status of gRPC. The library calls it aborted, or cancelled where the peer ended the
-  // stream; the caller's own cancellation was looked at before.
+  // A broken connection has no status of gRPC. The library reports it as aborted, or as cancelled if the peer ended the
+  // stream; the caller's own cancellation was checked before.
   const isBroken = codes.length > 0 || error.code === Code.Aborted || error.code === Code.Canceled;
   const code = isBroken ? "unavailable" : (CODES[error.code] ?? "internal");
   const reason = error.rawMessage || `the request failed with ${Code[error.code]}`;
   const message = code === "unavailable" ? `The service could not be reached: ${reason.replace(/\.$/, "")}.` : reason;
-  const found = makeFault(code, message, {
+  const converted = makeFault(code, message, {
     detail: Code[error.code]?.replace(/\B[A-Z]/g, "_$&").toLowerCase() ?? "",
     advice: code === "unavailable" ? UNREACHABLE_ADVICE : "",
     retryable: isBroken || error.code === Code.Unavailable || error.code === Code.ResourceExhausted,
   });
   return error.code === Code.Unauthenticated
-    ? new UnauthenticatedError(found, { cause: error })
-    : errorFor(found, { cause: error });
+    ? new UnauthenticatedError(converted, { cause: error })
+    : errorFor(converted, { cause: error });
 }
 
 /** The codes of Node.js in the chain of causes, such as `ECONNREFUSED`. */

@@ -1,4 +1,5 @@
-/** The tools for the AI SDK with its own mock model, against the real services. DRAYAGE_STORY is as for story.test.ts. */
+/** The tools for the AI SDK with its own mock model, against the real services. DRAYAGE_STORY is as for story.test.ts.
+ * */
 
 import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
@@ -28,14 +29,14 @@ function connect(t: TestContext, secret: string, address = target, options: Call
   return dray;
 }
 
-/** Runs a model that makes these calls, one after the other; returns their results. */
+/** Runs a model that makes the given calls one after the other, and returns their results. */
 async function rehearse(dray: Dray, settings: ToolkitSettings, calls: readonly Call[]): Promise<string[]> {
-  const left = [...calls.entries()];
+  const remaining = [...calls.entries()];
   const tokens = { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 };
   const usage = { inputTokens: tokens, outputTokens: { total: 1, text: 1, reasoning: 0 } };
   const model = new MockLanguageModelV4({
     doGenerate: async () => {
-      const next = left.shift();
+      const next = remaining.shift();
       if (next === undefined) {
         return { content: [{ type: "text", text: "done" }], finishReason: { unified: "stop", raw: "stop" }, usage, warnings: [] };
       }
@@ -54,7 +55,7 @@ async function rehearse(dray: Dray, settings: ToolkitSettings, calls: readonly C
   return steps.flatMap((step) => step.toolResults.map(({ output }) => String(output)));
 }
 
-test("a model writes, reads, lists, runs and sends files, and is told what is wrong with its arguments", async (t) => {
+test("a model writes, reads, lists, runs and sends files, and gets the problems of its arguments", async (t) => {
   const dray = connect(t, token);
   await dray.bindSession("ai-sdk", { sandbox: ADDRESS, chat: `cli:${inbox}` });
   const binary = join(box, "binary\n.dat");
@@ -72,7 +73,7 @@ test("a model writes, reads, lists, runs and sends files, and is told what is wr
     { tool: "exec", input: { argv: "ls", timeout_seconds: 0.5, shell: true } },
     { tool: "put", input: { name: "", content: "\ud800" } },
   ]);
-  const [put, read, get, notText, listed, ran, slow, fetched, sent, wrong, malformed] = results;
+  const [put, read, get, notText, listed, ran, slow, fetched, sent, invalid, malformed] = results;
   assert.match(put ?? "", /\/from-ai\/sums-ts\.csv \(8 bytes, SHA-256 [0-9a-f]{64}\)$/);
   assert.match(read ?? "", /untrusted/);
   assert.equal(get, "a,b\n1,2\n");
@@ -83,7 +84,7 @@ test("a model writes, reads, lists, runs and sends files, and is told what is wr
   assert.match(fetched ?? "", /^This failed: /);
   assert.equal(sent, "sums-ts.csv: copied");
   assert.equal(await readFile(join(inbox, "sums-ts.csv"), "utf8"), "a,b\n1,2\n");
-  assert.match(wrong ?? "", /argv is invalid: it must be a list.*\n.*timeout_seconds.* an integer.*\n.*shell.* no such parameter/);
+  assert.match(invalid ?? "", /argv is invalid: it must be a list.*\n.*timeout_seconds.* an integer.*\n.*shell.* no such parameter/);
   assert.match(malformed ?? "", /name is invalid: it is outside.*\n.*content is invalid: it must be a string/);
   const repeated = await rehearse(dray, { session: "ai-sdk" }, [
     { tool: "send_file", input: { paths: ["from-ai/sums-ts.csv"] }, id: "same" },
@@ -92,7 +93,7 @@ test("a model writes, reads, lists, runs and sends files, and is told what is wr
   assert.equal((await dray.receipts({ session: "ai-sdk" })).length, 1);
 });
 
-test("a model is told what can be done when the server, the scope or the permission is missing", async (t) => {
+test("a missing server, scope or permission is reported to the model with advice", async (t) => {
   const run: readonly Call[] = [{ tool: "exec", input: { argv: ["true"] } }];
   const settings: ToolkitSettings = { sandbox: ADDRESS, tools: ["exec"] };
   const cases: readonly [Dray, RegExp][] = [
@@ -103,7 +104,7 @@ test("a model is told what can be done when the server, the scope or the permiss
   for (const [dray, advice] of cases) assert.match((await rehearse(dray, settings, run))[0] ?? "", advice);
 });
 
-test("tools that cannot work are refused when they are made", (t) => {
+test("tools that cannot work are refused when they are created", (t) => {
   const dray = connect(t, token);
   assert.deepEqual(Object.keys(drayageTools(dray, { sandbox: ADDRESS })), ["read", "list", "get", "put", "fetch"]);
   assert.throws(() => drayageTools(dray, {}), /name a sandbox/);

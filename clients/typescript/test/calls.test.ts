@@ -25,7 +25,7 @@ import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
 
 const FAST_RETRY: RetryPolicy = { firstDelayMs: 1, maxDelayMs: 10 };
 
-/** A response that never comes; ends with the request, so that its timer does not keep the process. */
+/** A response that is never sent. It ends with the request, so that its timer does not keep the process running. */
 function hang({ signal }: HandlerContext): Promise<never> {
   return new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 }
@@ -40,7 +40,7 @@ async function connected(t: TestContext, handle: FetchHandler): Promise<{ endpoi
   return { endpoint, dray };
 }
 
-test("a passing fault is repeated with the same operation id", async (t) => {
+test("a request with a retryable fault is repeated with the same operation id", async (t) => {
   const { endpoint, dray } = await connected(t, (number, url) => {
     if (number < 3) {
       const fault = { code: FaultCode.RATE_LIMITED, message: "Busy.", retryable: true, retryAfterMs: 1n };
@@ -68,14 +68,14 @@ test("a final fault is not repeated and keeps its advice", async (t) => {
   assert.equal(endpoint.seen.length, 1);
 });
 
-test("an unknown caller has an error of its own", async (t) => {
+test("an unknown caller gets a separate error", async (t) => {
   const { dray } = await connected(t, () => {
     throw new ConnectError("a proxy says no", Code.Unauthenticated);
   });
   await assert.rejects(dray.fetch("http://a/"), UnauthenticatedError);
 });
 
-test("attempts end after their number", async (t) => {
+test("attempts end at their maximum", async (t) => {
   const { endpoint, dray } = await connected(t, () => {
     throw new ConnectError("down", Code.Unavailable);
   });
@@ -83,7 +83,7 @@ test("attempts end after their number", async (t) => {
   assert.equal(endpoint.seen.length, 10);
 });
 
-test("a wait that the service asks for and that passes the deadline is not begun", async (t) => {
+test("a delay beyond the deadline is not waited for", async (t) => {
   const { endpoint, dray } = await connected(t, () => {
     const fault = { code: FaultCode.UNAVAILABLE, message: "Later.", retryable: true, retryAfterMs: 3_600_000n };
     throw refusal(Code.Unavailable, fault);
@@ -121,7 +121,7 @@ test("a connection that breaks in the middle is repeated with the same operation
   assert.equal(new Set(endpoint.seen.map((header) => header.get("dray-operation"))).size, 1);
 });
 
-test("an endpoint that nobody listens on is reported as unavailable", async () => {
+test("an address without a listener is reported as unavailable", async () => {
   // Port 1 is never given to a test server.
   const dray = new Dray("127.0.0.1:1", { plaintext: true, retry: { maxAttempts: 2, firstDelayMs: 1 } });
   await assert.rejects(dray.fetch("http://a/"), UnavailableError);
@@ -199,13 +199,13 @@ test("the current span of OpenTelemetry is the trace context", async (t) => {
 });
 
 test("delays double up to their limit and are never shorter than the service asks for", () => {
-  const most = () => 1;
-  assert.deepEqual([1, 2, 3, 20].map((attempt) => retryDelayMs(undefined, attempt, 0, most)), [100, 200, 400, 5_000]);
-  assert.equal(retryDelayMs(undefined, 1, 700, most), 700);
+  const longest = () => 1;
+  assert.deepEqual([1, 2, 3, 20].map((attempt) => retryDelayMs(undefined, attempt, 0, longest)), [100, 200, 400, 5_000]);
+  assert.equal(retryDelayMs(undefined, 1, 700, longest), 700);
   assert.equal(retryDelayMs(undefined, 1, 0, () => 0), 0);
 });
 
-/** A call whose questions fail with this error, and whose event comes after the first of them. */
+/** A call whose event arrives after the first request for its outcome. These requests fail with `error`. */
 function failingWork(error: Error): PublishedWork {
   let hasAsked = (): void => undefined;
   const asked = new Promise<void>((resolve) => (hasAsked = resolve));
@@ -220,7 +220,7 @@ function failingWork(error: Error): PublishedWork {
   return new PublishedWork(publisher as unknown as Publisher, "o", false, Date.now() + 60_000, event);
 }
 
-test("a service that fails for a while does not end the wait for an outcome", async () => {
+test("a retryable failure does not end the wait for an outcome", async () => {
   const stopping = new UnavailableError(makeFault("unavailable", "Stopping.", { retryable: true }));
   assert.equal((await failingWork(stopping).outcome()).operationId, "o");
 });
@@ -229,7 +229,7 @@ test("a refusal ends the wait for an outcome", async () => {
   await assert.rejects(failingWork(new DeniedError(makeFault("denied", "No."))).outcome(), DeniedError);
 });
 
-test("calls share a subscription and each gets its own events alone", async () => {
+test("calls share a subscription and each gets only its own events", async () => {
   const subjects: string[] = [];
   let deliver = (_error: Error | null, _message: Msg): void => undefined;
   let flushes = 0;
@@ -264,7 +264,7 @@ test("calls share a subscription and each gets its own events alone", async () =
   assert.equal(events.size, 0);
 });
 
-test("a subscription that the server closed is made again", async () => {
+test("a subscription that the server closed is opened again", async () => {
   const closed: boolean[] = [];
   let flushes = 0;
   const connection = {

@@ -1,4 +1,4 @@
-/** Small servers that misbehave on purpose, on free ports of the loopback address. */
+/** Small servers that misbehave intentionally, on free ports of the loopback address. */
 
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
@@ -10,14 +10,15 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 
 import { Egress, FaultSchema, type FetchReplySchema, Sandboxes } from "../src/v1/index.js";
 
-/** What a fake endpoint does with request number `number`, counted from 1. */
+/** The reply of a fake endpoint to request number `number`, counted from 1. */
 export type FetchHandler = (
   number: number,
   url: string,
   context: HandlerContext,
 ) => MessageInitShape<typeof FetchReplySchema> | Promise<MessageInitShape<typeof FetchReplySchema>>;
 
-/** Answers `Egress.Fetch` with one function and `Sandboxes.Stat` with an empty entry, and keeps the metadata of each. */
+/** Answers `Egress.Fetch` with one function and `Sandboxes.Stat` with an empty entry, and keeps the metadata of each.
+ * */
 export class FakeEndpoint {
   readonly seen: Headers[] = [];
   readonly sessions = new Set<ServerHttp2Session>();
@@ -52,7 +53,7 @@ export class FakeEndpoint {
     return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Ends every connection in the middle of what it does. */
+  /** Ends every connection immediately, with the requests on it. */
   breakConnections(): void {
     for (const session of this.sessions) session.destroy();
   }

@@ -1,7 +1,7 @@
 /** The publisher of a tenant on a real server with the shipped accounts.
  *
- * The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`) and large (one
- * that resolves to more than a message holds).
+ * The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`) and large
+ * (one that resolves to more than a message holds).
  */
 
 import assert from "node:assert/strict";
@@ -52,7 +52,7 @@ test("a result that is larger than a message is read with a client of the store"
   await assert.rejects(publisher.publishToolCall("t", { text: "x".repeat(70_000) }), TooLargeError);
 });
 
-test("outcomes that were missed come once", async (t) => {
+test("missed outcomes are returned once", async (t) => {
   const publisher = await connect(t);
   const works = await Promise.all([0, 1, 2].map((n) => publisher.publishToolCall("t", { n })));
   await Promise.all(works.map((work) => work.outcome()));

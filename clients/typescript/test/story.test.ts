@@ -1,7 +1,7 @@
 /** The installed client against the real services, over TLS with a token.
  *
- * The variable DRAYAGE_STORY is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with the
- * scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a directory for deliveries).
+ * The variable DRAYAGE_STORY is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with
+ * the scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a directory for deliveries).
  */
 
 import assert from "node:assert/strict";
@@ -38,7 +38,7 @@ function connect(t: TestContext, secret: string | undefined): Dray {
   return dray;
 }
 
-test("a large file goes into a sandbox and comes back unchanged", async (t) => {
+test("a large file is put into a sandbox and read back unchanged", async (t) => {
   const dray = connect(t, token);
   const [source, copy] = [join(dirname(box), "large-ts.bin"), join(dirname(box), "copy-ts.bin")];
   await writeFile(source, LARGE);
@@ -74,9 +74,9 @@ test("a program runs with its input and environment, and its failure is a result
   await assert.rejects(sandbox.exec(["no-such-program"]), NotFoundError);
 });
 
-test("outputs of a program come while it runs", async (t) => {
+test("outputs of a program are received while it runs", async (t) => {
   const sandbox = connect(t, token).sandbox(ADDRESS);
-  // Each round waits for a file that exists only when the output before was seen.
+  // Each round waits for a file, which this test creates when it has the output of the round before.
   const script = `printf '\\377'; printf '\\376' >&2; for name in one two; do
     printf $name; printf $name >&2; until [ -e ts-$name ]; do sleep 0.02; done
   done; printf end; exit 3`;
@@ -112,10 +112,14 @@ test("a program ends when its reader leaves the loop", async (t) => {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
     return stat !== "" && !stat.includes(") Z ");
   };
-  while (await isRunning()) await new Promise(setImmediate);
+  const limitMs = Date.now() + 60_000;
+  while (await isRunning()) {
+    assert.ok(Date.now() < limitMs, "the program still runs");
+    await new Promise(setImmediate);
+  }
 });
 
-test("web streams go in and come out", async (t) => {
+test("web streams are stored and read back", async (t) => {
   const dray = connect(t, token);
   const sandbox = dray.sandbox(ADDRESS);
   await assert.rejects(sandbox.put(new Blob([LARGE]).stream()), TypeError);
@@ -190,7 +194,7 @@ test("files are sent to a chat and have receipts", async (t) => {
   assert.ok(receipts.some(({ deliveryId }) => deliveryId === "typescript-send-1"));
 });
 
-test("a file comes in and goes out through tickets that can be listed and revoked", async (t) => {
+test("files are uploaded and downloaded through tickets that can be listed and revoked", async (t) => {
   const dray = connect(t, token);
   await dray.bindSession("s-ts-tickets", { sandbox: ADDRESS });
   const issued = await dray.uploadTicket("s-ts-tickets", { maxBytes: 100, name: "in-ts.txt", to: { sandboxDirectory: "" } });
@@ -215,7 +219,7 @@ test("every method can be called with types", async (t) => {
   assert.equal(reply.handle?.backend, "local");
 });
 
-test("who is not known or lacks the scope is refused", async (t) => {
+test("an unknown caller and a missing scope are refused", async (t) => {
   for (const secret of [undefined, "another-token"]) {
     await assert.rejects(connect(t, secret).resolve({}), (error) => {
       assert.ok(error instanceof UnauthenticatedError && error.fault.advice !== "");
@@ -246,9 +250,9 @@ test("another tenant reaches nothing of the first", async (t) => {
   await published.outcome({ timeoutMs: 60_000 });
   await assert.rejects(other.readBytes(stored), DeniedError);
   await assert.rejects(other.sandbox(ADDRESS).ls(), DeniedError);
-  // An operation of another tenant is one that has not ended.
+  // An operation of another tenant looks like one that has not ended.
   await assert.rejects(other.toolCall(published.operationId).outcome({ timeoutMs: 1_000 }), DeadlineError);
-  const named = clone(v1.ClaimSchema, stored);
-  if (named.artifact !== undefined) named.artifact.tenant = "other";
-  await assert.rejects(dray.readBytes(named), DrayageError);
+  const renamed = clone(v1.ClaimSchema, stored);
+  if (renamed.artifact !== undefined) renamed.artifact.tenant = "other";
+  await assert.rejects(dray.readBytes(renamed), DrayageError);
 });

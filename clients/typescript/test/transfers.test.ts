@@ -42,9 +42,9 @@ async function directory(t: TestContext): Promise<string> {
 }
 
 function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
-  const made = new Deadline(timeoutMs);
-  t.after(() => made.end());
-  return made;
+  const created = new Deadline(timeoutMs);
+  t.after(() => created.end());
+  return created;
 }
 
 test("a download that ends early is repeated from the start", async (t) => {
@@ -128,7 +128,7 @@ test("a store that keeps failing is reported after the last attempt", async (t) 
   assert.equal(count, 4);
 });
 
-/** A store that keeps what it gets, and fails the first time. */
+/** A store that keeps the received bodies, and fails the first request. */
 async function receiver(t: TestContext): Promise<{ url: string; bodies: Buffer[]; lengths: (string | undefined)[] }> {
   const bodies: Buffer[] = [];
   const lengths: (string | undefined)[] = [];
@@ -144,7 +144,7 @@ async function receiver(t: TestContext): Promise<{ url: string; bodies: Buffer[]
   return { url, bodies, lengths };
 }
 
-test("sources of every kind are uploaded whole, and again after a failure", async (t) => {
+test("sources of every kind are uploaded completely, and again after a failure", async (t) => {
   const path = join(await directory(t), "body.bin");
   await writeFile(path, BODY);
   const sources: [LocalSource, string][] = [
@@ -187,7 +187,7 @@ test("a file that grew is uploaded as it was announced, and one that shrank is r
 test("an upload that the store refuses before its end reports the status", async (t) => {
   const url = await store(t, (_number, request, response) => {
     response.writeHead(403).end();
-    // Read all the same: a connection that is reset may lose the response.
+    // The body is read anyway: a reset of the connection could lose the response.
     request.resume();
   });
   const prepared = await prepareSource(BODY, deadline(t));
@@ -205,7 +205,7 @@ test("the copy of a stream is removed when reading it fails", async (t) => {
   let seen: string[] = [];
   const broken = new ReadableStream<Uint8Array>({
     async pull(controller) {
-      // The copy exists once something was written to it.
+      // The copy exists after the first byte was written.
       if (seen.length === 0) controller.enqueue(new Uint8Array(1));
       seen = await readdir(folder);
       if (seen.length > 0) controller.error(new Error("the sender left"));

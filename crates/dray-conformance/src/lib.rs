@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! What it does not do: it knows no interface, starts nothing, and is not a part of the product.
+//! This crate knows no interface, starts no program, and is not a part of the product.
 
 mod check;
 mod report;

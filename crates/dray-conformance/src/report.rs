@@ -26,8 +26,8 @@ impl CaseEnd {
     }
 }
 
-/// An error that the case did not expect, with its causes. `Debug` follows, because fields that decide what the caller
-/// may do next, such as whether a message may be visible, are often not in the sentence.
+/// An error that the case did not expect, with its causes. The text ends with the `Debug` form, because fields that
+/// decide about the next action, such as whether a message may be visible, are often not in the sentence.
 impl<E: Error + 'static> From<E> for CaseEnd {
     #[track_caller]
     fn from(error: E) -> Self {

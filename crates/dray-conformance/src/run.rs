@@ -16,7 +16,7 @@ macro_rules! case_list {
     };
 }
 
-/// Runs all cases, also after one that failed, so that one report shows everything that is wrong.
+/// Runs all cases, even after a failure, so that one report names every violation.
 ///
 /// `run` creates the context of a case and runs the case; both count as part of the case.
 ///

@@ -14,7 +14,8 @@ use super::CaseContext;
 use super::context::{chunks, new_file, random};
 use super::expect::expect_error;
 
-async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), CaseEnd> {
+/// Writes a file of this size and reads it back, by every pair of transports.
+async fn check_round_trip(context: &CaseContext<'_>, size: usize) -> Result<(), CaseEnd> {
     let bytes = random(size);
     let first = context.path(format!("size-{size}"))?;
     for writer in context.sandbox.transports(&first) {
@@ -42,7 +43,7 @@ pub(super) async fn every_size_comes_back_by_every_transport(
 ) -> Result<(), CaseEnd> {
     // Around 64 KiB, the size of many buffers: a chunk ends exactly with the file, or one byte before or after it.
     for size in [0, 1, 65_535, 65_536, 65_537, 1 << 20] {
-        there_and_back(context, size).await?;
+        check_round_trip(context, size).await?;
     }
     Ok(())
 }
@@ -50,7 +51,7 @@ pub(super) async fn every_size_comes_back_by_every_transport(
 pub(super) async fn five_mebibytes_come_back_by_every_transport(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    there_and_back(context, 5 << 20).await
+    check_round_trip(context, 5 << 20).await
 }
 
 pub(super) async fn an_existing_file_is_never_written_to(
@@ -95,7 +96,7 @@ pub(super) async fn nothing_is_written_through_a_link(
         b"kept",
     )?;
     expect_error(
-        "what the link names",
+        "the target of the dangling link",
         context
             .sandbox
             .stat(&context.path("nowhere")?, Follow::No)
@@ -105,7 +106,7 @@ pub(super) async fn nothing_is_written_through_a_link(
 }
 
 /// Writes a body of another length than announced: the write must fail, and the sandbox must stay usable.
-async fn put_wrong_length(
+async fn check_wrong_length(
     context: &CaseContext<'_>,
     size: u64,
     body: fn() -> Body,
@@ -133,19 +134,19 @@ async fn put_wrong_length(
 }
 
 pub(super) async fn a_short_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    put_wrong_length(context, 100_000, || chunks(&random(99_999))).await?;
-    put_wrong_length(context, 1, || Body::from_bytes(Bytes::new())).await
+    check_wrong_length(context, 100_000, || chunks(&random(99_999))).await?;
+    check_wrong_length(context, 1, || Body::from_bytes(Bytes::new())).await
 }
 
 pub(super) async fn a_long_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    put_wrong_length(context, 99_999, || chunks(&random(100_000))).await?;
-    put_wrong_length(context, 0, || Body::from_bytes(&b"x"[..])).await
+    check_wrong_length(context, 99_999, || chunks(&random(100_000))).await?;
+    check_wrong_length(context, 0, || Body::from_bytes(&b"x"[..])).await
 }
 
 pub(super) async fn a_body_that_breaks_is_a_failure(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    put_wrong_length(context, 100_000, || {
+    check_wrong_length(context, 100_000, || {
         Body::new(stream::iter([
             Ok(Bytes::from(random(50_000))),
             Err(Error::new(ErrorKind::Unavailable, "the source broke")),
@@ -177,7 +178,7 @@ pub(super) async fn written_files_have_the_mode_and_the_owner(
     Ok(())
 }
 
-pub(super) async fn nothing_is_written_where_no_directory_is(
+pub(super) async fn nothing_is_written_below_a_file(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let file = context.put("file", b"kept").await?;

@@ -10,7 +10,7 @@ use dray_sandbox::path::SandboxPath;
 use super::CaseContext;
 use super::context::random;
 
-/// Large enough that the change comes before the last byte, despite the buffers on the way.
+/// So large that the change happens before the last byte is read, despite all buffers.
 const FILE_BYTES: usize = 6 << 20;
 
 /// Errors that report a change of the source.
@@ -21,7 +21,7 @@ const CHANGED_ERRORS: [ErrorKind; 3] = [
 ];
 
 /// Reads a file by every transport; a script changes it after the first chunk arrived.
-async fn changed_while_read(
+async fn check_changed_read(
     context: &CaseContext<'_>,
     script: &str,
     check: fn(&[u8], &[u8]) -> Result<(), CaseEnd>,
@@ -30,7 +30,7 @@ async fn changed_while_read(
     let bytes = random(FILE_BYTES);
     for transport in context.sandbox.transports(&path) {
         context.write(&path, &bytes).await?;
-        match read_across(context, transport, &path, script).await? {
+        match read_with_change(context, transport, &path, script).await? {
             Ok(found) => check(&found, &bytes)?,
             Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) => return Err(error.into()),
@@ -40,7 +40,8 @@ async fn changed_while_read(
     Ok(())
 }
 
-async fn read_across(
+/// Reads a file by this transport, and runs a script after the first chunk has arrived.
+async fn read_with_change(
     context: &CaseContext<'_>,
     transport: Transport,
     path: &SandboxPath,
@@ -54,24 +55,24 @@ async fn read_across(
     };
     let mut body = context.sandbox.read(read).await?;
     let mut found = Vec::new();
-    let mut changed = false;
+    let mut is_changed = false;
     while let Some(chunk) = body.next().await {
         match chunk {
             Ok(chunk) => found.extend_from_slice(&chunk),
             Err(error) => return Ok(Err(error)),
         }
-        if !changed {
-            changed = true;
+        if !is_changed {
+            is_changed = true;
             context.sh(script).await?;
         }
     }
     Ok(Ok(found))
 }
 
-pub(super) async fn a_file_that_shrinks_is_never_short_and_fine(
+pub(super) async fn a_file_that_shrinks_is_never_read_short_without_an_error(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    changed_while_read(context, ": > changing", |found, bytes| {
+    check_changed_read(context, ": > changing", |found, bytes| {
         expect_bytes("whole", found, bytes)
     })
     .await
@@ -80,7 +81,7 @@ pub(super) async fn a_file_that_shrinks_is_never_short_and_fine(
 pub(super) async fn a_file_that_grows_is_cut_or_refused(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    changed_while_read(context, "printf more >> changing", |found, bytes| {
+    check_changed_read(context, "printf more >> changing", |found, bytes| {
         expect_bytes("as announced", found, bytes)
     })
     .await
@@ -91,7 +92,7 @@ pub(super) async fn a_file_that_is_rewritten_keeps_its_length(
 ) -> Result<(), CaseEnd> {
     // Torn content has the right length; only digests show it, and the caller compares those.
     let script = "dd if=/dev/zero of=changing bs=65536 count=96 conv=notrunc 2>/dev/null";
-    changed_while_read(context, script, |found, bytes| {
+    check_changed_read(context, script, |found, bytes| {
         expect_equal("length", found.len(), bytes.len())
     })
     .await
@@ -104,7 +105,7 @@ pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
     let path = context.path("removed")?;
     for transport in context.sandbox.transports(&path) {
         context.write(&path, &bytes).await?;
-        match read_across(context, transport, &path, "rm removed").await? {
+        match read_with_change(context, transport, &path, "rm removed").await? {
             Ok(found) => expect_bytes(transport.as_str(), &found, &bytes)?,
             Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -114,7 +115,7 @@ pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
     Ok(())
 }
 
-/// Most writes until one shows: two writes within one tick of the kernel's clock leave the same times.
+/// Most writes until the marker changes: two writes within one tick of the kernel's clock leave the same times.
 const MAX_REWRITES: usize = 100;
 
 pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
@@ -125,7 +126,7 @@ pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
     let marker = async || context.sandbox.change_marker(&path).await;
     let before = marker().await?;
     if before.is_none() {
-        return Err(CaseEnd::Skip("nothing reports ctime or inode"));
+        return Err(CaseEnd::Skip("the sandbox reports neither ctime nor inode"));
     }
     expect_equal("an untouched file", &marker().await?, &before)?;
     for _ in 0..MAX_REWRITES {
@@ -136,5 +137,5 @@ pub(super) async fn a_modification_time_that_was_set_back_changes_the_marker(
             return Ok(());
         }
     }
-    Err(CaseEnd::Fail("no write shows in the marker".to_owned()))
+    Err(CaseEnd::Fail("no write changes the marker".to_owned()))
 }

@@ -19,12 +19,12 @@ use super::expect::expect_error;
 
 /// Most bytes of standard error that the cases keep.
 const MAX_STDERR_BYTES: usize = 64 << 10;
-/// Lifetime of a program that ends before, in seconds.
+/// Lifetime of a program that ends by itself earlier, in seconds.
 const LIFETIME_SECONDS: u64 = 300;
-/// Bytes of input that every channel carries.
+/// Size of an input that every channel can transmit, in bytes.
 const SMALL_INPUT_BYTES: usize = 4096;
-/// Starts three children that outlive the script, and writes their numbers. Two are in sessions of their own, and the
-/// last of them has cleared its environment when its number is there.
+/// Starts three children that outlive the script, and writes their process ids. Two are in sessions of their own; the
+/// last one has cleared its environment when its process id is written.
 pub(super) const CHILDREN_SCRIPT: &str = "sleep 300 & echo $! >pids.new
 setsid sleep 301 2>/dev/null & echo $! >>pids.new
 mkfifo bare
@@ -33,7 +33,7 @@ cat bare >>pids.new
 mv pids.new pids";
 
 /// The result of a program that was read to its end.
-pub(super) struct Finished {
+pub(super) struct CompletedProgram {
     pub(super) output: Vec<u8>,
     pub(super) end: CommandEnd,
 }
@@ -56,12 +56,12 @@ impl CaseContext<'_> {
         self.command(&["sh", "-c", script])
     }
 
-    async fn finish(&self, request: CommandRequest) -> Result<Finished, Error> {
+    async fn finish(&self, request: CommandRequest) -> Result<CompletedProgram, Error> {
         finish(Arc::clone(&self.sandbox), request).await
     }
 
     /// Runs a script to its end and returns its result.
-    pub(super) async fn run_script(&self, script: &str) -> Result<Finished, Error> {
+    pub(super) async fn run_script(&self, script: &str) -> Result<CompletedProgram, Error> {
         self.finish(self.script(script)).await
     }
 
@@ -77,13 +77,16 @@ impl CaseContext<'_> {
     }
 }
 
-async fn finish(sandbox: Arc<dyn Sandbox>, request: CommandRequest) -> Result<Finished, Error> {
+async fn finish(
+    sandbox: Arc<dyn Sandbox>,
+    request: CommandRequest,
+) -> Result<CompletedProgram, Error> {
     let SandboxCommand { mut output, end } = sandbox.execute(request).await?;
     let mut all = Vec::new();
     while let Some(chunk) = output.next().await {
         all.extend_from_slice(&chunk?);
     }
-    Ok(Finished {
+    Ok(CompletedProgram {
         output: all,
         end: end.await?,
     })
@@ -142,7 +145,7 @@ pub(super) async fn input_reaches_the_program(context: &CaseContext<'_>) -> Resu
         let mut request = context.command(&["cat"]);
         request.input = Some(input(&bytes));
         let ended = context.finish(request).await?;
-        expect_bytes("what was read", &ended.output, &bytes)?;
+        expect_bytes("the input", &ended.output, &bytes)?;
     }
     let without = context.finish(context.command(&["cat"])).await?;
     expect_bytes("no input", &without.output, b"")
@@ -185,7 +188,10 @@ pub(super) async fn input_that_breaks_is_a_failure(
         body: Body::new(broken),
     });
     let failed = context.finish(request).await;
-    expect_true(failed.is_err(), "half of an input was taken for all of it")
+    expect_true(
+        failed.is_err(),
+        "half of an input was accepted as the whole input",
+    )
 }
 
 pub(super) async fn variables_reach_the_program(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
@@ -232,7 +238,11 @@ pub(super) async fn arguments_reach_the_program_as_they_are(
         .sandbox
         .stat(&context.path("pwned")?, dray_sandbox::Follow::No)
         .await;
-    expect_error("what a word would make", made, &[ErrorKind::NotFound])
+    expect_error(
+        "the file that a word would create",
+        made,
+        &[ErrorKind::NotFound],
+    )
 }
 
 pub(super) async fn long_output_comes_whole_or_is_cut(
@@ -249,7 +259,7 @@ pub(super) async fn long_output_comes_whole_or_is_cut(
     }
     expect_true(
         !ended.output.is_empty() && expected.starts_with(&ended.output),
-        "the beginning of the output is not its beginning",
+        "the output is not a prefix of what the program wrote",
     )
 }
 
@@ -336,7 +346,7 @@ pub(super) async fn an_unknown_program_is_refused(
     Ok(())
 }
 
-pub(super) async fn a_request_that_means_two_things_is_refused(
+pub(super) async fn an_ambiguous_request_is_refused(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     runs_commands(context)?;
@@ -359,7 +369,7 @@ pub(super) async fn a_dropped_program_ends_with_its_children(
 ) -> Result<(), CaseEnd> {
     runs_commands(context)?;
     let request = context.script(&format!("{CHILDREN_SCRIPT}; echo $$ >>pids; echo; wait"));
-    // As a task: a channel without streams only answers when the program has ended.
+    // In a task, because a channel without streams responds only when the program has ended.
     let mut running = JoinSet::new();
     running.spawn(finish(Arc::clone(&context.sandbox), request));
     let pids = context.path("pids")?;
@@ -382,7 +392,7 @@ pub(super) async fn children_end_with_their_program(
     context.processes_end().await
 }
 
-pub(super) async fn output_of_a_child_after_its_program_holds_nothing_up(
+pub(super) async fn output_of_a_child_does_not_delay_the_end_of_its_program(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     runs_commands(context)?;
@@ -395,7 +405,7 @@ pub(super) async fn output_of_a_child_after_its_program_holds_nothing_up(
     expect_equal("status", ended.end.status, 0)?;
     expect_true(
         ended.output.starts_with(b"early\n") || ended.output.starts_with(b"late\n"),
-        "the output has another beginning",
+        "the output begins with other bytes",
     )?;
     context.processes_end().await
 }

@@ -16,7 +16,7 @@ use crate::{Fixture, Traits};
 /// The sandbox and the directory of one case.
 #[derive(Debug)]
 pub struct CaseContext<'f> {
-    /// The fixture that made the sandbox.
+    /// The fixture that provides the sandbox.
     pub fixture: &'f dyn Fixture,
     /// The sandbox, opened for this case.
     pub sandbox: Arc<dyn Sandbox>,
@@ -27,11 +27,11 @@ pub struct CaseContext<'f> {
 }
 
 impl<'f> CaseContext<'f> {
-    /// Resolves and opens the sandbox, and makes the directory of the case.
+    /// Resolves and opens the sandbox, and creates the directory of the case.
     ///
     /// # Errors
     ///
-    /// The failure of the backend at one of these.
+    /// The error of the backend in one of these steps.
     pub async fn open(fixture: &'f dyn Fixture, case: &str) -> Result<Self, CaseEnd> {
         let backend = fixture.backend();
         let handle = backend.resolve(&fixture.address()).await?;
@@ -55,10 +55,10 @@ impl<'f> CaseContext<'f> {
     /// Runs a script in the directory; skips the case when no script can be run there.
     pub(super) async fn sh(&self, script: &str) -> Result<String, CaseEnd> {
         const DONE_MARKER: &str = "<<done>>";
-        // The exit status does not come back, so the mark after the last command stands for success.
+        // The fixture does not return the exit status, so the marker after the last command means success.
         let whole = format!("set -e\n{script}\nprintf %s '{DONE_MARKER}'");
         let Some(output) = self.fixture.sh(&self.directory, &whole).await else {
-            return Err(CaseEnd::Skip("nothing runs a script in this sandbox"));
+            return Err(CaseEnd::Skip("no script can be run in this sandbox"));
         };
         match output.strip_suffix(DONE_MARKER) {
             Some(output) => Ok(output.to_owned()),
@@ -144,8 +144,8 @@ pub(super) fn chunks(bytes: &[u8]) -> Body {
     Body::new(stream::iter(chunks))
 }
 
-/// Bytes without a pattern, the same in every run. This is `SplitMix64`: a cryptographic generator without
-/// optimization takes longer than the transfers that it is for.
+/// Bytes without a pattern, the same in every run. The generator is `SplitMix64`: in a debug build, a cryptographic one
+/// would take longer than the transfers.
 pub(super) fn random(size: usize) -> Vec<u8> {
     let mut state = size as u64;
     let mut bytes = Vec::with_capacity(size + 8);

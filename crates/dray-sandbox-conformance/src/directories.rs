@@ -1,4 +1,4 @@
-//! Cases of listing, making and removing.
+//! Cases of directories: listing, creating and removing.
 
 use dray_conformance::{CaseEnd, expect_bytes, expect_equal, expect_true};
 use dray_sandbox::backend::Follow;
@@ -9,8 +9,8 @@ use dray_sandbox::path::SandboxPath;
 use super::CaseContext;
 use super::expect::expect_error;
 
-/// Kinds and names of a listing, relative to the directory of the case.
-fn named(context: &CaseContext<'_>, listing: &Listing) -> Vec<(String, FileKind)> {
+/// Names and kinds of a listing, relative to the directory of the case.
+fn names_and_kinds(context: &CaseContext<'_>, listing: &Listing) -> Vec<(String, FileKind)> {
     listing
         .entries
         .iter()
@@ -24,14 +24,14 @@ fn named(context: &CaseContext<'_>, listing: &Listing) -> Vec<(String, FileKind)
         .collect()
 }
 
-fn wanted(names: &[(&str, FileKind)]) -> Vec<(String, FileKind)> {
+fn expected_entries(names: &[(&str, FileKind)]) -> Vec<(String, FileKind)> {
     names
         .iter()
         .map(|(name, kind)| ((*name).to_owned(), *kind))
         .collect()
 }
 
-async fn make(context: &CaseContext<'_>, name: &str) -> Result<SandboxPath, CaseEnd> {
+async fn create_directory(context: &CaseContext<'_>, name: &str) -> Result<SandboxPath, CaseEnd> {
     let path = context.path(name)?;
     context.sandbox.make_directory(&path).await?;
     Ok(path)
@@ -45,7 +45,7 @@ pub(super) async fn a_listing_has_everything_in_order(
     context.put("b", b"22").await?;
     context.put(".hidden", b"1").await?;
     context.put("a b", b"333").await?;
-    make(context, "c").await?.join("deep")?;
+    create_directory(context, "c").await?.join("deep")?;
     context.put("0", b"").await?;
     let listing = context.sandbox.list(&context.directory, 1, 100).await?;
     expect_equal("truncated", listing.truncated, false)?;
@@ -56,7 +56,11 @@ pub(super) async fn a_listing_has_everything_in_order(
         ("/b", FileKind::File),
         ("/c", FileKind::Directory),
     ];
-    expect_equal("names", named(context, &listing), wanted(&names))?;
+    expect_equal(
+        "names",
+        names_and_kinds(context, &listing),
+        expected_entries(&names),
+    )?;
     let sizes: Vec<_> = listing
         .entries
         .iter()
@@ -66,10 +70,10 @@ pub(super) async fn a_listing_has_everything_in_order(
     expect_equal("sizes", sizes, vec![1, 0, 3, 2])
 }
 
-pub(super) async fn a_listing_goes_as_deep_as_asked(
+pub(super) async fn a_listing_is_as_deep_as_requested(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let one = make(context, "one").await?;
+    let one = create_directory(context, "one").await?;
     let two = one.join("two")?;
     context.sandbox.make_directory(&two).await?;
     context.write(&one.join("file")?, b"x").await?;
@@ -83,10 +87,10 @@ pub(super) async fn a_listing_goes_as_deep_as_asked(
     // A depth beyond the deepest entry must not count as truncated.
     for (depth, count) in [(1, 1), (2, 3), (3, 4), (9, 4)] {
         let listing = context.sandbox.list(&context.directory, depth, 100).await?;
-        let expected = wanted(names.get(..count).unwrap_or(&names));
+        let expected = expected_entries(names.get(..count).unwrap_or(&names));
         expect_equal(
             &format!("depth {depth}"),
-            named(context, &listing),
+            names_and_kinds(context, &listing),
             expected,
         )?;
         expect_equal("truncated", listing.truncated, false)?;
@@ -107,7 +111,11 @@ pub(super) async fn a_listing_follows_no_link(context: &CaseContext<'_>) -> Resu
         ("/link", FileKind::Symlink),
         ("/self", FileKind::Symlink),
     ];
-    expect_equal("names", named(context, &listing), wanted(&names))
+    expect_equal(
+        "names",
+        names_and_kinds(context, &listing),
+        expected_entries(&names),
+    )
 }
 
 pub(super) async fn a_listing_stops_at_its_limit(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
@@ -175,7 +183,7 @@ pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Re
 pub(super) async fn directories_are_removed_only_on_request(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let full = make(context, "full").await?;
+    let full = create_directory(context, "full").await?;
     let file = full.join("file")?;
     context.write(&file, b"x").await?;
     let deep = full.join("deep")?.join("er")?;
@@ -193,7 +201,10 @@ pub(super) async fn directories_are_removed_only_on_request(
         }
     }
     let removed = context.sandbox.remove(&full, false).await;
-    expect_true(removed.is_err(), "a full directory was removed unasked")?;
+    expect_true(
+        removed.is_err(),
+        "a directory with entries was removed without a request",
+    )?;
     expect_bytes("still there", &context.read(&file).await?, b"x")?;
     context.sandbox.remove(&full, true).await?;
     let gone = context.sandbox.stat(&full, Follow::No).await;

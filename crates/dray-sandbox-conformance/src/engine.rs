@@ -1,4 +1,4 @@
-//! Cases of transfers as callers make them: by the engine, with proof (sandbox-transfer ).
+//! Cases of transfers by the engine, as callers use it, with proof (sandbox-transfer ).
 
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ impl TransferCase {
 
     async fn get(&self, path: &SandboxPath, max_bytes: u64) -> Result<(GetResult, Vec<u8>), Error> {
         let mut sink = VecSink::default();
-        let got = self.get_into(path, max_bytes, &mut sink).await?;
+        let result = self.get_into(path, max_bytes, &mut sink).await?;
         let bytes = sink.into_bytes();
         let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Protocol, "not finished"))?;
-        Ok((got, bytes))
+        Ok((result, bytes))
     }
 
     async fn get_into(
@@ -61,8 +61,8 @@ impl TransferCase {
             max_bytes,
         };
         let cancel = CancellationToken::new();
-        let got = self.engine.get(path, &options, sink, &(), &cancel).await;
-        got.map_err(|failed| failed.error)
+        let result = self.engine.get(path, &options, sink, &(), &cancel).await;
+        result.map_err(|failed| failed.error)
     }
 
     async fn put(
@@ -101,24 +101,24 @@ pub(super) async fn a_file_comes_out_with_its_proof(
     for size in [0, 1, 300_000] {
         let bytes = random(size);
         let path = context.put(format!("file {size}"), &bytes).await?;
-        let (got, found) = transfers.get(&path, 300_000).await?;
+        let (result, found) = transfers.get(&path, 300_000).await?;
         expect_bytes("content", &found, &bytes)?;
         let digest = Sha256Digest::of(&bytes);
-        expect_equal("digest", got.sha256, digest)?;
-        expect_equal("digest in the receipt", got.receipt.sha256, Some(digest))?;
-        expect_equal("bytes", got.receipt.bytes, size as u64)?;
+        expect_equal("digest", result.sha256, digest)?;
+        expect_equal("digest in the receipt", result.receipt.sha256, Some(digest))?;
+        expect_equal("bytes", result.receipt.bytes, size as u64)?;
         expect_true(
-            got.receipt.transport.is_some(),
+            result.receipt.transport.is_some(),
             "no transport in the receipt",
         )?;
         if context.traits.fingerprint {
-            let sure = [
+            let accepted = [
                 Some(Integrity::Sha256),
                 Some(Integrity::Sha256Beside),
                 Some(Integrity::Weak),
             ];
             expect_true(
-                sure.contains(&got.receipt.integrity),
+                accepted.contains(&result.receipt.integrity),
                 "no digest was compared",
             )?;
         }
@@ -182,7 +182,7 @@ pub(super) async fn a_file_goes_in_with_its_proof(
     Ok(())
 }
 
-/// A source that breaks after its first chunk, every time.
+/// A source that fails after its first chunk, each time it is opened.
 struct BrokenSource(BytesSource);
 
 #[async_trait]
@@ -245,11 +245,11 @@ impl Sink for RewritingSink<'_> {
     }
 }
 
-pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
+pub(super) async fn a_file_rewritten_during_a_read_is_never_torn(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.fingerprint)?;
-    // Skips the case before the large file is made, where no script runs.
+    // Skips the case, before the large file is written, when no script can be run.
     context.sh("true").await?;
     let transfers = TransferCase::new(context);
     let bytes = random(4 << 20);
@@ -281,7 +281,7 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
                 let found = sink.sink.into_bytes().unwrap_or_default();
                 expect_true(
                     found == bytes || found == after,
-                    format_args!("{name}: {} bytes that never were the file", found.len()),
+                    format_args!("{name}: {} bytes of a mixed state of the file", found.len()),
                 )?;
                 expect_equal(name, got.sha256, Sha256Digest::of(&found))?;
             }

@@ -1,6 +1,6 @@
 //! A sandbox in memory whose failures are scripted, for tests of the code above a backend.
 //!
-//! A read takes each chunk from the file as it is at that moment, so that a change in the middle gives a mix of old and
+//! A read takes each chunk from the current content of the file, so that a change during a read gives a mix of old and
 //! new content, as on a real system. A failed write leaves the bytes that it wrote before.
 
 mod nodes;
@@ -76,21 +76,21 @@ pub enum Fault {
     Stall(u64),
     /// The byte at this position arrives damaged.
     Flip(u64),
-    /// A read continues with so many more bytes than the file has.
+    /// A read returns this many bytes more than the file has.
     Endless(u64),
     /// A read ends early and without an error after this many bytes, against the contract.
     ShortEnd(u64),
-    /// Once a read has delivered this many bytes, the file changes like this.
+    /// The file changes in this way after a read has returned this many bytes.
     Meanwhile(u64, Change),
     /// A digest that is not that of the file.
     WrongDigest,
     /// A `stat` that reports this size.
     Size(u64),
-    /// The path of the call changes like this before the call.
+    /// The entry at the path changes in this way before the call.
     Before(Change),
 }
 
-/// A change of a file that the caller does not know of.
+/// A change of a file by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Other content in the same inode.
@@ -142,7 +142,7 @@ struct FakeState {
     capacity: Option<u64>,
     parallel: usize,
     dead: bool,
-    /// Absent where no program can be run.
+    /// `None` when the sandbox runs no programs.
     programs: Option<FakePrograms>,
 }
 
@@ -231,12 +231,12 @@ impl Fake {
         self.state().transports = transports.to_vec();
     }
 
-    /// Lets a transport begin at an offset above 0.
+    /// Lets reads and writes of a transport begin at an offset above 0.
     pub fn resuming(&self, transport: Transport) {
         self.state().resuming.insert(transport);
     }
 
-    /// Lets a transport hold up the sandbox while it is read.
+    /// Makes a transport block the sandbox until its body has been read.
     pub fn draining(&self, transport: Transport) {
         self.state().draining.insert(transport);
     }
@@ -283,12 +283,12 @@ impl Fake {
         self.state().parallel = parallel;
     }
 
-    /// Sets the faults of the next calls of this kind, in this order; calls after them behave.
+    /// Sets the faults of the next calls of this kind, in this order; later calls have no fault.
     pub fn script(&self, call: Call, faults: impl IntoIterator<Item = Fault>) {
         self.state().faults.entry(call).or_default().extend(faults);
     }
 
-    /// Lets the next calls of this kind behave again.
+    /// Removes the remaining faults of this kind of call.
     pub fn clear_faults(&self, call: Call) {
         self.state().faults.remove(&call);
     }
@@ -318,7 +318,7 @@ impl Fake {
     /// Number of calls of this kind so far, failed ones included.
     pub fn count(&self, call: Call) -> usize {
         let state = self.state();
-        state.calls.iter().filter(|(made, _)| *made == call).count()
+        state.calls.iter().filter(|(kind, _)| *kind == call).count()
     }
 
     /// Number of reads and writes that have not ended.

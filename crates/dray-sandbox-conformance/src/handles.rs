@@ -9,7 +9,9 @@ use super::CaseContext;
 use super::context::{chunks, new_file};
 use super::expect::expect_error;
 
-pub(super) async fn a_probe_says_what_is_there(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_probe_reports_transports_and_handle(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let probe = context.sandbox.probe().await?;
     expect_true(!probe.transports.is_empty(), "no transport is offered")?;
     let path = context.path("file")?;
@@ -34,10 +36,10 @@ pub(super) async fn a_probe_says_what_is_there(context: &CaseContext<'_>) -> Res
 pub(super) async fn a_name_without_a_sandbox_is_gone(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let there = context.fixture.address();
+    let existing = context.fixture.address();
     let missing = Address {
-        name: format!("{}-that-never-was", there.name),
-        ..there
+        name: format!("{}-that-never-was", existing.name),
+        ..existing
     };
     let resolved = context.fixture.backend().resolve(&missing).await;
     expect_error("resolved", resolved, &[ErrorKind::SandboxGone])

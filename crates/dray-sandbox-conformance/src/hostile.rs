@@ -11,7 +11,10 @@ use super::context::{chunks, new_file};
 use super::expect::expect_error;
 
 /// Metadata of a regular file under another path, as an early check would have returned it.
-async fn stale(context: &CaseContext<'_>, path: &SandboxPath) -> Result<Metadata, CaseEnd> {
+async fn stale_metadata(
+    context: &CaseContext<'_>,
+    path: &SandboxPath,
+) -> Result<Metadata, CaseEnd> {
     let before = context.put("stale", b"12345").await?;
     let file = context.sandbox.stat(&before, Follow::Yes).await?;
     context.sandbox.remove(&before, false).await?;
@@ -38,7 +41,7 @@ pub(super) async fn a_fifo_is_refused_and_never_waited_for(
         let read = context.read_by(transport, &stat).await;
         expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
         // The backend must check again itself; the caller's metadata are outdated.
-        let mut stale_file = stale(context, &path).await?;
+        let mut stale_file = stale_metadata(context, &path).await?;
         stale_file.size = 5;
         let read = context.read_by(transport, &stale_file).await;
         expect_true(
@@ -92,7 +95,7 @@ pub(super) async fn devices_and_pseudo_files_are_not_read(
         for transport in context.sandbox.transports(&path) {
             let read = context.read_by(transport, &stat).await;
             expect_error(transport.as_str(), read, &[ErrorKind::NotRegular])?;
-            let stale_file = stale(context, &path).await?;
+            let stale_file = stale_metadata(context, &path).await?;
             let read = context.read_by(transport, &stale_file).await;
             expect_true(
                 read.is_err(),
@@ -150,7 +153,7 @@ pub(super) async fn a_link_put_in_place_after_the_check_is_not_followed(
     Ok(())
 }
 
-pub(super) async fn what_the_user_may_not_touch_is_refused(
+pub(super) async fn access_without_permission_is_refused(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.permissions)?;

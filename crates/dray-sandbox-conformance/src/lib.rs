@@ -1,8 +1,8 @@
 //! The conformance suite: one set of cases that every backend must pass (sandbox-transfer R-17).
 //!
 //! A backend writes a [`Fixture`] for its sandbox and calls [`run_all`]. Every case gets a directory of its own. A
-//! case that does not apply to the sandbox, for instance because no command can make a link in it, is reported as
-//! skipped, and the backend's test lists the expected ones, so that no case is left out silently.
+//! case that does not apply to the sandbox, for instance because no command can create a link in it, is reported as
+//! skipped. The backend's test lists the expected skips, so that no case is left out silently.
 //!
 //! [`fake`] is a sandbox in memory for tests of the code above a backend.
 //!
@@ -11,7 +11,7 @@
 //!
 //! async fn a_sandbox_is_like_any_other(fixture: &dyn Fixture) -> Result<(), CaseFailures> {
 //!     let report = run_all(fixture).await?;
-//!     assert_eq!(report.skipped, ["what_the_user_may_not_touch_is_refused"]);
+//!     assert_eq!(report.skipped, ["access_without_permission_is_refused"]);
 //!     Ok(())
 //! }
 //! ```
@@ -50,7 +50,7 @@ use dray_sandbox::backend::Backend;
 use dray_sandbox::handle::Address;
 use dray_sandbox::path::SandboxPath;
 
-/// A sandbox for the cases, with the means to look into it from outside.
+/// A sandbox for the cases, and a second access to it, independent of the backend under test.
 #[async_trait]
 pub trait Fixture: Debug + Send + Sync {
     /// The backend under test.
@@ -81,7 +81,7 @@ pub trait Fixture: Debug + Send + Sync {
 /// cannot carry, with the reason.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about a sandbox"
+    reason = "each is an independent property of a sandbox"
 )]
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
@@ -91,19 +91,19 @@ pub struct Traits {
     pub links: bool,
     /// Named pipes exist and are distinguished from files.
     pub fifo: bool,
-    /// Files get the mode bits that were requested.
+    /// Files get the requested mode bits.
     pub modes: bool,
     /// Reads and writes are made with the rights of the sandbox user, not of a daemon.
     pub permissions: bool,
-    /// A path that became something else between `stat` and `read` is always noticed.
+    /// A path that was replaced between `stat` and `read` is always detected.
     pub identity: bool,
-    /// A file can be renamed now.
+    /// A file can be renamed.
     pub rename: bool,
     /// A digest can be computed in the sandbox.
     pub fingerprint: bool,
     /// Programs can be run.
     pub commands: bool,
-    /// Outputs of a program come while it runs.
+    /// The output of a program arrives while it runs.
     pub live_output: bool,
 }
 
@@ -129,7 +129,7 @@ pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), Case
 
 /// All cases by name, in the order in which [`run_all`] runs them; the last one ends the sandbox.
 pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
-    handles::a_probe_says_what_is_there,
+    handles::a_probe_reports_transports_and_handle,
     handles::a_name_without_a_sandbox_is_gone,
     bytes::every_size_comes_back_by_every_transport,
     bytes::five_mebibytes_come_back_by_every_transport,
@@ -139,22 +139,22 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     bytes::a_long_body_is_a_failure,
     bytes::a_body_that_breaks_is_a_failure,
     bytes::written_files_have_the_mode_and_the_owner,
-    bytes::nothing_is_written_where_no_directory_is,
+    bytes::nothing_is_written_below_a_file,
     bytes::digests_are_those_of_the_bytes,
     bytes::eight_transfers_run_concurrently,
     partial::a_read_begins_at_the_given_offset,
-    partial::a_write_goes_on_where_it_was_cut,
+    partial::a_write_continues_where_it_was_cut,
     partial::a_dropped_read_leaves_the_sandbox_usable,
     partial::a_dropped_write_leaves_the_sandbox_usable,
     stats::files_and_directories_are_described,
     stats::links_are_distinguished_and_followed,
-    stats::links_on_the_way_are_resolved,
+    stats::links_in_a_path_are_resolved,
     stats::a_link_to_nowhere_is_a_link_and_not_found,
     stats::a_loop_of_links_is_a_loop,
-    stats::what_is_missing_is_not_found,
+    stats::a_missing_entry_is_not_found,
     stats::times_are_those_of_the_sandbox,
     directories::a_listing_has_everything_in_order,
-    directories::a_listing_goes_as_deep_as_asked,
+    directories::a_listing_is_as_deep_as_requested,
     directories::a_listing_follows_no_link,
     directories::a_listing_stops_at_its_limit,
     directories::only_directories_are_listed,
@@ -174,8 +174,8 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     hostile::devices_and_pseudo_files_are_not_read,
     hostile::a_path_swapped_after_the_check_is_noticed,
     hostile::a_link_put_in_place_after_the_check_is_not_followed,
-    hostile::what_the_user_may_not_touch_is_refused,
-    changes::a_file_that_shrinks_is_never_short_and_fine,
+    hostile::access_without_permission_is_refused,
+    changes::a_file_that_shrinks_is_never_read_short_without_an_error,
     changes::a_file_that_grows_is_cut_or_refused,
     changes::a_file_that_is_rewritten_keeps_its_length,
     changes::a_file_that_is_removed_is_whole_or_refused,
@@ -187,7 +187,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     engine::a_file_comes_out_with_its_proof,
     engine::a_file_goes_in_with_its_proof,
     engine::a_put_that_fails_leaves_nothing,
-    engine::a_file_rewritten_meanwhile_never_comes_torn,
+    engine::a_file_rewritten_during_a_read_is_never_torn,
     views::a_range_is_that_part_of_the_file,
     views::a_view_of_a_file_that_changed_breaks_off,
     views::a_link_that_leads_out_is_not_viewed,
@@ -203,10 +203,10 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     commands::standard_error_is_kept_apart,
     commands::a_program_runs_in_its_directory,
     commands::an_unknown_program_is_refused,
-    commands::a_request_that_means_two_things_is_refused,
+    commands::an_ambiguous_request_is_refused,
     commands::a_dropped_program_ends_with_its_children,
     commands::children_end_with_their_program,
-    commands::output_of_a_child_after_its_program_holds_nothing_up,
+    commands::output_of_a_child_does_not_delay_the_end_of_its_program,
     commands::a_program_ends_with_its_lifetime,
     commands::a_stopped_program_reports_what_it_wrote,
     commands::eight_programs_run_concurrently,
@@ -230,10 +230,10 @@ pub const PROGRAM_CASES: &[&str] = &[
     "standard_error_is_kept_apart",
     "a_program_runs_in_its_directory",
     "an_unknown_program_is_refused",
-    "a_request_that_means_two_things_is_refused",
+    "an_ambiguous_request_is_refused",
     "a_dropped_program_ends_with_its_children",
     "children_end_with_their_program",
-    "output_of_a_child_after_its_program_holds_nothing_up",
+    "output_of_a_child_does_not_delay_the_end_of_its_program",
     "a_program_ends_with_its_lifetime",
     "a_stopped_program_reports_what_it_wrote",
     "eight_programs_run_concurrently",

@@ -51,8 +51,8 @@ const HOSTILE_NAMES: &[&str] = &[
     "\u{1b}[31mred",
 ];
 
-/// Does everything that can be done with files, to files of these names in one directory.
-async fn whole_lives(context: &CaseContext<'_>, paths: &[SandboxPath]) -> Result<(), Error> {
+/// Performs every operation on files of these names in one directory.
+async fn exercise_files(context: &CaseContext<'_>, paths: &[SandboxPath]) -> Result<(), Error> {
     let wrong =
         |path: &SandboxPath, what: &str| Error::new(ErrorKind::Protocol, format!("{path}: {what}"));
     for path in paths {
@@ -103,7 +103,7 @@ fn all_paths<N: AsRef<[u8]>>(
 }
 
 pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    whole_lives(context, &all_paths(context, HOSTILE_NAMES)?).await?;
+    exercise_files(context, &all_paths(context, HOSTILE_NAMES)?).await?;
     let left = context.sandbox.list(&context.directory, 1, 10).await?;
     expect_equal("nothing was run and nothing is left", left.entries, vec![])
 }
@@ -114,7 +114,7 @@ pub(super) async fn names_that_are_not_text_survive_or_are_refused(
     let names = [b"\xff\xfe.bin".as_slice(), b"caf\xe9", b"\x80\n\xc3\x28"];
     let paths = all_paths(context, names)?;
     if context.traits.byte_names {
-        whole_lives(context, &paths).await?;
+        exercise_files(context, &paths).await?;
         let left = context.sandbox.list(&context.directory, 1, 10).await?;
         return expect_equal("nothing is left", left.entries, vec![]);
     }
@@ -145,7 +145,7 @@ pub(super) async fn names_that_are_not_text_survive_or_are_refused(
 pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     // 255 bytes in one, two and three bytes for each character: the limit counts bytes.
     let names = ["x".repeat(255), "é".repeat(127), "日".repeat(85)];
-    whole_lives(context, &all_paths(context, names)?).await?;
+    exercise_files(context, &all_paths(context, names)?).await?;
     expect_true(
         context.directory.join("x".repeat(256)).is_err(),
         "a name of 256 bytes is a path",

@@ -25,7 +25,7 @@ pub(super) async fn a_read_begins_at_the_given_offset(
             continue;
         }
         was_called = true;
-        // At the end too: a copy may break off after its last byte.
+        // The last offset is the end of the file: a copy may be interrupted after its last byte.
         for offset in [0, 1, 65_536, 299_999, 300_000] {
             let read = Read {
                 transport,
@@ -33,13 +33,13 @@ pub(super) async fn a_read_begins_at_the_given_offset(
                 offset,
             };
             let found = context.sandbox.read(read).await?.read_all(1 << 20).await?;
-            let wanted = bytes
+            let expected = bytes
                 .get(usize::try_from(offset).unwrap_or(usize::MAX)..)
                 .unwrap_or_default();
             expect_bytes(
                 &format!("from {offset} by {}", transport.as_str()),
                 &found,
-                wanted,
+                expected,
             )?;
         }
     }
@@ -50,7 +50,7 @@ pub(super) async fn a_read_begins_at_the_given_offset(
     }
 }
 
-pub(super) async fn a_write_goes_on_where_it_was_cut(
+pub(super) async fn a_write_continues_where_it_was_cut(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let bytes = random(200_000);
@@ -80,7 +80,7 @@ pub(super) async fn a_write_goes_on_where_it_was_cut(
 }
 
 /// Checks that a file can still be written, read and removed.
-async fn usable(context: &CaseContext<'_>, name: &str) -> Result<(), CaseEnd> {
+async fn expect_usable(context: &CaseContext<'_>, name: &str) -> Result<(), CaseEnd> {
     let path = context.put(name, b"still here").await?;
     expect_bytes(name, &context.read(&path).await?, b"still here")?;
     Ok(context.sandbox.remove(&path, false).await?)
@@ -89,7 +89,7 @@ async fn usable(context: &CaseContext<'_>, name: &str) -> Result<(), CaseEnd> {
 pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    // More than any buffer on the way holds, by other means where they exist: how it got there is not asked.
+    // Larger than all buffers between the file and the reader. Written by a script if possible, which is faster.
     let path = context.path("large")?;
     match context.sh("head -c 4194304 /dev/urandom >large").await {
         Ok(_) => {}
@@ -110,7 +110,7 @@ pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
                 .await
                 .unwrap_or_else(|| Err(Error::new(ErrorKind::Truncated, "no bytes")))?;
             drop(body);
-            usable(context, &format!("after-{round}")).await?;
+            expect_usable(context, &format!("after-{round}")).await?;
         }
     }
     Ok(())
@@ -123,7 +123,7 @@ pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
     for transport in context.sandbox.transports(&first) {
         for round in 0..3 {
             let path = context.path(format!("dropped-{}-{round}", transport.as_str()))?;
-            let (reached, waiting) = oneshot::channel();
+            let (reached, is_reached) = oneshot::channel();
             // The body never ends, so the write is always dropped before its end.
             let stuck = stream::once(async move {
                 let _ = reached.send(());
@@ -136,9 +136,9 @@ pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
                 ended = context.sandbox.write(write, body) => {
                     return Err(CaseEnd::fail(format_args!("a body without an end was written: {ended:?}")));
                 }
-                _ = waiting => {}
+                _ = is_reached => {}
             }
-            usable(context, &format!("after-{round}")).await?;
+            expect_usable(context, &format!("after-{round}")).await?;
             match context.sandbox.remove(&path, false).await {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                 _ => {}

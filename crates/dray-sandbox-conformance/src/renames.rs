@@ -66,7 +66,7 @@ pub(super) async fn a_target_is_replaced_on_request(
 
 pub(super) async fn one_of_two_renames_wins(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.rename)?;
-    // Several rounds, since a race may go well once.
+    // Several rounds, because one round may miss a race.
     for round in 0..5 {
         let one = context.put(format!("one-{round}"), b"one").await?;
         let two = context.put(format!("two-{round}"), b"two").await?;

@@ -66,25 +66,23 @@ pub(super) async fn links_are_distinguished_and_followed(
     Ok(())
 }
 
-pub(super) async fn links_on_the_way_are_resolved(
-    context: &CaseContext<'_>,
-) -> Result<(), CaseEnd> {
+pub(super) async fn links_in_a_path_are_resolved(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     context.needs(|traits| traits.links)?;
     context
         .sh("mkdir -p real/deep; printf x > real/deep/file; ln -s real link; ln -s ../../link real/deep/back")
         .await?;
     let real = context.path("real")?.join("deep")?.join("file")?;
-    for way in ["link/deep/file", "link/deep/back/deep/file"] {
+    for route in ["link/deep/file", "link/deep/back/deep/file"] {
         let mut path = context.directory.clone();
-        for part in way.split('/') {
+        for part in route.split('/') {
             path = path.join(part)?;
         }
         for follow in [Follow::No, Follow::Yes] {
             let file = context.sandbox.stat(&path, follow).await?;
-            expect_equal(way, file.kind, FileKind::File)?;
+            expect_equal(route, file.kind, FileKind::File)?;
         }
         let file = context.sandbox.stat(&path, Follow::Yes).await?;
-        expect_equal(way, &file.real_path, &real)?;
+        expect_equal(route, &file.real_path, &real)?;
     }
     let directory = context
         .sandbox
@@ -123,7 +121,7 @@ pub(super) async fn a_loop_of_links_is_a_loop(context: &CaseContext<'_>) -> Resu
     Ok(())
 }
 
-pub(super) async fn what_is_missing_is_not_found(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_missing_entry_is_not_found(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let file = context.put("file", b"x").await?;
     for follow in [Follow::No, Follow::Yes] {
         let missing = context

@@ -15,14 +15,14 @@ const MUCH_STDOUT_BYTES: usize = 2_000_000;
 const MUCH_STDERR_BYTES: usize = 60_000;
 
 /// A program that runs, with both outputs.
-struct Streamed {
+struct StreamedProgram {
     command: SandboxCommand,
     errors: mpsc::Receiver<Bytes>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-impl Streamed {
+impl StreamedProgram {
     async fn start(
         context: &CaseContext<'_>,
         mut request: CommandRequest,
@@ -54,7 +54,7 @@ impl Streamed {
         Ok(true)
     }
 
-    /// Reads until both outputs begin so.
+    /// Reads until both outputs have at least these lengths, and checks that they equal these texts.
     async fn read_until(&mut self, stdout: &[u8], stderr: &[u8]) -> Result<(), CaseEnd> {
         while self.stdout.len() < stdout.len() || self.stderr.len() < stderr.len() {
             expect_true(self.read().await?, "the program ended before")?;
@@ -70,7 +70,7 @@ impl Streamed {
     }
 }
 
-/// Each round of the program waits for a file that the case makes only after it has read the round before.
+/// Each round of the program waits for a file that the case creates only after it has read the output of the round.
 pub(super) async fn output_comes_while_the_program_runs(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
@@ -80,7 +80,7 @@ pub(super) async fn output_comes_while_the_program_runs(
         printf 'out \377%s' "$round"; printf 'error \376%s' "$round" >&2
         until [ -e "$round" ]; do sleep 0.05 || sleep 1; done
     done; printf last; exit 3"#;
-    let mut program = Streamed::start(context, context.script(script)).await?;
+    let mut program = StreamedProgram::start(context, context.script(script)).await?;
     program.read_until(b"out \xffone", b"error \xfeone").await?;
     context.put("one", b"").await?;
     program
@@ -102,7 +102,7 @@ pub(super) async fn both_outputs_come_whole_side_by_side(
     let script = format!(
         "head -c {MUCH_STDOUT_BYTES} /dev/zero & head -c {MUCH_STDERR_BYTES} /dev/zero | tr '\\0' e >&2; wait"
     );
-    let (end, stdout, stderr) = Streamed::start(context, context.script(&script))
+    let (end, stdout, stderr) = StreamedProgram::start(context, context.script(&script))
         .await?
         .finish()
         .await?;
@@ -119,7 +119,7 @@ pub(super) async fn both_outputs_come_whole_side_by_side(
     )?;
     expect_true(
         end.stderr.starts_with(&stderr),
-        "what was streamed of stderr is not its beginning",
+        "the streamed stderr is not a prefix of the reported one",
     )
 }
 
@@ -129,7 +129,7 @@ pub(super) async fn a_program_whose_reader_is_gone_ends_with_its_children(
     runs_commands(context)?;
     context.needs(|traits| traits.live_output)?;
     let script = format!("{CHILDREN_SCRIPT}; echo $$ >>pids; echo begun; wait");
-    let mut program = Streamed::start(context, context.script(&script)).await?;
+    let mut program = StreamedProgram::start(context, context.script(&script)).await?;
     program.read_until(b"begun\n", b"").await?;
     drop(program);
     context.processes_end().await?;

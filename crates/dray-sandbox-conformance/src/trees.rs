@@ -1,5 +1,5 @@
-//! Cases of whole directories, where the sandbox makes or unpacks tars (sandbox-transfer 13). Where it cannot, it has
-//! to fail with the right kind.
+//! Cases of whole directories, which the sandbox packs and unpacks as tars (sandbox-transfer 13). A sandbox that cannot
+//! do this must fail with the right kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::expect::expect_error;
 /// Contents by the names of a tree; directories have none.
 type Files = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// Fills a directory and returns its contents.
-async fn fill(context: &CaseContext<'_>, root: &SandboxPath) -> Result<Files, CaseEnd> {
+/// Creates a directory with files and returns their contents.
+async fn create_tree(context: &CaseContext<'_>, root: &SandboxPath) -> Result<Files, CaseEnd> {
     let mut files: Files = [
         ("empty", Vec::new()),
         ("two words", b"1".to_vec()),
@@ -66,10 +66,10 @@ async fn collect(mut members: impl Members) -> Result<Files, CaseEnd> {
             content.extend_from_slice(&chunk);
         }
         let content = (member.kind == Kind::File).then_some(content);
-        let shown = member.name.escape_ascii().to_string();
+        let name_text = member.name.escape_ascii().to_string();
         expect_true(
             files.insert(member.name, content).is_none(),
-            format_args!("{shown} came twice"),
+            format_args!("{name_text} came twice"),
         )?;
     }
     Ok(files)
@@ -77,7 +77,7 @@ async fn collect(mut members: impl Members) -> Result<Files, CaseEnd> {
 
 pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let root = context.path("it's a tree")?;
-    let files = fill(context, &root).await?;
+    let files = create_tree(context, &root).await?;
     let mut links = 0;
     if context.traits.links {
         match context.sh("ln -s ../.. \"it's a tree/up\"").await {
@@ -127,7 +127,7 @@ pub(super) async fn only_directories_come_as_trees(
 
 pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let from = context.path("from")?;
-    let files = fill(context, &from).await?;
+    let files = create_tree(context, &from).await?;
     let to = context.path("it's to")?;
     context.sandbox.make_directory(&to).await?;
     let probe = context.sandbox.probe().await?;
@@ -163,7 +163,7 @@ pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<()
 
 pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let (from, to) = (context.path("from")?, context.path("to")?);
-    fill(context, &from).await?;
+    create_tree(context, &from).await?;
     context.sandbox.make_directory(&to).await?;
     let walk = Walk::open(Arc::clone(&context.sandbox), from, Limits::default()).await?;
     let tar = tree::tar(walk, Owner::default()).read_all(1 << 20).await?;

@@ -13,7 +13,7 @@ use super::CaseContext;
 use super::context::random;
 use super::expect::expect_error;
 
-/// Above the size up to which files are read completely before they are shown.
+/// Larger than the files that are read completely before a view returns them.
 const LARGE_FILE_BYTES: usize = (1 << 20) + 200_000;
 
 /// An engine on the sandbox of the case, with a policy that allows its directory.
@@ -51,10 +51,10 @@ pub(super) async fn a_range_is_that_part_of_the_file(
         let bytes = random(size);
         let path = context.put(format!("viewed {size}"), &bytes).await?;
         let pinned = views.pin(&path).await?;
-        expect_equal("a second look", &views.pin(&path).await?, &pinned)?;
+        expect_equal("a second pin", &views.pin(&path).await?, &pinned)?;
         for range in [0..size, 0..size.min(10), size / 2..size, size / 3..size / 2] {
-            let wanted = range.start as u64..range.end as u64;
-            let found = views.read(&pinned, wanted).await?;
+            let byte_range = range.start as u64..range.end as u64;
+            let found = views.read(&pinned, byte_range).await?;
             let part = bytes.get(range.clone()).unwrap_or_default();
             expect_bytes(&format!("{range:?} of {size}"), &found, part)?;
         }

@@ -106,7 +106,7 @@ async fn conforms(kernel: Kernel) {
     let report = run_all(&DirectoryFixture::new(kernel)).await.unwrap();
     let root = rustix::process::geteuid().is_root();
     let skipped: &[&str] = if root {
-        &["what_the_user_may_not_touch_is_refused"]
+        &["access_without_permission_is_refused"]
     } else {
         &[]
     };

@@ -127,10 +127,10 @@ done
 [ "$program" != podman ] || "$@" rm --all --force --time 0 >>"$dir/log" 2>&1
 contained=$(cat "$dir/exec/containerd/containerd.pid" 2>/dev/null)
 kill "$engine" 2>/dev/null
-tries=0
+attempts=0
 while kill -0 "$engine" 2>/dev/null; do
-  tries=$((tries + 1))
-  [ "$tries" -lt 300 ] || kill -9 "$engine"
+  attempts=$((attempts + 1))
+  [ "$attempts" -lt 300 ] || kill -9 "$engine"
   sleep 0.05
 done
 wait "$engine" 2>/dev/null
@@ -172,7 +172,7 @@ impl DockerEngine {
         Self::shared_of(EngineProgram::Dockerd)
     }
 
-    /// The same for the service of Podman.
+    /// Like [`Self::shared`] for the service of Podman.
     pub fn shared_podman() -> Self {
         Self::shared_of(EngineProgram::Podman)
     }
@@ -183,7 +183,7 @@ impl DockerEngine {
         let base = std::env::temp_dir().join(format!("dray-{name}-{user}-{ENGINE_GENERATION}"));
         std::fs::DirBuilder::new()
             .recursive(true)
-            // Who can open the socket can act as root on this machine.
+            // A user who can open the socket can act as root on this machine.
             .mode(0o700)
             .create(&base)
             .expect("a directory for the engine");
@@ -274,7 +274,7 @@ impl DockerEngine {
         api::expect_success(&self.socket(), "GET", target, &serde_json::Value::Null).json()
     }
 
-    /// Kills it (SIGKILL), so that every connection breaks. Not allowed for the shared engine.
+    /// Kills the engine (SIGKILL), so that every connection breaks. Not allowed for the shared engine.
     pub fn kill9(&self) {
         let own = self.own.as_ref();
         own.expect("a separate engine, because other tests use the shared one");
@@ -295,9 +295,9 @@ impl DockerEngine {
         Container::run(self.socket(), options)
     }
 
-    /// Creates a network without a way out (`docker network create --internal`), of an engine with networks. `machine` is
-    /// the address of the engine's machine in `subnet`, and `name` also that of its interface there: at most 15
-    /// characters.
+    /// Creates a network without access to the outside (`docker network create --internal`), of an engine with
+    /// networks. `machine` is the address of the engine's machine in `subnet`, and `name` also that of its interface
+    /// there: at most 15 characters.
     pub fn internal_network(&self, name: &str, subnet: &str, machine: Ipv4Addr) {
         let address = json!({"Subnet": subnet, "Gateway": machine.to_string()});
         let body = json!({

@@ -1,4 +1,5 @@
-//! URLs that a fetcher has to refuse or accept, with the reason, for tests of every way that leads to it.
+//! URLs that a fetcher has to refuse or accept, with the reason, for tests of every interface through which it is
+//! called.
 //!
 //! The codes are those of egress-security 17 for a fetcher that is enabled and has no other setting. It resolves no
 //! names and makes no connections.

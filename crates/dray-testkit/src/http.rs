@@ -114,7 +114,7 @@ impl ReceivedRequest {
 /// Chooses the response to each request, and records every request head.
 #[derive(Clone)]
 pub struct ScriptedResponder {
-    answer: Arc<dyn Fn(&ReceivedRequest) -> ResponseScript + Send + Sync>,
+    respond: Arc<dyn Fn(&ReceivedRequest) -> ResponseScript + Send + Sync>,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
@@ -127,12 +127,12 @@ impl std::fmt::Debug for ScriptedResponder {
 }
 
 impl ScriptedResponder {
-    /// A responder that calls `answer` for the response to each request.
+    /// A responder that calls `respond` for the response to each request.
     pub fn new(
-        answer: impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync + 'static,
+        respond: impl Fn(&ReceivedRequest) -> ResponseScript + Send + Sync + 'static,
     ) -> Self {
         Self {
-            answer: Arc::new(answer),
+            respond: Arc::new(respond),
             requests: Arc::default(),
         }
     }
@@ -150,9 +150,9 @@ impl ScriptedResponder {
             .clone()
     }
 
-    fn answer(&self, request: ReceivedRequest) -> ResponseScript {
+    fn respond_to(&self, request: ReceivedRequest) -> ResponseScript {
         // Called before the request is recorded and without the lock, because the closure may call `received_requests`.
-        let script = (self.answer)(&request);
+        let script = (self.respond)(&request);
         self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -171,7 +171,7 @@ where
     let Some(head) = read_head(&mut stream).await? else {
         return Ok(());
     };
-    for step in responder.answer(ReceivedRequest { head }).0 {
+    for step in responder.respond_to(ReceivedRequest { head }).0 {
         match step {
             ResponseStep::Send(bytes) => write_bytes(&mut stream, &bytes).await?,
             ResponseStep::Repeat(bytes, times) => {

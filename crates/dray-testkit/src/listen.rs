@@ -38,9 +38,9 @@ impl ConnectionServer {
                 while connections.try_join_next().is_some() {}
                 // Heads and chunks are small writes, which Nagle's algorithm would delay.
                 let _ = stream.set_nodelay(true);
-                let served = serve(stream);
+                let serving = serve(stream);
                 connections.spawn(async move {
-                    if let Err(error) = served.await {
+                    if let Err(error) = serving.await {
                         // Errors are ignored, because many tests break connections.
                         tracing::debug!(?error, "a connection to a fake server ended early");
                     }
@@ -59,8 +59,8 @@ impl ConnectionServer {
     }
 }
 
-/// Serves HTTP/1 on one connection. An error of `answer` breaks the connection.
-pub(crate) async fn serve_http<F, Fut, B, E>(stream: TcpStream, answer: F) -> hyper::Result<()>
+/// Serves HTTP/1 on one connection. An error of `respond` breaks the connection.
+pub(crate) async fn serve_http<F, Fut, B, E>(stream: TcpStream, respond: F) -> hyper::Result<()>
 where
     F: Fn(Request<Incoming>) -> Fut,
     Fut: Future<Output = Result<Response<B>, E>>,
@@ -69,6 +69,6 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .serve_connection(TokioIo::new(stream), service_fn(respond))
         .await
 }

@@ -66,7 +66,7 @@ impl NatsServerOptions {
 }
 
 impl NatsServer {
-    /// A server with only JetStream.
+    /// Starts a server with JetStream and the default configuration.
     pub fn start() -> Self {
         NatsServerOptions::default().start()
     }
@@ -81,7 +81,7 @@ impl NatsServer {
         self.port
     }
 
-    /// Folder of the JetStream store.
+    /// Directory of the JetStream store.
     pub fn store(&self) -> PathBuf {
         store_directory(&self.options, self.directory.path())
     }

@@ -70,7 +70,7 @@ impl ClientBuild {
         }
         let package = self.compile()?;
         install_package(&package, &project)?;
-        // Written last, so an interrupted build has none.
+        // Written last, so that an interrupted build has no stamp.
         fs::write(&stamp, digest)?;
         Ok(project)
     }

@@ -75,8 +75,8 @@ impl SpanCollector {
     /// All received spans of a trace so far.
     pub fn trace(&self, trace_id: &str) -> Vec<ReceivedSpan> {
         let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_trace = spans.iter().filter(|span| span.trace_id == trace_id);
-        of_trace.cloned().collect()
+        let trace_spans = spans.iter().filter(|span| span.trace_id == trace_id);
+        trace_spans.cloned().collect()
     }
 }
 

@@ -18,12 +18,12 @@ pub(crate) fn workspace_root() -> &'static Path {
 ///
 /// # Panics
 ///
-/// When it cannot be made.
+/// When the environment cannot be created.
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
 pub fn interpreter(module: &str) -> PathBuf {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
+        reason = "`cargo xtask test` sets the path of the interpreter in this variable"
     )]
     let configured = std::env::var_os("DRAY_TEST_PYTHON");
     if let Some(configured) = configured {

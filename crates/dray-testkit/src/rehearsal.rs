@@ -44,7 +44,7 @@ pub struct RehearsedRequest {
 struct RehearsalState {
     script: Script,
     /// How many times each rule was used.
-    used: Vec<u32>,
+    use_counts: Vec<u32>,
     requests: Vec<RehearsedRequest>,
 }
 
@@ -65,7 +65,7 @@ impl RehearsalServer {
     /// When it cannot be bound.
     pub async fn listen(script: Script, address: SocketAddr) -> io::Result<Self> {
         let state = Arc::new(Mutex::new(RehearsalState {
-            used: vec![0; script.rules.len()],
+            use_counts: vec![0; script.rules.len()],
             script,
             requests: Vec::new(),
         }));
@@ -100,7 +100,7 @@ impl RehearsalServer {
     pub fn follow(&self, script: Script) {
         let mut state = lock_state(&self.state);
         // Counts belong to the rules of one script.
-        state.used = vec![0; script.rules.len()];
+        state.use_counts = vec![0; script.rules.len()];
         state.script = script;
     }
 }

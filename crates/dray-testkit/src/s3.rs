@@ -52,7 +52,7 @@ type Matches = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub struct FaultRule {
     matches: Matches,
     fault: S3Fault,
-    left: usize,
+    remaining: usize,
 }
 
 impl FaultRule {
@@ -61,7 +61,7 @@ impl FaultRule {
         Self {
             matches: Box::new(matches),
             fault,
-            left: usize::MAX,
+            remaining: usize::MAX,
         }
     }
 
@@ -70,10 +70,10 @@ impl FaultRule {
         Self::new(fault, |_| true)
     }
 
-    /// Only the first `count` of them.
+    /// Applies the fault to the first `count` matching requests alone.
     #[must_use]
     pub fn times(mut self, count: usize) -> Self {
-        self.left = count;
+        self.remaining = count;
         self
     }
 }
@@ -82,7 +82,7 @@ impl std::fmt::Debug for FaultRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FaultRule")
             .field("fault", &self.fault)
-            .field("left", &self.left)
+            .field("remaining", &self.remaining)
             .finish_non_exhaustive()
     }
 }
@@ -143,7 +143,7 @@ impl FaultyS3 {
         self.address
     }
 
-    /// The same as a base URL.
+    /// Base URL of the proxy, without a slash at its end.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -184,8 +184,8 @@ impl FaultScript {
         let rule = self
             .rules
             .iter_mut()
-            .find(|rule| rule.left > 0 && (rule.matches)(request))?;
-        rule.left -= 1;
+            .find(|rule| rule.remaining > 0 && (rule.matches)(request))?;
+        rule.remaining -= 1;
         Some(rule.fault)
     }
 }
@@ -274,7 +274,7 @@ async fn forward_request(
 }
 
 fn refusal_response(status: u16) -> Response<ForwardedBody> {
-    // The error codes of S3 for these statuses. Clients decide by them whether to repeat a request.
+    // The error codes of S3 for these statuses, by which clients decide whether to repeat a request.
     let code = if status == 503 {
         "SlowDown"
     } else {

@@ -40,13 +40,13 @@ pub enum Sftp {
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     sftp: Sftp,
-    forced: bool,
+    has_no_shell: bool,
     start_file: String,
     lines: String,
 }
 
 impl Options {
-    /// How SFTP is offered.
+    /// Sets how the server offers SFTP.
     #[must_use]
     pub fn sftp(mut self, sftp: Sftp) -> Self {
         self.sftp = sftp;
@@ -56,7 +56,7 @@ impl Options {
     /// Offers SFTP for all requests, never a shell.
     #[must_use]
     pub fn without_shell(mut self) -> Self {
-        self.forced = true;
+        self.has_no_shell = true;
         self
     }
 
@@ -95,7 +95,7 @@ impl Sshd {
         let directory = tempfile::tempdir().expect("a directory for the server");
         let path = directory.path();
         for key in ["host", "user", "stranger"] {
-            make_key(&path.join(key));
+            create_key(&path.join(key));
         }
         fs::create_dir(path.join("home")).expect("a home directory");
         fs::write(path.join("home/.bashrc"), &options.start_file).expect("a start file");
@@ -194,7 +194,7 @@ impl Sshd {
                 return;
             }
         }
-        panic!("sshd does not come back; its log: {}", self.log());
+        panic!("sshd does not start again; its log: {}", self.log());
     }
 
     /// Starts it again on the same port with another host key, as if the machine had been replaced.
@@ -203,7 +203,7 @@ impl Sshd {
         for old in [key.clone(), key.with_extension("pub")] {
             fs::remove_file(old).expect("the old key");
         }
-        make_key(&key);
+        create_key(&key);
         self.restart();
     }
 }
@@ -228,7 +228,7 @@ fn server_config(options: &Options, directory: &Path, port: u16) -> String {
          KbdInteractiveAuthentication no\nUseDNS no\nMaxStartups 100\nLogLevel VERBOSE\nPrintMotd no\n\
          SetEnv HOME={path}/home\n{sftp}"
     );
-    if options.forced {
+    if options.has_no_shell {
         let _ = writeln!(text, "ForceCommand internal-sftp -d {path}/home");
     }
     text.push_str(&options.lines);
@@ -272,7 +272,7 @@ fn spawn_ready(directory: &Path, port: u16) -> Option<Child> {
     None
 }
 
-fn make_key(path: &Path) {
+fn create_key(path: &Path) {
     let status = Command::new("ssh-keygen")
         .args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"])
         .arg(path)
@@ -328,7 +328,7 @@ fn descendant_processes(process: u32) -> Vec<u32> {
         processes.extend(
             parents
                 .iter()
-                .filter(|(_, of)| *of == parent)
+                .filter(|(_, parent_id)| *parent_id == parent)
                 .map(|(id, _)| *id),
         );
         index += 1;

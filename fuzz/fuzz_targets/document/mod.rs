@@ -1,4 +1,4 @@
-//! What every converter promises on any bytes.
+//! The guarantees of every converter for any bytes.
 
 use std::io::Cursor;
 
@@ -6,7 +6,7 @@ use dray_documents::formats::{ConversionHint, convert};
 use dray_documents::limits::Limits;
 use dray_documents::markdown::{Selection, Span};
 
-/// Bytes of text that a conversion may give; small, so that the limit is met.
+/// Most bytes of text of a conversion; small, so that inputs reach the limit.
 const MAX_TEXT_BYTES: u64 = 20_000;
 
 /// Converts, and checks its outcome. The first byte chooses the limits and the selection.
@@ -32,11 +32,11 @@ pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
     } else {
         Selection::All
     };
-    let most = usize::try_from(limits.max_text_bytes).expect("fits") * 2 + 4096;
+    let max_output_bytes = usize::try_from(limits.max_text_bytes).expect("fits") * 2 + 4096;
     let converted = convert(&mut Cursor::new(document), &hint, limits, selection);
     let text = &converted.markdown;
     assert!(!converted.converter.is_empty());
-    assert!(text.len() <= most, "{} bytes", text.len());
+    assert!(text.len() <= max_output_bytes, "{} bytes", text.len());
     assert!(text.is_empty() || text.ends_with('\n') && !text.ends_with("\n\n"));
     assert!(!text.contains('\r'));
     assert!(converted.failure.is_none() || converted.stopped.is_none());

@@ -1,6 +1,6 @@
-//! Parts as a ZIP without compression, so that what the fuzzer changes is what the converter reads.
+//! Packs parts as a ZIP without compression, so that the converter reads the bytes that the fuzzer changes.
 
-/// Packs parts.
+/// A ZIP with these parts, each a name and its content (APPNOTE.TXT, 4.3).
 pub(crate) fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut directory = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// CRC-32 as ZIP counts it.
+/// CRC-32 with the polynomial of ZIP (APPNOTE.TXT, 4.4.7).
 fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |mut sum, byte| {
         sum ^= u32::from(*byte);

@@ -1,4 +1,4 @@
-//! A fetch of one answer over an in-memory network, and what must hold of it.
+//! A fetch of one answer over an in-memory network, and the checks of its outcome.
 
 use std::io;
 use std::net::IpAddr;
@@ -26,14 +26,14 @@ struct FakeNetwork {
     dialled: Mutex<Vec<IpAddr>>,
 }
 
-type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+type BoxedFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Resolver for FakeNetwork {
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,
         _: &'a Judge,
-    ) -> Boxed<'a, Result<DnsAnswer, DnsError>> {
+    ) -> BoxedFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
             Ok(DnsAnswer {
                 name: name.clone(),
@@ -46,7 +46,7 @@ impl Resolver for FakeNetwork {
 }
 
 impl Dialer for FakeNetwork {
-    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> Boxed<'a, io::Result<DialedStream>> {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxedFuture<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let peer = to.socket_addr();
             self.dialled.lock().unwrap().push(peer.ip());
@@ -68,7 +68,7 @@ impl Dialer for FakeNetwork {
     }
 }
 
-/// A request for a name, with a limit that is easily passed.
+/// A request for a name, with a limit that inputs easily exceed.
 pub fn request() -> FetchJob {
     FetchJob {
         url: "http://files.example.org/".to_owned(),
@@ -96,7 +96,7 @@ fn fetcher(fake_network: &Arc<FakeNetwork>) -> Fetcher {
     };
     let admin = AdminPolicy {
         enabled: true,
-        // Where redirects lead is for the target `location`.
+        // Redirects are tested by the target `location`.
         max_redirects: MaxRedirects::new(0).unwrap(),
         ..AdminPolicy::default()
     };
@@ -115,7 +115,7 @@ fn fetcher(fake_network: &Arc<FakeNetwork>) -> Fetcher {
     )
 }
 
-/// Fetches `answer` and checks what must hold for any of them.
+/// Fetches `answer`, and checks what holds for every answer.
 pub fn check(answer: Vec<u8>, request: &FetchJob) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -129,20 +129,23 @@ pub fn check(answer: Vec<u8>, request: &FetchJob) {
     let fetcher = fetcher(&fake_network);
     let mut sink = HashingSink::new(Vec::new());
     let mut record = FetchRecord::default();
-    let (result, took) = runtime.block_on(async {
+    let (result, elapsed) = runtime.block_on(async {
         let started = tokio::time::Instant::now();
         let result = fetcher.fetch(request, &mut sink, &mut record).await;
         (result, started.elapsed())
     });
     let stored = sink.into_inner();
-    assert!(took <= Duration::from_secs(61), "time is bounded");
+    assert!(elapsed <= Duration::from_secs(61), "time is bounded");
     assert!(
         stored.len() as u64 <= request.size_limit,
         "stored bytes are bounded"
     );
     assert!(record.counts.stored >= stored.len() as u64);
     for dialled in fake_network.dialled.lock().unwrap().iter() {
-        assert_eq!(*dialled, PINNED_ADDRESS, "only the pin is dialled");
+        assert_eq!(
+            *dialled, PINNED_ADDRESS,
+            "only the pinned address is dialled"
+        );
     }
     match result {
         Ok(fetched) => {
@@ -155,7 +158,7 @@ pub fn check(answer: Vec<u8>, request: &FetchJob) {
         Err(denied) => assert_ne!(
             denied.code.as_str(),
             "internal",
-            "no panic, no mistake of ours"
+            "a hostile answer causes no internal error"
         ),
     }
 }

@@ -54,7 +54,7 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
 }
 
 #[test]
-fn limits_hold_on_what_arrives_and_on_what_is_stored() {
+fn limits_apply_to_the_bytes_that_arrive_and_to_the_decoded_file() {
     story_network::run("limit", &StorySetup::default(), |story_network| {
         let limited = |path: &str, limit| FetchCommand::new(public(path)).limit(limit);
         let large = FetchExpectation::Denied("too_large");
@@ -72,7 +72,7 @@ fn limits_hold_on_what_arrives_and_on_what_is_stored() {
             (limited("/gzip/50001", 50_000), large.clone()),
             (limited("/bomb/20000000", 100_000), large.clone()),
             (limited("/endless", 1_000_000), large.clone()),
-            // Without a limit it is 10 MiB, and a request cannot exceed the ceiling (C-2).
+            // The default limit is 10 MiB, and no request can exceed the ceiling (C-2).
             (FetchCommand::new(public("/bytes/10485761")), large.clone()),
             (
                 limited("/bytes/200001", 9_000_000)

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
@@ -20,7 +20,7 @@ fn answer(addresses: &[IpAddr]) -> Value {
     })
 }
 
-/// Names with their only answers, and a refusal expected for each.
+/// A zone with one answer for each name, and a fetch of each name that must be refused.
 fn refused(names: &[(String, Value)]) -> (Value, Vec<(FetchCommand, FetchExpectation)>) {
     let zone: Map<String, Value> = names
         .iter()
@@ -80,26 +80,28 @@ fn question_count(story_network: &story_network::StoryNetwork, name: &str) -> us
 
 #[test]
 fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
-    let (four, six): (IpAddr, IpAddr) =
-        (PUBLIC_ADDRESSES.parse().unwrap(), PUBLIC_6.parse().unwrap());
+    let (public_v4, public_v6): (IpAddr, IpAddr) = (
+        PUBLIC_ADDRESS.parse().unwrap(),
+        PUBLIC_ADDRESS_6.parse().unwrap(),
+    );
     let mut names = Vec::new();
     for (number, address) in range::SENSITIVE_ADDRESSES.iter().enumerate() {
         let address: IpAddr = address.parse().unwrap();
         names.push((
             format!("m{number}.example.com"),
-            answer(&[four, six, address]),
+            answer(&[public_v4, public_v6, address]),
         ));
         names.push((
             format!("f{number}.example.com"),
-            answer(&[address, four, six]),
+            answer(&[address, public_v4, public_v6]),
         ));
     }
-    // Beyond the eight that are kept for connecting (D-4 before D-5).
-    let mut crowd: Vec<IpAddr> = (1..=12)
+    // The blocked address is beyond the eight that are kept for connecting: D-4 applies before D-5.
+    let mut many_addresses: Vec<IpAddr> = (1..=12)
         .map(|last| IpAddr::from([93, 184, 217, last]))
         .collect();
-    crowd.push(IpAddr::from([10, 0, 0, 1]));
-    names.push(("crowd.example.com".to_owned(), answer(&crowd)));
+    many_addresses.push(IpAddr::from([10, 0, 0, 1]));
+    names.push(("crowd.example.com".to_owned(), answer(&many_addresses)));
     let (zone, cases) = refused(&names);
     story_network::run(
         "mixed",
@@ -135,7 +137,7 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
     }
     for (number, target) in INNER_NAMES.iter().enumerate() {
         zone.insert(format!("i{number}.example.com"), json!([{"CNAME": target}]));
-        zone.insert((*target).to_owned(), json!([{"A": [PUBLIC_ADDRESSES]}]));
+        zone.insert((*target).to_owned(), json!([{"A": [PUBLIC_ADDRESS]}]));
         cases.push((
             FetchCommand::new(format!("http://i{number}.example.com/")),
             FetchExpectation::Denied("ssrf_blocked"),
@@ -149,7 +151,7 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
     }
     zone.insert(
         "l12.example.com".to_owned(),
-        json!([{"A": [PUBLIC_ADDRESSES]}]),
+        json!([{"A": [PUBLIC_ADDRESS]}]),
     );
     zone.insert(
         "round.example.com".to_owned(),
@@ -158,7 +160,7 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
     // D-8: at most eight aliases.
     cases.push((
         FetchCommand::new("http://l4.example.com/"),
-        FetchExpectation::Reached(PUBLIC_ADDRESSES),
+        FetchExpectation::Reached(PUBLIC_ADDRESS),
     ));
     cases.push((
         FetchCommand::new("http://l3.example.com/"),
@@ -224,7 +226,7 @@ pub(super) const INNER_NAMES: [&str; 25] = [
 fn names_that_are_never_fetched_are_refused_without_a_query() {
     let zone: Map<String, Value> = INNER_NAMES
         .iter()
-        .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC_ADDRESSES]}])))
+        .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC_ADDRESS]}])))
         .collect();
     story_network::run(
         "inner",

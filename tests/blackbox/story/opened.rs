@@ -1,9 +1,9 @@
-//! 8.6: private ranges that the operator opened, and what stays closed.
+//! Section 8.6: private ranges that the operator opened, and addresses that stay blocked.
 
 use serde_json::json;
 
 use super::{public, to};
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
@@ -17,10 +17,10 @@ fn plan() -> StorySetup {
         zone: json!({
             "files.example.com": [{"A": ["10.77.0.5"]}],
             "six.example.com": [{"AAAA": ["fd12:3456:789a::5"]}],
-            "mixed.example.com": [{"A": ["10.77.0.5", PUBLIC_ADDRESSES]}],
+            "mixed.example.com": [{"A": ["10.77.0.5", PUBLIC_ADDRESS]}],
             "families.example.com": [{"A": ["10.77.0.5"], "AAAA": ["2606:2800:220:1::1"]}],
             "beside.example.com": [{"A": ["10.77.0.5", "10.78.0.5"]}],
-            "portal.example.org": [{"A": [PUBLIC_ADDRESSES]}],
+            "portal.example.org": [{"A": [PUBLIC_ADDRESS]}],
         }),
         ..StorySetup::default()
     };
@@ -37,7 +37,7 @@ fn opened(url: impl Into<String>) -> FetchCommand {
 #[test]
 fn exactly_the_opened_range_is_reached() {
     story_network::run("opened", &plan(), |story_network| {
-        story_network.own("10.77.0.9/32");
+        story_network.add_own_address("10.77.0.9/32");
         let blocked = |url: &str| (opened(url), FetchExpectation::Denied("ssrf_blocked"));
         story_network.check(&[
             (
@@ -62,7 +62,7 @@ fn exactly_the_opened_range_is_reached() {
             ),
             (
                 opened(public("/")),
-                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                FetchExpectation::Reached(PUBLIC_ADDRESS),
             ),
             (
                 FetchCommand::new("http://10.77.0.5/"),
@@ -145,7 +145,7 @@ fn a_public_page_leads_into_opened_ranges_only() {
             ),
             (
                 inside(&public("/")),
-                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                FetchExpectation::Reached(PUBLIC_ADDRESS),
             ),
             (
                 inside("http://10.78.0.1/"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
@@ -36,6 +36,7 @@ const fn row(
     }
 }
 
+/// Values of the columns of [`POLICY_ROWS`].
 const ENABLED_VALUE: Option<&str> = Some("true");
 const ADMIN_OFF: Option<&str> = Some("disabled_by_admin");
 const APP_OFF: Option<&str> = Some("disabled_by_app");
@@ -80,7 +81,7 @@ const POLICY_ROWS: [PolicyRow; 21] = [
 fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
     let name = |number: usize| format!("p{number}.example.com");
     let zone: Map<String, Value> = (0..POLICY_ROWS.len())
-        .map(|number| (name(number), json!([{"A": [PUBLIC_ADDRESSES]}])))
+        .map(|number| (name(number), json!([{"A": [PUBLIC_ADDRESS]}])))
         .collect();
     let plan = StorySetup {
         zone: zone.into(),
@@ -92,7 +93,7 @@ fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
             .enumerate()
             .map(|(number, row)| {
                 let expect = row.code.map_or(
-                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS),
                     FetchExpectation::Denied,
                 );
                 (fetch(&format!("http://{}/", name(number)), row), expect)
@@ -129,9 +130,9 @@ fn fetch(url: &str, row: &PolicyRow) -> FetchCommand {
 fn an_allowlist_exempts_no_address_and_no_near_miss() {
     let zone = json!({
         "inside.example.com": [{"A": ["10.0.0.1"]}],
-        "example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "notexample.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "www.example.com.evil.net": [{"A": [PUBLIC_ADDRESSES]}],
+        "example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "notexample.com": [{"A": [PUBLIC_ADDRESS]}],
+        "www.example.com.evil.net": [{"A": [PUBLIC_ADDRESS]}],
     });
     story_network::run(
         "list",
@@ -162,8 +163,8 @@ fn an_allowlist_exempts_no_address_and_no_near_miss() {
                 .into_iter()
                 .map(|question| question.name)
                 .collect();
-            let only = queried.iter().all(|name| name == "inside.example.com");
-            story_network.demand(only, || format!("questions about {queried:?}"));
+            let is_only_inside = queried.iter().all(|name| name == "inside.example.com");
+            story_network.demand(is_only_inside, || format!("questions about {queried:?}"));
         },
     );
 }

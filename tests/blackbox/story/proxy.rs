@@ -1,13 +1,13 @@
 //! T-3: proxy variables of the environment are never read.
 
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
 
 use super::public;
 
-/// A proxy outside, and one that waits on the own host.
+/// Proxies on a public address, and one on the binary's own host.
 const PROXY_URLS: [&str; 4] = [
     "http://198.41.0.4:3128",
     "http://198.41.0.4:80",
@@ -36,22 +36,22 @@ fn proxies_of_the_environment_see_no_packet() {
             };
             cases.push((
                 through(public("/")),
-                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                FetchExpectation::Reached(PUBLIC_ADDRESS),
             ));
             cases.push((
                 through("http://169.254.169.254/".to_owned()),
                 FetchExpectation::Denied("ssrf_blocked"),
             ));
-            let secure = through(format!("https://{PUBLIC_ADDRESSES}/"))
+            let secure = through(format!("https://{PUBLIC_ADDRESS}/"))
                 .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle());
-            cases.push((secure, FetchExpectation::Reached(PUBLIC_ADDRESSES)));
+            cases.push((secure, FetchExpectation::Reached(PUBLIC_ADDRESS)));
         }
         story_network.check(&cases);
-        let direct = story_network
+        let is_direct = story_network
             .internet
             .requests()
             .iter()
             .all(|request| request.head.starts_with("GET / HTTP/1.1\r\n"));
-        story_network.demand(direct, || "a request was written for a proxy".to_owned());
+        story_network.demand(is_direct, || "a request was written for a proxy".to_owned());
     });
 }

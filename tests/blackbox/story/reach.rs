@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{pattern, public, to};
-use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
@@ -11,13 +11,13 @@ use crate::story_network::{self, StorySetup};
 #[test]
 fn public_servers_are_reached_over_both_families() {
     let zone = json!({
-        "both.example.com": [{"A": [PUBLIC_ADDRESSES], "AAAA": [PUBLIC_6]}],
-        "four.example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "six.example.com": [{"AAAA": [PUBLIC_6]}],
+        "both.example.com": [{"A": [PUBLIC_ADDRESS], "AAAA": [PUBLIC_ADDRESS_6]}],
+        "four.example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "six.example.com": [{"AAAA": [PUBLIC_ADDRESS_6]}],
         "alias.example.com": [{"CNAME": "four.example.com"}],
-        "under_score.example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "many.example.com": [{"A": [PUBLIC_ADDRESSES, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_6]}],
+        "under_score.example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "many.example.com": [{"A": [PUBLIC_ADDRESS, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_ADDRESS_6]}],
     });
     story_network::run(
         "reach",
@@ -31,12 +31,12 @@ fn public_servers_are_reached_over_both_families() {
                 .map(|(url, address)| (FetchCommand::new(*url), FetchExpectation::Reached(address)))
                 .collect();
             story_network.check(&cases);
-            let (arrived, wanted) = (story_network.internet.requests().len(), cases.len());
-            story_network.demand(arrived == wanted, || {
-                format!("{arrived} requests for {wanted} fetches")
+            let (arrived, expected) = (story_network.internet.requests().len(), cases.len());
+            story_network.demand(arrived == expected, || {
+                format!("{arrived} requests for {expected} fetches")
             });
             let attempts = usize::try_from(story_network.attempts()).unwrap();
-            story_network.demand(attempts >= wanted, || {
+            story_network.demand(attempts >= expected, || {
                 format!("the counters saw {attempts} connection attempts")
             });
         },
@@ -45,22 +45,22 @@ fn public_servers_are_reached_over_both_families() {
 
 /// URLs, and the addresses to which they lead, including the nearest neighbours of blocked ranges.
 const REACHED_URLS: [(&str, &str); 23] = [
-    ("http://93.184.216.34/", PUBLIC_ADDRESSES),
-    ("http://93.184.216.34:8080/a/b?c=d#e", PUBLIC_ADDRESSES),
-    ("http://[::ffff:93.184.216.34]/", PUBLIC_ADDRESSES),
-    ("http://both.example.com/", PUBLIC_ADDRESSES),
-    ("http://FOUR.Example.COM/", PUBLIC_ADDRESSES),
-    ("http://four.example.com./", PUBLIC_ADDRESSES),
-    ("http://alias.example.com/", PUBLIC_ADDRESSES),
-    ("http://under_score.example.com/", PUBLIC_ADDRESSES),
-    ("http://bücher.example.com/", PUBLIC_ADDRESSES),
-    ("http://many.example.com/", PUBLIC_ADDRESSES),
+    ("http://93.184.216.34/", PUBLIC_ADDRESS),
+    ("http://93.184.216.34:8080/a/b?c=d#e", PUBLIC_ADDRESS),
+    ("http://[::ffff:93.184.216.34]/", PUBLIC_ADDRESS),
+    ("http://both.example.com/", PUBLIC_ADDRESS),
+    ("http://FOUR.Example.COM/", PUBLIC_ADDRESS),
+    ("http://four.example.com./", PUBLIC_ADDRESS),
+    ("http://alias.example.com/", PUBLIC_ADDRESS),
+    ("http://under_score.example.com/", PUBLIC_ADDRESS),
+    ("http://bücher.example.com/", PUBLIC_ADDRESS),
+    ("http://many.example.com/", PUBLIC_ADDRESS),
     (
         "http://four.example.com/?url=http://169.254.169.254/",
-        PUBLIC_ADDRESSES,
+        PUBLIC_ADDRESS,
     ),
-    ("http://[2606:2800:220:1::1]/", PUBLIC_6),
-    ("http://six.example.com/", PUBLIC_6),
+    ("http://[2606:2800:220:1::1]/", PUBLIC_ADDRESS_6),
+    ("http://six.example.com/", PUBLIC_ADDRESS_6),
     ("http://1.1.1.1/", "1.1.1.1"),
     ("http://100.128.0.1/", "100.128.0.1"),
     ("http://172.32.0.1/", "172.32.0.1"),
@@ -112,7 +112,7 @@ fn files_arrive_whole_with_size_digest_and_labels() {
 #[test]
 fn five_redirects_are_followed_and_a_sixth_is_not() {
     let zone = json!({
-        "start.example.com": [{"A": [PUBLIC_ADDRESSES]}],
+        "start.example.com": [{"A": [PUBLIC_ADDRESS]}],
         "end.example.com": [{"A": ["93.184.216.40"]}],
     });
     story_network::run(

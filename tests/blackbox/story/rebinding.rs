@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::to;
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
@@ -15,15 +15,15 @@ fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
     let (mut first, mut second, mut hops) = (Vec::new(), Vec::new(), Vec::new());
     for (number, address) in range::highlights().iter().enumerate() {
         let kind = if address.is_ipv4() { "A" } else { "AAAA" };
-        let turning: Value = json!([{"A": [PUBLIC_ADDRESSES]}, {kind: [address]}]);
+        let rebinding_answers: Value = json!([{"A": [PUBLIC_ADDRESS]}, {kind: [address]}]);
         let (direct, hop) = (
             format!("d{number}.example.com"),
             format!("h{number}.example.com"),
         );
-        zone.insert(direct.clone(), turning.clone());
-        zone.insert(hop.clone(), turning);
+        zone.insert(direct.clone(), rebinding_answers.clone());
+        zone.insert(hop.clone(), rebinding_answers);
         let direct = FetchCommand::new(format!("http://{direct}/"));
-        first.push((direct.clone(), FetchExpectation::Reached(PUBLIC_ADDRESSES)));
+        first.push((direct.clone(), FetchExpectation::Reached(PUBLIC_ADDRESS)));
         second.push((direct, FetchExpectation::Denied("ssrf_blocked")));
         let back = to(307, &format!("http://{hop}/secret"));
         hops.push((
@@ -31,7 +31,7 @@ fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
             FetchExpectation::Denied("ssrf_blocked"),
         ));
     }
-    let names = hops.len();
+    let name_count = hops.len();
     story_network::run(
         "rebinding",
         &StorySetup {
@@ -40,19 +40,19 @@ fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
         },
         |story_network| {
             story_network.check(&first);
-            for number in 0..names {
+            for number in 0..name_count {
                 expect_lookups(story_network, &format!("d{number}.example.com"), 1);
             }
             story_network.check(&second);
             story_network.check(&hops);
-            for number in 0..names {
+            for number in 0..name_count {
                 expect_lookups(story_network, &format!("h{number}.example.com"), 2);
             }
         },
     );
 }
 
-/// Each lookup asks once for each family.
+/// Checks how often a name was looked up; each lookup sends one question for each address family.
 fn expect_lookups(story_network: &StoryNetwork, name: &str, lookups: usize) {
     let questions = story_network.internet.questions();
     for kind in ["A", "AAAA"] {
@@ -70,9 +70,8 @@ fn expect_lookups(story_network: &StoryNetwork, name: &str, lookups: usize) {
 fn a_connection_that_fails_does_not_use_another_answer() {
     // Port 8000 has a listener inside and none outside. A caller may repeat the whole fetch; then the DNS response is
     // judged again, and no connection is tried without its own DNS response (D-6).
-    let turning = json!([{"A": [PUBLIC_ADDRESSES]}, {"A": ["127.0.0.1"]}]);
-    let zone =
-        json!({"turning.example.com": turning, "closed.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
+    let rebinding_answers = json!([{"A": [PUBLIC_ADDRESS]}, {"A": ["127.0.0.1"]}]);
+    let zone = json!({"turning.example.com": rebinding_answers, "closed.example.com": [{"A": [PUBLIC_ADDRESS]}]});
     let plan = StorySetup {
         zone,
         ..StorySetup::default()
@@ -80,11 +79,11 @@ fn a_connection_that_fails_does_not_use_another_answer() {
     story_network::run("refusing", &plan, |story_network| {
         let fetch = FetchCommand::new("http://closed.example.com:8000/");
         story_network.check_one(&fetch, &FetchExpectation::Denied("connect_failed"));
-        let tries = usize::try_from(story_network.attempts()).unwrap();
-        story_network.demand((1..=3).contains(&tries), || {
-            format!("{tries} connection attempts")
+        let attempts = usize::try_from(story_network.attempts()).unwrap();
+        story_network.demand((1..=3).contains(&attempts), || {
+            format!("{attempts} connection attempts")
         });
-        expect_lookups(story_network, "closed.example.com", tries);
+        expect_lookups(story_network, "closed.example.com", attempts);
         let line = story_network.check_one(
             &FetchCommand::new("http://turning.example.com:8000/"),
             &FetchExpectation::Refused,
@@ -93,7 +92,7 @@ fn a_connection_that_fails_does_not_use_another_answer() {
         story_network.demand(["connect_failed", "ssrf_blocked"].contains(&code), || {
             format!("the code is {code}")
         });
-        let more = usize::try_from(story_network.attempts()).unwrap() - tries;
+        let more = usize::try_from(story_network.attempts()).unwrap() - attempts;
         story_network.demand(more == 1, || format!("{more} connection attempts, not 1"));
     });
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, json};
 
 use super::{REDIRECT_STATUSES, public, to};
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
@@ -75,9 +75,9 @@ const REFUSED_LOCATIONS: [(&str, &str); 18] = [
 #[test]
 fn every_rule_is_applied_again_to_a_redirect() {
     let zone = json!({
-        "one.example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "two.example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "three.example.org": [{"A": [PUBLIC_ADDRESSES]}],
+        "one.example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "two.example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "three.example.org": [{"A": [PUBLIC_ADDRESS]}],
     });
     story_network::run(
         "again",
@@ -122,11 +122,11 @@ fn every_rule_is_applied_again_to_a_redirect() {
                 .iter()
                 .any(|question| question.name == "three.example.org");
             story_network.demand(!has_queried, || {
-                "a host outside the allowlist was asked for after a redirect".to_owned()
+                "a host outside the allowlist was looked up after a redirect".to_owned()
             });
             story_network.check_one(
                 &listed("*.example.com,*.example.org"),
-                &FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                &FetchExpectation::Reached(PUBLIC_ADDRESS),
             );
         },
     );

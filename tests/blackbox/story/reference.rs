@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Map, Value, json};
 
 use super::{public, to};
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
@@ -17,11 +17,11 @@ fn a_reference_reaches_only_what_a_fetch_reaches() {
     let mut zone = Map::new();
     zone.insert(
         "files.example.com".to_owned(),
-        json!([{"A": [PUBLIC_ADDRESSES]}]),
+        json!([{"A": [PUBLIC_ADDRESS]}]),
     );
     zone.insert(
         "unlisted.example.org".to_owned(),
-        json!([{"A": [PUBLIC_ADDRESSES]}]),
+        json!([{"A": [PUBLIC_ADDRESS]}]),
     );
     let mut cases = vec![
         (
@@ -33,23 +33,23 @@ fn a_reference_reaches_only_what_a_fetch_reaches() {
             FetchExpectation::Resolved("AAAA"),
         ),
     ];
-    for (number, prize) in range::SENSITIVE_ADDRESSES.iter().enumerate() {
-        let address: IpAddr = prize.parse().unwrap();
+    for (number, address_text) in range::SENSITIVE_ADDRESSES.iter().enumerate() {
+        let address: IpAddr = address_text.parse().unwrap();
         let (name, kind) = (
             format!("p{number}.example.com"),
             ["text", "base64"][number % 2],
         );
         let answer: Value = if address.is_ipv4() {
-            json!({"A": [prize]})
+            json!({"A": [address_text]})
         } else {
-            json!({"AAAA": [prize]})
+            json!({"AAAA": [address_text]})
         };
         zone.insert(name.clone(), json!([answer]));
-        let there = format!("http://{}/", range::host(address));
+        let blocked_url = format!("http://{}/", range::host(address));
         let urls = [
-            there.clone(),
+            blocked_url.clone(),
             format!("http://{name}/"),
-            public(&to(302, &there)),
+            public(&to(302, &blocked_url)),
         ];
         let url = &urls[number % urls.len()];
         cases.push((
@@ -80,7 +80,7 @@ fn a_reference_reaches_only_what_a_fetch_reaches() {
             .iter()
             .any(|question| question.name == "unlisted.example.org");
         story_network.demand(!has_queried, || {
-            "a host outside the app's list was asked for".to_owned()
+            "a host outside the app's list was looked up".to_owned()
         });
     });
 }

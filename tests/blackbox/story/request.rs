@@ -1,16 +1,16 @@
-//! Section 10: exactly these bytes are sent, on every hop.
+//! Section 10: the exact bytes of the requests, on every hop.
 
 use serde_json::json;
 
 use super::to;
-use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
 
 #[test]
 fn a_request_has_only_its_six_fields() {
-    let zone = json!({"one.example.com": [{"A": [PUBLIC_ADDRESSES]}], "two.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
+    let zone = json!({"one.example.com": [{"A": [PUBLIC_ADDRESS]}], "two.example.com": [{"A": [PUBLIC_ADDRESS]}]});
     story_network::run(
         "request",
         &StorySetup {
@@ -21,7 +21,7 @@ fn a_request_has_only_its_six_fields() {
             let second = to(302, "http://two.example.com:8080/file?x=%0d%0a#part");
             let url = format!("http://one.example.com{second}?token=secret#top");
             let fetch = FetchCommand::new(url).set("EXTERNAL_URL_FETCH_USER_AGENT", "blackbox/1");
-            story_network.check_one(&fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
+            story_network.check_one(&fetch, &FetchExpectation::Reached(PUBLIC_ADDRESS));
             let expected = |target: &str, host: &str| {
                 format!(
                     "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: blackbox/1\r\nAccept: */*\r\n\
@@ -60,7 +60,7 @@ fn equal_heads(heads: &[String], expected: &[String]) -> bool {
 
 #[test]
 fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
-    let zone = json!({"xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
+    let zone = json!({"xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESS]}]});
     story_network::run(
         "canonical",
         &StorySetup {
@@ -79,9 +79,9 @@ fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
             ] {
                 story_network.internet.forget();
                 let reached = if url.contains("[2606") {
-                    PUBLIC_6
+                    PUBLIC_ADDRESS_6
                 } else {
-                    PUBLIC_ADDRESSES
+                    PUBLIC_ADDRESS
                 };
                 story_network
                     .check_one(&FetchCommand::new(url), &FetchExpectation::Reached(reached));
@@ -96,7 +96,7 @@ fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
                     .iter()
                     .all(|request| request.to == reached && request.port == port);
                 story_network.demand(has_expected_address, || {
-                    format!("{url}: went elsewhere: {requests:?}")
+                    format!("{url}: sent to another address: {requests:?}")
                 });
             }
         },

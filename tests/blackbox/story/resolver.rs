@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESSES, SYSTEM_NAME_SERVER};
+use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
@@ -12,9 +12,9 @@ const DNS_SERVERS_VARIABLE: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
 #[test]
 fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
     let zone = json!({
-        "files.example.com": [{"A": [PUBLIC_ADDRESSES]}],
-        "gone.example.com.corp.example": [{"A": [PUBLIC_ADDRESSES]}],
-        "gone.example.com.svc.cluster.example": [{"A": [PUBLIC_ADDRESSES]}],
+        "files.example.com": [{"A": [PUBLIC_ADDRESS]}],
+        "gone.example.com.corp.example": [{"A": [PUBLIC_ADDRESS]}],
+        "gone.example.com.svc.cluster.example": [{"A": [PUBLIC_ADDRESS]}],
         "listed.example.com": [{"code": "NXDOMAIN"}],
     });
     story_network::run(
@@ -26,7 +26,7 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
         |story_network| {
             let files = || FetchCommand::new("http://files.example.com/");
             story_network.check(&[
-                (files(), FetchExpectation::Reached(PUBLIC_ADDRESSES)),
+                (files(), FetchExpectation::Reached(PUBLIC_ADDRESS)),
                 // The search list of the system file would complete this one (D-1).
                 (
                     FetchCommand::new("http://gone.example.com/"),
@@ -55,24 +55,24 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                     ],
                 || format!("questions about {names:?}"),
             );
-            served_by(story_network, &files(), NAME_SERVER);
-            served_by(
+            check_server(story_network, &files(), NAME_SERVER);
+            check_server(
                 story_network,
                 &files().set(DNS_SERVERS_VARIABLE, "9.9.9.9:53"),
                 NAME_SERVER,
             );
-            served_by(
+            check_server(
                 story_network,
                 &files().set(DNS_SERVERS_VARIABLE, "2620:fe::fe"),
                 NAME_SERVER_6,
             );
-            served_by(
+            check_server(
                 story_network,
                 &files().set(DNS_SERVERS_VARIABLE, "[2620:fe::fe]:53"),
                 NAME_SERVER_6,
             );
             // D-2: without the variable, the name servers of the system file, and nothing else from it.
-            served_by(
+            check_server(
                 story_network,
                 &files().unset(DNS_SERVERS_VARIABLE),
                 SYSTEM_NAME_SERVER,
@@ -81,15 +81,16 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
     );
 }
 
-fn served_by(story_network: &story_network::StoryNetwork, fetch: &FetchCommand, server: &str) {
+/// Checks that both questions of this fetch go to this name server.
+fn check_server(story_network: &story_network::StoryNetwork, fetch: &FetchCommand, server: &str) {
     story_network.internet.forget();
-    story_network.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
+    story_network.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESS));
     let questions = story_network.internet.questions();
-    let (queries, right) = (
+    let (queries, is_right_server) = (
         questions.len(),
         questions.iter().all(|question| question.server == server),
     );
-    story_network.demand(queries == 2 && right, || {
+    story_network.demand(queries == 2 && is_right_server, || {
         format!("asked, instead of {server} twice: {questions:?}")
     });
 }
@@ -101,7 +102,7 @@ fn invalid_responses_of_the_name_server_are_failures_with_the_right_code() {
         "servfail.example.com": [{"code": "SERVFAIL"}],
         "refused.example.com": [{"code": "REFUSED"}],
         "silent.example.com": [{"code": "SILENT"}],
-        "long.example.com": [{"A": [PUBLIC_ADDRESSES], "tcp_only": true}],
+        "long.example.com": [{"A": [PUBLIC_ADDRESS], "tcp_only": true}],
     });
     story_network::run(
         "answer",
@@ -124,7 +125,7 @@ fn invalid_responses_of_the_name_server_are_failures_with_the_right_code() {
                 denied("silent", "timeout"),
                 (
                     FetchCommand::new("http://long.example.com/"),
-                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS),
                 ),
             ]);
             let over_tcp = story_network
@@ -133,7 +134,7 @@ fn invalid_responses_of_the_name_server_are_failures_with_the_right_code() {
                 .into_iter()
                 .any(|question| question.tcp);
             story_network.demand(over_tcp, || {
-                "a truncated answer was not asked for again over TCP".to_owned()
+                "a truncated answer was not requested again over TCP".to_owned()
             });
             story_network.demand(story_network.attempts() == 1, || {
                 format!("{} connection attempts, not 1", story_network.attempts())

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
@@ -91,7 +91,7 @@ const OTHER_SCHEMES: [&str; 7] = [
 
 #[test]
 fn unusual_spellings_are_refused_before_any_query_or_connection() {
-    let zone = json!({"good.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
+    let zone = json!({"good.example.com": [{"A": [PUBLIC_ADDRESS]}]});
     story_network::run(
         "spelling",
         &StorySetup {
@@ -138,7 +138,7 @@ fn unusual_spellings_are_refused_before_any_query_or_connection() {
 #[test]
 fn the_port_list_is_the_operators() {
     let mut plan = StorySetup {
-        zone: json!({"good.example.com": [{"A": [PUBLIC_ADDRESSES]}]}),
+        zone: json!({"good.example.com": [{"A": [PUBLIC_ADDRESS]}]}),
         ..StorySetup::default()
     };
     plan.openings.ports.push(8081);
@@ -154,11 +154,11 @@ fn the_port_list_is_the_operators() {
             ),
             (
                 ports(other, "80,8081"),
-                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                FetchExpectation::Reached(PUBLIC_ADDRESS),
             ),
             (
                 ports(other, "any"),
-                FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                FetchExpectation::Reached(PUBLIC_ADDRESS),
             ),
             (
                 ports("http://good.example.com:22/", "any"),

@@ -1,7 +1,7 @@
 //! Section 20: a configuration that could silently disable a restriction does not start, and sends nothing.
 
 use super::public;
-use crate::cable::PUBLIC_ADDRESSES;
+use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
@@ -53,7 +53,7 @@ fn an_ambiguous_configuration_does_not_start() {
         story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
         story_network.check_one(
             &FetchCommand::new(public("/")),
-            &FetchExpectation::Reached(PUBLIC_ADDRESSES),
+            &FetchExpectation::Reached(PUBLIC_ADDRESS),
         );
     });
 }

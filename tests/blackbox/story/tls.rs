@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::to;
-use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
+use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::story_network::{self, StorySetup};
 
 #[test]
 fn only_a_valid_certificate_for_the_name_is_accepted() {
-    let server = json!([{"A": [PUBLIC_ADDRESSES]}]);
+    let server = json!([{"A": [PUBLIC_ADDRESS]}]);
     let zone = json!({
         "secure.example.com": server, "misnamed.example.com": server, "expired.example.com": server,
         "stranger.example.com": server, "secure.example.net": server,
@@ -25,35 +25,35 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
             let trusting = |url: &str| {
                 FetchCommand::new(url).set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle())
             };
-            let bad = FetchExpectation::Denied("tls_error");
+            let refused = FetchExpectation::Denied("tls_error");
             story_network.check(&[
                 (
                     trusting("https://secure.example.com/"),
-                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS),
                 ),
                 (
                     trusting("https://secure.example.com:8443/"),
-                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS),
                 ),
                 (
                     trusting("https://93.184.216.34/"),
-                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS),
                 ),
                 (
                     trusting("https://[2606:2800:220:1::1]/"),
-                    FetchExpectation::Reached(PUBLIC_6),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS_6),
                 ),
                 (
                     FetchCommand::new("https://secure.example.com/"),
-                    bad.clone(),
+                    refused.clone(),
                 ),
-                (trusting("https://misnamed.example.com/"), bad.clone()),
-                (trusting("https://expired.example.com/"), bad.clone()),
-                (trusting("https://stranger.example.com/"), bad.clone()),
-                (trusting("https://secure.example.net/"), bad.clone()),
-                (trusting("https://93.184.216.35/"), bad.clone()),
+                (trusting("https://misnamed.example.com/"), refused.clone()),
+                (trusting("https://expired.example.com/"), refused.clone()),
+                (trusting("https://stranger.example.com/"), refused.clone()),
+                (trusting("https://secure.example.net/"), refused.clone()),
+                (trusting("https://93.184.216.35/"), refused.clone()),
                 // A server that speaks no TLS.
-                (trusting("https://secure.example.com:8080/"), bad),
+                (trusting("https://secure.example.com:8080/"), refused),
             ]);
             let arrived = story_network.internet.requests().len();
             story_network.demand(arrived == 4, || {
@@ -65,7 +65,7 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
 
 #[test]
 fn https_does_not_turn_into_http() {
-    let zone = json!({"secure.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
+    let zone = json!({"secure.example.com": [{"A": [PUBLIC_ADDRESS]}]});
     story_network::run(
         "downgrade",
         &StorySetup {
@@ -84,7 +84,7 @@ fn https_does_not_turn_into_http() {
                 to(301, "https://secure.example.com/")
             ))
             .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle());
-            let only = FetchCommand::new("http://secure.example.com/")
+            let https_only = FetchCommand::new("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_HTTPS_ONLY", "true");
             story_network.check(&[
                 (
@@ -93,12 +93,12 @@ fn https_does_not_turn_into_http() {
                 ),
                 (
                     start("//secure.example.com/"),
-                    FetchExpectation::Reached(PUBLIC_ADDRESSES),
+                    FetchExpectation::Reached(PUBLIC_ADDRESS),
                 ),
-                (start("/plain"), FetchExpectation::Reached(PUBLIC_ADDRESSES)),
-                (allowed, FetchExpectation::Reached(PUBLIC_ADDRESSES)),
-                (upgrade, FetchExpectation::Reached(PUBLIC_ADDRESSES)),
-                (only, FetchExpectation::Denied("unsupported_scheme")),
+                (start("/plain"), FetchExpectation::Reached(PUBLIC_ADDRESS)),
+                (allowed, FetchExpectation::Reached(PUBLIC_ADDRESS)),
+                (upgrade, FetchExpectation::Reached(PUBLIC_ADDRESS)),
+                (https_only, FetchExpectation::Denied("unsupported_scheme")),
             ]);
         },
     );

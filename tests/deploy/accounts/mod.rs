@@ -12,7 +12,7 @@ pub(super) mod server;
 mod table;
 mod wire;
 
-/// Who makes and ends previews; platform-delivery for links in place of files.
+/// Identities that create and revoke previews; platform-delivery sends links in place of files.
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
 const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
 
@@ -155,7 +155,7 @@ const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
     ("$SYS.>", None),
 ];
 
-/// Every subject that is tried for publishing.
+/// Every subject on which each identity tries to publish.
 fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
     let mut subjects: Vec<String> = DANGEROUS_SUBJECTS
         .iter()
@@ -163,7 +163,7 @@ fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
         .collect();
     for line in identities.iter().flat_map(|identity| &identity.publish) {
         let example = example(line);
-        // In addition to a permitted subject: one with a token more, and one with a token less.
+        // Beside the permitted subject: one with a further token, and one without the last token.
         subjects.push(format!("{example}.more"));
         if let Some((less, _)) = example.rsplit_once('.') {
             subjects.push(less.to_owned());
@@ -181,13 +181,13 @@ fn subjects(identities: &[AccountIdentity]) -> Vec<String> {
 #[test]
 fn only_the_named_identities_may_publish_to_dangerous_subjects() {
     for (subject, allowed) in DANGEROUS_SUBJECTS {
-        let mut may: Vec<_> = identities()
+        let mut publishers: Vec<_> = identities()
             .into_iter()
             .filter(|identity| identity.publish.iter().any(|line| admits(line, subject)))
             .map(|identity| identity.user)
             .collect();
-        may.sort();
-        assert_eq!(may, *allowed, "{subject}");
+        publishers.sort();
+        assert_eq!(publishers, *allowed, "{subject}");
     }
 }
 
@@ -205,7 +205,7 @@ fn no_identity_may_subscribe_to_the_inboxes_of_others() {
 }
 
 #[test]
-fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
+fn every_permitted_publish_works_and_every_other_one_is_refused_for_every_identity() {
     let server = AccountsServer::start();
     let identities = identities();
     let subjects = subjects(&identities);
@@ -237,11 +237,11 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
     assert!(allowed >= lines, "{allowed} publishes for {lines} lines");
 }
 
-/// Where a line names a queue group for a subject, only named groups may join; otherwise any line without one does.
+/// Whether the server permits a subscription: where a matching line names a queue group, only named groups may join.
 fn may_subscribe(identity: &AccountIdentity, subject: &str, queue: Option<&str>) -> bool {
     let lines = || {
-        let admitting = identity.subscribe.iter();
-        admitting.filter(|(line, _)| admits(line, subject))
+        let subscriptions = identity.subscribe.iter();
+        subscriptions.filter(|(line, _)| admits(line, subject))
     };
     if queue.is_some() && lines().any(|(_, group)| group.is_some()) {
         return lines().any(|(_, group)| group.as_deref() == queue);
@@ -250,23 +250,23 @@ fn may_subscribe(identity: &AccountIdentity, subject: &str, queue: Option<&str>)
 }
 
 #[test]
-fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() {
+fn every_permitted_subscription_works_and_every_other_one_is_refused_for_every_identity() {
     let server = AccountsServer::start();
     let identities = identities();
-    let mut tried: Vec<(String, Option<&str>)> = EAVESDROPPING_SUBJECTS
+    let mut attempts: Vec<(String, Option<&str>)> = EAVESDROPPING_SUBJECTS
         .iter()
         .map(|(subject, queue)| ((*subject).to_owned(), *queue))
         .collect();
     for (subject, queue) in identities.iter().flat_map(|identity| &identity.subscribe) {
-        tried.push((subject.clone(), queue.as_deref()));
-        tried.push((subject.clone(), None));
-        tried.push((subject.clone(), Some("spy")));
+        attempts.push((subject.clone(), queue.as_deref()));
+        attempts.push((subject.clone(), None));
+        attempts.push((subject.clone(), Some("spy")));
     }
     let mut failures = Vec::new();
     for identity in &identities {
         let user = &identity.user;
         let mut client = server.client(user);
-        for (subject, queue) in &tried {
+        for (subject, queue) in &attempts {
             let is_permitted = may_subscribe(identity, subject, *queue);
             match (client.subscribe(subject, *queue), is_permitted) {
                 (Ok(()), false) => failures.push(format!("{user} may use {subject} {queue:?}")),
@@ -296,7 +296,7 @@ fn connections_without_an_identity_are_refused() {
     }
 }
 
-/// A stream as the specification has it, with the subjects that matter here.
+/// The configuration of a stream, as the specification defines it for these subjects.
 fn stream(name: &str, subjects: &str) -> Value {
     let ledger = name == "KV_dray_ledger";
     json!({
@@ -321,8 +321,8 @@ fn ask(client: &mut WireClient, subject: &str, headers: &str, payload: &Value) -
     serde_json::from_slice(&reply.payload).unwrap()
 }
 
-/// Creates streams with the identity for that.
-fn provisioned(server: &AccountsServer) -> WireClient {
+/// Creates the streams and a consumer as the provisioner, and returns its connection.
+fn provision(server: &AccountsServer) -> WireClient {
     let mut provisioner = server.client("provisioner");
     for (name, subjects) in [
         ("DRAY_WORK", "dray.work.>"),
@@ -351,8 +351,8 @@ fn provisioned(server: &AccountsServer) -> WireClient {
     provisioner
 }
 
-/// Messages in a stream.
-fn messages(client: &mut WireClient, stream: &str) -> u64 {
+/// The number of messages in a stream.
+fn message_count(client: &mut WireClient, stream: &str) -> u64 {
     let subject = format!("$JS.API.STREAM.INFO.{stream}");
     ask(client, &subject, "", &Value::Null)["state"]["messages"]
         .as_u64()
@@ -362,7 +362,7 @@ fn messages(client: &mut WireClient, stream: &str) -> u64 {
 #[test]
 fn a_rollup_header_erases_nothing() {
     let server = AccountsServer::start();
-    provisioned(&server);
+    provision(&server);
     let mut resolver = server.client("file-resolver");
     for key in [
         "toolcall.resolve.acme.one",
@@ -389,13 +389,13 @@ fn a_rollup_header_erases_nothing() {
             "{answer}"
         );
     }
-    assert_eq!(messages(&mut resolver, "KV_dray_ledger"), 3);
+    assert_eq!(message_count(&mut resolver, "KV_dray_ledger"), 3);
 }
 
 #[test]
 fn only_the_provisioner_changes_streams_and_it_deletes_none() {
     let server = AccountsServer::start();
-    let mut provisioner = provisioned(&server);
+    let mut provisioner = provision(&server);
     let mut publisher = server.client("publisher-acme");
     let accepted = ask(
         &mut publisher,
@@ -420,9 +420,9 @@ fn only_the_provisioner_changes_streams_and_it_deletes_none() {
     for identity in identities() {
         let mut client = server.client(&identity.user);
         for (subject, payload) in &changes {
-            let updates = identity.user == "provisioner" && subject.contains("UPDATE");
+            let may_update = identity.user == "provisioner" && subject.contains("UPDATE");
             let answer = client.publish(subject, payload.to_string().as_bytes());
-            assert_eq!(answer.is_ok(), updates, "{}: {subject}", identity.user);
+            assert_eq!(answer.is_ok(), may_update, "{}: {subject}", identity.user);
         }
     }
     // The provisioner may request an update, so that a topology can grow; streams with messages stay.
@@ -439,7 +439,7 @@ fn only_the_provisioner_changes_streams_and_it_deletes_none() {
 #[test]
 fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
     let server = AccountsServer::start();
-    provisioned(&server);
+    provision(&server);
     let mut publisher = server.client("publisher-acme");
     publisher
         .subscribe("dray.event.toolcall.v1.*.acme", None)

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::server::{AccountsServer, password};
 
-/// A bus that logged in as one identity.
+/// A bus that is logged in as one identity.
 async fn bus(server: &AccountsServer, user: &str) -> Bus {
     let options = NatsOptions {
         user: user.to_owned(),
@@ -34,8 +34,8 @@ async fn bus(server: &AccountsServer, user: &str) -> Bus {
         .unwrap()
 }
 
-/// A server with the standard topology, created with the identity for that.
-async fn provisioned() -> AccountsServer {
+/// A server with the standard topology, which the provisioner created.
+async fn provisioned_server() -> AccountsServer {
     let server = AccountsServer::start();
     let provisioner = bus(&server, "provisioner").await;
     let mismatches = provisioner.apply_topology(&Topology::default()).await;
@@ -83,7 +83,7 @@ impl WorkHandler<v1::ToolCallRequested> for FakeResolver {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_can_verify_its_topology() {
-    let server = provisioned().await;
+    let server = provisioned_server().await;
     let host = Host::new(Settings::new(ConfigSources::default()))
         .with::<FileResolver>()
         .with::<EgressFetcher>()
@@ -103,7 +103,7 @@ async fn every_service_can_verify_its_topology() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn published_work_is_done_reported_and_listed() {
-    let server = provisioned().await;
+    let server = provisioned_server().await;
     let resolver = bus(&server, "file-resolver").await;
     let stop = CancellationToken::new();
     let mut worker = JoinSet::new();
@@ -147,14 +147,14 @@ async fn published_work_is_done_reported_and_listed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_resolver_calls_the_fetcher_and_the_fetcher_publishes_audit_events() {
-    let server = provisioned().await;
+    let server = provisioned_server().await;
     let fetcher = bus(&server, "egress-fetcher").await;
     let mut responder = fetcher
         .respond_to("dray.egress.v1.fetch", "egress-fetcher")
         .await
         .unwrap();
-    let mut answering = JoinSet::new();
-    answering.spawn({
+    let mut responder_task = JoinSet::new();
+    responder_task.spawn({
         let fetcher = fetcher.clone();
         async move {
             let request = responder.next().await.unwrap();
@@ -174,14 +174,14 @@ async fn the_resolver_calls_the_fetcher_and_the_fetcher_publishes_audit_events()
         .await
         .unwrap();
     assert_eq!(reply.size, 7);
-    answering.join_next().await.unwrap().unwrap();
+    responder_task.join_next().await.unwrap().unwrap();
     check_ready("egress-fetcher", &fetcher).await;
     check_ready("file-resolver", &resolver).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sweeper_ends_abandoned_work() {
-    let server = provisioned().await;
+    let server = provisioned_server().await;
     let publisher = bus(&server, "publisher-acme").await;
     let work = v1::ToolCallRequested::default();
     // Its deadline passed long ago.
@@ -206,7 +206,7 @@ async fn the_sweeper_ends_abandoned_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_subject_fails_immediately_and_makes_the_process_unready() {
-    let server = provisioned().await;
+    let server = provisioned_server().await;
     let fetcher = bus(&server, "egress-fetcher").await;
     let refused = fetcher
         .publish_work(&meta(), &v1::ToolCallRequested::default())

@@ -21,7 +21,7 @@ fn store_limit() -> String {
     limit.expect("nats.conf limits the store").to_owned()
 }
 
-/// Ends with the value.
+/// A running server; it is killed when the value is dropped.
 pub(in crate::deploy) struct AccountsServer {
     process: Child,
     address: SocketAddr,
@@ -31,12 +31,12 @@ pub(in crate::deploy) struct AccountsServer {
 }
 
 impl AccountsServer {
-    /// Starts it with a password for each identity, as the environment of a deployment gives them.
+    /// Starts the server on a free port, with a password for each identity in its environment.
     pub(in crate::deploy) fn start() -> Self {
         Self::start_on("127.0.0.1:-1")
     }
 
-    /// The same on an address of the caller's choice.
+    /// Like [`Self::start`] on this address.
     pub(in crate::deploy) fn start_on(listen: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let accounts = support::root().join("deploy/nats/accounts.conf");
@@ -62,16 +62,16 @@ impl AccountsServer {
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
         let mut log_lines = Vec::new();
         let mut address = None;
-        // It prints its address, and then that it is ready.
+        // The server prints its address, and then that it is ready.
         for line in log.by_ref().map_while(Result::ok) {
             if let Some((_, listen_address)) =
                 line.split_once("Listening for client connections on ")
             {
                 address = listen_address.parse().ok();
             }
-            let ready = line.contains("Server is ready");
+            let is_ready = line.contains("Server is ready");
             log_lines.push(line);
-            if ready {
+            if is_ready {
                 break;
             }
         }
@@ -96,7 +96,7 @@ impl AccountsServer {
         }
     }
 
-    /// Where it listens.
+    /// The address for clients.
     pub(in crate::deploy) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -29,7 +29,7 @@ pub(super) fn identities() -> Vec<AccountIdentity> {
             publishes = false;
         } else if line.starts_with('"') {
             let subject = line.trim_matches('"');
-            let identity = identities.last_mut().expect("lines stand below a user");
+            let identity = identities.last_mut().expect("subjects follow a user");
             if publishes {
                 identity.publish.push(subject.to_owned());
             } else {

@@ -1,7 +1,8 @@
 //! A small NATS client that returns the exact responses of the server.
 //!
-//! The real client hides a refused publish (it is an event, and the caller waits until its timeout), so it cannot tell
-//! a refusal from an outage. Here every command is followed by a PING, and everything before the PONG is the response.
+//! The real client reports a refused publish as an event while the caller waits until its timeout, so a test could not
+//! distinguish a refusal from an outage. Here every command is followed by a PING, and everything before the PONG is the
+//! response.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -19,14 +20,14 @@ pub(super) struct WireClient {
 /// A message that arrived.
 #[derive(Debug)]
 pub(super) struct WireMessage {
-    /// On the identity's inbox, and not on a subscription of the test.
-    private: bool,
+    /// Whether it arrived on the identity's inbox, and not on a subscription of the test.
+    is_in_inbox: bool,
     /// The subject on which a response is awaited; empty if none is.
     pub(super) reply: String,
     pub(super) payload: Vec<u8>,
 }
 
-/// The errors that the server sent.
+/// The text of the first error that the server sent.
 pub(super) type Refusal = String;
 
 impl WireClient {
@@ -84,17 +85,17 @@ impl WireClient {
         self.wait(false)
     }
 
-    fn wait(&mut self, private: bool) -> WireMessage {
+    fn wait(&mut self, is_in_inbox: bool) -> WireMessage {
         loop {
             let buffered = self
                 .messages
                 .iter()
-                .position(|message| message.private == private);
-            if let Some(message) = buffered.and_then(|at| self.messages.remove(at)) {
+                .position(|message| message.is_in_inbox == is_in_inbox);
+            if let Some(message) = buffered.and_then(|index| self.messages.remove(index)) {
                 return message;
             }
             let line = self.line();
-            self.take(&line);
+            self.store_message(&line);
         }
     }
 
@@ -133,13 +134,13 @@ impl WireClient {
                     return answer;
                 }
             } else {
-                self.take(&line);
+                self.store_message(&line);
             }
         }
     }
 
-    /// Stores a message whose first line this is.
-    fn take(&mut self, line: &str) {
+    /// Reads the rest of a message whose first line this is, and stores the message.
+    fn store_message(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         if !matches!(words[0], "MSG" | "HMSG") {
             return;
@@ -161,7 +162,7 @@ impl WireClient {
         self.stream.read_exact(&mut body).unwrap();
         self.messages.push_back(WireMessage {
             // The inbox is the first subscription; a pulled message arrives there under its own subject.
-            private: words[2] == "1",
+            is_in_inbox: words[2] == "1",
             reply: reply.to_owned(),
             payload: body[head..total].to_vec(),
         });
@@ -171,7 +172,7 @@ impl WireClient {
         let mut line = String::new();
         self.stream
             .read_line(&mut line)
-            .expect("the server answers in time");
+            .expect("the server responds in time");
         line.trim_end().to_owned()
     }
 }

@@ -1,5 +1,6 @@
-//! The images that `docker-compose.yml` and `deploy/Dockerfile` name, made from programs of this machine, since none
-//! can be pulled. Each has the programs, entry point and libraries that the deployment uses of the real one.
+//! The images that `docker-compose.yml` and `deploy/Dockerfile` name, made from programs of this machine, because
+//! tests pull no images. Each image has the programs, entry points and libraries of the real one that the deployment
+//! uses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,19 +39,19 @@ mkdir -p target/dist
 cp /ready/dray target/dist/dray
 "#;
 
-/// Like the entry point of the image of NATS: options in place of a program are those of the server.
+/// Like the entry point of the image of NATS: arguments that begin with an option are those of the server.
 const NATS_ENTRY_POINT: &str = r#"#!/bin/sh
 case "${1:-}" in -*) set -- nats-server "$@" ;; esac
 exec "$@"
 "#;
 
-/// Imports all of them with this Docker client.
+/// Imports all images with this Docker client.
 pub(super) fn import_all(docker: &dyn Fn() -> Command) {
     let services = compose::effective()["services"].take();
     let image = |service: &str| services[service]["image"].as_str().unwrap().to_owned();
 
     let nats = ImageRoot::with_shell();
-    nats.add_program(&find("nats-server"), "usr/local/bin/nats-server");
+    nats.add_program(&find_program("nats-server"), "usr/local/bin/nats-server");
     nats.add_script("usr/local/bin/docker-entrypoint.sh", NATS_ENTRY_POINT);
     let entry_point = r#"ENTRYPOINT ["/usr/local/bin/docker-entrypoint.sh"]"#;
     nats.import(docker, &image("nats"), &[entry_point]);
@@ -73,7 +74,7 @@ pub(super) fn import_all(docker: &dyn Fn() -> Command) {
     let [builder, runtime] = base_images().try_into().unwrap();
     let binary = support::dray();
     let build = ImageRoot::with_shell();
-    build.add_program(&find("install"), "usr/bin/install");
+    build.add_program(&find_program("install"), "usr/bin/install");
     build.add_script("usr/local/cargo/bin/cargo", CARGO_SCRIPT);
     build.add_program(&binary, "ready/dray");
     fs::write(build.path("ready/sources"), sources(&binary)).unwrap();
@@ -106,8 +107,12 @@ fn base_images() -> Vec<String> {
 /// binary.
 fn sources(binary: &Path) -> String {
     let file = binary.with_extension("d");
-    let text = fs::read_to_string(&file)
-        .unwrap_or_else(|error| panic!("{} is Cargo's: {error}", file.display()));
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| {
+        panic!(
+            "cannot read the list of sources {}: {error}",
+            file.display()
+        )
+    });
     let root = format!("{}/", support::root().display());
     let (_, sources) = text.split_once(": ").expect("TARGET: SOURCES");
     let names: Vec<_> = sources
@@ -118,8 +123,8 @@ fn sources(binary: &Path) -> String {
     names.join("\n") + "\n"
 }
 
-/// A program of this machine.
-fn find(program: &str) -> PathBuf {
+/// The path of a program of this machine.
+fn find_program(program: &str) -> PathBuf {
     let directories = ["/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let paths = directories.map(|directory| Path::new(directory).join(program));
     let program_path = paths.into_iter().find(|path| path.exists());
@@ -149,7 +154,7 @@ impl ImageRoot {
         root
     }
 
-    /// With a shell and the usual small programs.
+    /// A root directory with a shell and the usual small programs.
     fn with_shell() -> Self {
         let root = Self::new();
         root.add_program(Path::new(BUSYBOX_PROGRAM), "bin/busybox");
@@ -160,25 +165,25 @@ impl ImageRoot {
         root
     }
 
-    /// A path in it, whose directory exists.
+    /// A path in the root directory; creates the directories above it.
     fn path(&self, path: &str) -> PathBuf {
         let path = self.0.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     }
 
-    /// A program without its symbols, and the libraries that it needs.
+    /// Adds a program without its symbols, and the libraries that it needs.
     fn add_program(&self, program: &Path, path: &str) {
         let target = self.path(path);
         fs::copy(program, &target).unwrap();
-        // Debug builds are large; without `strip` copying only takes longer.
+        // Debug builds are large. Without `strip`, the copy only takes longer.
         let _ = Command::new("strip").arg(&target).output();
         for library in libraries(program) {
             self.add_file(&library);
         }
     }
 
-    /// A file of this machine, on the same path.
+    /// Adds a file of this machine at the same path.
     fn add_file(&self, file: &Path) {
         let path = file.to_str().unwrap().trim_start_matches('/');
         fs::copy(file, self.path(path)).unwrap();

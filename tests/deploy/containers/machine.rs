@@ -47,19 +47,20 @@ PATH=${PATH#*:}
 exec docker "$@"
 "#;
 
+/// A Docker Engine with its images, and the operator's copy of the repository.
 pub(super) struct OperatorMachine {
     pub(super) engine: DockerEngine,
     directory: TempDir,
 }
 
-/// `docker compose up` in the foreground, with what it writes in a file.
+/// `docker compose up` in the foreground, with its output in a file.
 pub(super) struct ComposeUp {
     process: Child,
     log: PathBuf,
 }
 
 impl OperatorMachine {
-    /// With all images.
+    /// Starts the engine and imports all images.
     pub(super) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["home", "programs", "drayage"] {
@@ -86,7 +87,7 @@ impl OperatorMachine {
         machine
     }
 
-    /// A program with the environment of a login of the operator.
+    /// A command in the copy of the repository, with the environment of the operator's login.
     fn command(&self, program: &str) -> Command {
         let directory = self.directory.path();
         let python = support::python();
@@ -170,13 +171,13 @@ impl OperatorMachine {
         eventually_within(START_TIMEOUT, "health of all services", async || {
             up.check_running();
             let containers = self.containers();
-            let healthy = |service: &&str| {
+            let is_healthy = |service: &&str| {
                 containers.iter().any(|container| {
                     let status = container["Status"].as_str().unwrap_or_default();
                     service_of(container) == *service && status.contains("(healthy)")
                 })
             };
-            services.iter().all(healthy).then_some(())
+            services.iter().all(is_healthy).then_some(())
         })
         .await;
     }
@@ -203,29 +204,33 @@ fn service_of(container: &Value) -> &str {
 }
 
 impl ComposeUp {
-    /// What it has written.
+    /// The output so far.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     #[track_caller]
     fn check_running(&mut self) {
-        let ended = self.process.try_wait().unwrap();
-        assert!(ended.is_none(), "it ended ({ended:?}):\n{}", self.log());
+        let status = self.process.try_wait().unwrap();
+        assert!(
+            status.is_none(),
+            "docker compose up ended ({status:?}):\n{}",
+            self.log()
+        );
     }
 
-    /// Sends Ctrl-C at the terminal, and waits for the end.
+    /// Sends the signal of Ctrl-C, and waits for the end.
     pub(super) fn interrupt(mut self) {
         self.check_running();
         assert!(self.signal("INT"));
         self.process.wait().unwrap();
     }
 
-    /// Signals the whole foreground group, as a terminal does. Returns whether it could be signalled.
+    /// Signals the whole process group, as a terminal does. Returns whether the signal was sent.
     fn signal(&self, signal: &str) -> bool {
         let kill = format!("kill -s {signal} -- -{}", self.process.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status();
-        sent.is_ok_and(|status| status.success())
+        let kill_status = Command::new("sh").args(["-c", &kill]).status();
+        kill_status.is_ok_and(|status| status.success())
     }
 }
 
@@ -241,7 +246,7 @@ impl Drop for ComposeUp {
     }
 }
 
-/// The commands of `deploy/README.md` for one machine, a text for each block.
+/// The commands of `deploy/README.md` for one machine, one text for each fenced block.
 pub(super) fn operator_commands() -> Vec<String> {
     let text = read("deploy/README.md");
     let (_, section) = text

@@ -1,8 +1,8 @@
 //! `docker compose up` without fakes of Docker: the shipped Compose file and Dockerfile in a Docker Engine with a
 //! network of its own, and the operator's path of `deploy/README.md`, command by command.
 //!
-//! The images are made here ([`images`]): the programs of NATS and of this product are real, those of `MinIO` are a
-//! fake that enforces the shipped policies, and the compiler's puts the binary under test in its place.
+//! The test builds the images ([`images`]): the programs of NATS and of this product are real, those of `MinIO` are a
+//! fake that enforces the shipped policies, and the `cargo` of the build image copies the binary under test.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -22,18 +22,18 @@ mod images;
 mod machine;
 
 /// Services of Compose that can connect to public addresses.
-const WITH_WAY_OUT: [&str; 3] = ["egress-fetcher", "platform-delivery", "orchestrator"];
+const OUTBOUND_SERVICES: [&str; 3] = ["egress-fetcher", "platform-delivery", "orchestrator"];
 
 /// The end of the last command of `deploy/README.md` for one machine, which tests replace.
 const RESOLVE_COMMAND: &str = r#"resolve --arguments '{"plain": "text"}'"#;
 
 /// Tool calls that are in flight when the process is killed.
 const CALLS_IN_FLIGHT: usize = 24;
-/// Number of them that fetch at the same time: the fetcher's limit for one host.
+/// Number of these calls that fetch concurrently: the fetcher's limit for one host.
 const FETCHES_PER_HOST: usize = 4;
 
-/// Containers that keep running; two others create the topology and the access keys, and end.
-fn permanent() -> Vec<&'static str> {
+/// Services whose containers keep running. Two others create the topology and the access keys, and end.
+fn permanent_services() -> Vec<&'static str> {
     SERVICE_NAMES.into_iter().chain(["nats", "minio"]).collect()
 }
 
@@ -44,7 +44,9 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     let [start, publish, call, serve_mcp] = operator_commands().try_into().unwrap();
 
     let mut up = machine.start_in_foreground(&start, "first.log");
-    machine.wait_until_healthy(&mut up, &permanent()).await;
+    machine
+        .wait_until_healthy(&mut up, &permanent_services())
+        .await;
     operator_commands_succeed(&machine, &publish, &call);
     mcp_server_attaches(&machine, &serve_mcp);
     fetching_is_off(&machine, &format!("{publish}{call}"));
@@ -52,32 +54,41 @@ async fn compose_up_runs_all_services_as_the_readme_says() {
     nothing_was_refused(&machine);
 
     machine.run("docker compose restart nats");
-    machine.wait_until_healthy(&mut up, &permanent()).await;
+    machine
+        .wait_until_healthy(&mut up, &permanent_services())
+        .await;
     operator_commands_succeed(&machine, &publish, &call);
     up.interrupt();
 
     // The second start uses the state that the first one created.
     machine.set("EXTERNAL_URL_FETCH_ENABLED=true");
     let mut up = machine.start_in_foreground("docker compose up", "second.log");
-    machine.wait_until_healthy(&mut up, &permanent()).await;
+    machine
+        .wait_until_healthy(&mut up, &permanent_services())
+        .await;
     fetching_is_on(&machine, &format!("{publish}{call}"));
     calls_survive_the_kill_of_a_resolver(&machine, &mut outside);
-    machine.wait_until_healthy(&mut up, &permanent()).await;
+    machine
+        .wait_until_healthy(&mut up, &permanent_services())
+        .await;
     every_call_ended_once(&machine);
     nothing_was_refused(&machine);
     up.interrupt();
 
-    // Again where it fails: the engine forgets the endpoint of a killed container later than the container, and refuses
-    // to remove its network until then.
-    eventually("the removal of all that was started", async || {
-        let mut down = machine.shell("docker compose down -v");
-        down.output().unwrap().status.success().then_some(())
-    })
+    // Repeated, because the engine removes the endpoint of a killed container later than the container, and refuses to
+    // remove the network until then.
+    eventually(
+        "the removal of all containers, volumes and networks",
+        async || {
+            let mut down = machine.shell("docker compose down -v");
+            down.output().unwrap().status.success().then_some(())
+        },
+    )
     .await;
     nothing_is_left(&machine);
 }
 
-/// The output that `deploy/README.md` shows after the start.
+/// Checks that the commands of `deploy/README.md` after the start print what the page shows.
 fn operator_commands_succeed(machine: &OperatorMachine, publish: &str, call: &str) {
     let printed = machine.run(&format!("{publish}{call}"));
     let printed: Vec<Value> = serde_json::Deserializer::from_str(&printed)
@@ -96,7 +107,7 @@ fn operator_commands_succeed(machine: &OperatorMachine, publish: &str, call: &st
     assert_ne!(status, "000", "no HTTP response from the orchestrator");
 }
 
-/// The MCP server of the README starts as `mcp` and responds over its standard streams.
+/// Checks that the MCP server of the README starts as `mcp` and responds over its standard streams.
 fn mcp_server_attaches(machine: &OperatorMachine, serve: &str) {
     let client = json!({"name": "test", "version": "1"});
     let parameters =
@@ -107,7 +118,8 @@ fn mcp_server_attaches(machine: &OperatorMachine, serve: &str) {
     assert_eq!(answer["result"]["serverInfo"]["name"], "drayage");
 }
 
-/// Runs a command as `command-line`, in place of the one that the README shows.
+/// Runs another command in place of the one that the README shows, as the identity `command-line`. Returns whether it
+/// succeeded, and its output.
 fn dray(machine: &OperatorMachine, commands: &str, arguments: &str) -> (bool, Value) {
     assert!(commands.contains(RESOLVE_COMMAND), "{commands}");
     let (login, call) = commands.split_once("export ").unwrap();
@@ -142,8 +154,8 @@ fn fetching_is_on(machine: &OperatorMachine, commands: &str) {
 }
 
 fn only_three_services_reach_the_outside(machine: &OperatorMachine) {
-    for service in permanent() {
-        let expected = WITH_WAY_OUT.contains(&service);
+    for service in permanent_services() {
+        let expected = OUTBOUND_SERVICES.contains(&service);
         assert_eq!(machine.reaches_outside(service), expected, "{service}");
     }
 }
@@ -173,7 +185,7 @@ fn calls_survive_the_kill_of_a_resolver(machine: &OperatorMachine, outside: &mut
 
     let kill = format!("kill -KILL {}", machine.process_id("file-resolver"));
     support::stdout(Command::new("sh").args(["-c", &kill]));
-    let killed = Instant::now();
+    let killed_at = Instant::now();
     outside.release();
 
     let mut ended = BTreeSet::new();
@@ -183,7 +195,7 @@ fn calls_survive_the_kill_of_a_resolver(machine: &OperatorMachine, outside: &mut
         assert_eq!(line["resolved"], true, "{line}");
         let operation = line["operation"].as_str().unwrap().to_owned();
         assert!(ended.insert(operation), "ended twice: {line}");
-        times.push(killed.elapsed());
+        times.push(killed_at.elapsed());
     }
     assert!(publisher.wait().unwrap().success());
     assert_eq!(ended.len(), CALLS_IN_FLIGHT);
@@ -199,7 +211,7 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent).div_ceil(100) - 1]
 }
 
-/// The stream of events has one final event for each tool call that was published so far.
+/// Checks that the stream of events has one final event for each tool call that was published so far.
 fn every_call_ended_once(machine: &OperatorMachine) {
     let statistics = "http://127.0.0.1:8222/jsz?accounts=true&streams=true";
     let mut statistics = machine.in_network_of("nats", &["wget", "-q", "-O", "-", statistics]);

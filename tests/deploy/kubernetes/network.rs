@@ -17,7 +17,7 @@ static BASE_POLICIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     objects
 });
 
-/// A pod as policies see it.
+/// The properties of a pod by which policies select it.
 #[derive(Clone, Debug)]
 struct Pod {
     namespace: &'static str,
@@ -72,14 +72,14 @@ fn is_peer(peer: &Value, pod: &Pod) -> bool {
     if peer["ipBlock"].is_object() {
         return false;
     }
-    let namespace = match &peer["namespaceSelector"] {
+    let is_in_namespace = match &peer["namespaceSelector"] {
         Value::Null => pod.namespace == DRAY_NAMESPACE,
         selector => selects(
             selector,
             &json!({"kubernetes.io/metadata.name": pod.namespace}),
         ),
     };
-    namespace && (peer["podSelector"].is_null() || selects(&peer["podSelector"], &pod.labels))
+    is_in_namespace && (peer["podSelector"].is_null() || selects(&peer["podSelector"], &pod.labels))
 }
 
 /// Whether the policies of `pod` allow `direction` with `peer` on a port.
@@ -98,10 +98,12 @@ fn allows(pod: &Pod, direction: &str, peer: &Pod, port: u64) -> bool {
         || policies.iter().any(|policy| {
             let rules = policy["spec"][direction].as_array();
             rules.into_iter().flatten().any(|rule| {
-                let from = rule[peers].as_array().into_iter().flatten();
+                let rule_peers = rule[peers].as_array().into_iter().flatten();
                 let ports = rule["ports"].as_array().into_iter().flatten();
-                from.into_iter().any(|one| is_peer(one, peer))
-                    && ports.into_iter().any(|one| one["port"] == port)
+                rule_peers
+                    .into_iter()
+                    .any(|candidate| is_peer(candidate, peer))
+                    && ports.into_iter().any(|rule_port| rule_port["port"] == port)
             })
         })
 }
@@ -117,12 +119,12 @@ fn every_service_reaches_the_bus_the_store_and_the_collector() {
         "app.kubernetes.io/name",
         "opentelemetry-collector",
     );
-    let names = other("kube-system", "k8s-app", "kube-dns");
+    let dns = other("kube-system", "k8s-app", "kube-dns");
     for name in SERVICE_NAMES {
         assert!(reaches(&product_pod(name), &nats(), 4222), "{name}");
         assert!(reaches(&product_pod(name), &minio(), 9000), "{name}");
         assert!(reaches(&product_pod(name), &collector, 4317), "{name}");
-        assert!(reaches(&product_pod(name), &names, 53), "{name}");
+        assert!(reaches(&product_pod(name), &dns, 53), "{name}");
     }
     assert!(reaches(&product_pod("topology"), &nats(), 4222));
     assert!(!reaches(&product_pod("topology"), &minio(), 9000));
@@ -130,7 +132,7 @@ fn every_service_reaches_the_bus_the_store_and_the_collector() {
 
 #[test]
 fn servers_of_the_bus_and_of_the_store_reach_their_own_kind() {
-    let names = other("kube-system", "k8s-app", "kube-dns");
+    let dns = other("kube-system", "k8s-app", "kube-dns");
     assert!(reaches(&nats(), &nats(), 6222));
     assert!(reaches(&minio(), &minio(), 9000));
     for (from, to, port) in [
@@ -143,7 +145,7 @@ fn servers_of_the_bus_and_of_the_store_reach_their_own_kind() {
     ] {
         assert!(!reaches(&from, &to, port), "{from:?} {to:?} {port}");
     }
-    assert!(reaches(&nats(), &names, 53) && reaches(&minio(), &names, 53));
+    assert!(reaches(&nats(), &dns, 53) && reaches(&minio(), &dns, 53));
 }
 
 #[test]

@@ -1,7 +1,6 @@
-"""Makes the files of ../corpus/office: run once, with the libraries that ../ORIGIN.md names.
+"""Writes the files of ../corpus/office. It was run once, with the libraries that ../ORIGIN.md names.
 
-Every text is made up. The files differ from what the unit tests build by hand in that they come from the libraries that
-people use.
+All texts are invented. Libraries that people use wrote these files, unlike the documents that unit tests build by hand.
 """
 
 import datetime
@@ -81,8 +80,8 @@ def pptx():
     high = slide.shapes.add_textbox(Inches(1), Inches(1), Inches(2), Inches(1))
     high.text_frame.text = "above"
     table = slide.shapes.add_table(2, 2, Inches(1), Inches(2), Inches(4), Inches(1)).table
-    for at, text in enumerate(["Port", "Depth", "North", "12"]):
-        table.cell(at // 2, at % 2).text = text
+    for index, text in enumerate(["Port", "Depth", "North", "12"]):
+        table.cell(index // 2, index % 2).text = text
     data = CategoryChartData()
     data.categories = ["Q1", "Q2"]
     data.add_series("Ships", (3, 4.5))

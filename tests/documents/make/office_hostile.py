@@ -1,4 +1,4 @@
-"""Makes ../hostile/office: packages that lie, loop, explode or end too early. Needs nothing but Python.
+"""Writes ../hostile/office: packages with wrong sizes, loops, decompression bombs and missing ends. Needs Python alone.
 
     python3 tests/documents/make/office_hostile.py
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/documents/corpus/pdf. Needs reportlab, fpdf2, pikepdf, uharfbuzz and the DejaVu fonts.
+"""Writes tests/documents/corpus/pdf. Needs reportlab, fpdf2, pikepdf, uharfbuzz and the DejaVu fonts.
 
     python3 tests/documents/make/pdf.py
 
-What it writes is the same on every run, except for encrypted files, which are salted: those that exist are kept.
+The files are the same on every run, except for encrypted ones, which have a random salt: existing ones are kept.
 """
 
 import datetime
@@ -382,7 +382,7 @@ def tagged():
 
 
 def lying_font():
-    """A font whose map to Unicode says something else than its glyphs show."""
+    """A font whose map to Unicode differs from the characters that its glyphs show."""
     raw = Raw().page(show("Uif tijq jt tbgf", 72, 700))
     lines = "\n".join(f"<{code:02X}> <{code - 1:04X}>" for code in list(range(0x42, 0x5B)) + list(range(0x62, 0x7B)))
     cmap = (
@@ -423,7 +423,7 @@ def outside():
 
 
 def broken_page():
-    """Three pages; the content of the second cannot be unpacked."""
+    """Three pages; the content of the second cannot be decompressed."""
     raw = Raw().page(show("The first page is whole.", 72, 700))
     raw.put(2, "<< /Type /Pages /Kids [3 0 R 6 0 R 8 0 R] /Count 3 >>")
     raw.put(6, "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 5 0 R >> >> "
@@ -445,7 +445,7 @@ def markup():
 
 
 def variants():
-    """One document, written in ways that readers must take as the same."""
+    """One document in several forms that must give the same text."""
     plain = (OUT / "report.pdf").read_bytes()
 
     def saved(name, **how):
@@ -456,15 +456,15 @@ def variants():
 
     saved("object-streams.pdf", object_stream_mode=pikepdf.ObjectStreamMode.generate)
     saved("linearized.pdf", linearize=True)
-    everybody = dict(user="", owner="harbour")
-    early = dict(aes=False, metadata=False)
-    saved("encrypted-rc4-40.pdf", encryption=pikepdf.Encryption(**everybody, R=2, **early))
-    saved("encrypted-rc4-128.pdf", encryption=pikepdf.Encryption(**everybody, R=3, **early))
-    saved("encrypted-aes-128.pdf", encryption=pikepdf.Encryption(**everybody, R=4, aes=True))
-    saved("encrypted-aes-256.pdf", encryption=pikepdf.Encryption(**everybody, R=6))
-    saved("encrypted-aes-256-r5.pdf", encryption=pikepdf.Encryption(**everybody, R=5))
+    no_user_password = dict(user="", owner="harbour")
+    legacy = dict(aes=False, metadata=False)
+    saved("encrypted-rc4-40.pdf", encryption=pikepdf.Encryption(**no_user_password, R=2, **legacy))
+    saved("encrypted-rc4-128.pdf", encryption=pikepdf.Encryption(**no_user_password, R=3, **legacy))
+    saved("encrypted-aes-128.pdf", encryption=pikepdf.Encryption(**no_user_password, R=4, aes=True))
+    saved("encrypted-aes-256.pdf", encryption=pikepdf.Encryption(**no_user_password, R=6))
+    saved("encrypted-aes-256-r5.pdf", encryption=pikepdf.Encryption(**no_user_password, R=5))
     saved("password-aes-256.pdf", encryption=pikepdf.Encryption(user="secret", owner="harbour", R=6))
-    saved("password-rc4-128.pdf", encryption=pikepdf.Encryption(user="secret", owner="harbour", R=3, **early))
+    saved("password-rc4-128.pdf", encryption=pikepdf.Encryption(user="secret", owner="harbour", R=3, **legacy))
     start = plain.rindex(b"startxref")
     write("xref-nowhere.pdf", plain[:start] + b"startxref\n99999999\n%%EOF\n")
     table = plain.rindex(b"\nxref\n")
@@ -478,7 +478,7 @@ def variants():
 
 
 def long():
-    """140 pages. They share fourteen contents, so that the file stays small; reading it is as much work as ever."""
+    """140 pages that share 14 contents: the file is small and takes as long to read as 140 distinct pages."""
     raw = Raw()
     raw.put(1, "<< /Type /Catalog /Pages 2 0 R >>")
     raw.font(5)
@@ -500,9 +500,10 @@ def long():
         contents.append(10 + kind)
     kids = []
     for number in range(140):
-        own = 100 + number
-        kids.append(f"{own} 0 R")
-        raw.put(own, f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 5 0 R >> >> "
+        page_number = 100 + number
+        kids.append(f"{page_number} 0 R")
+        raw.put(page_number,
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 5 0 R >> >> "
                      f"/Contents {contents[number % 14]} 0 R >>")
     raw.put(2, f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count 140 >>")
     write("pages-140.pdf", raw.build())

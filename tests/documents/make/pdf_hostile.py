@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/documents/hostile/pdf: files that lie, loop, explode or end too early.
+"""Writes tests/documents/hostile/pdf: files with wrong lengths, loops, decompression bombs and missing ends.
 
     python3 tests/documents/make/pdf_hostile.py
 
-Needs nothing but Python, and tests/documents/corpus/pdf made before. What it writes is the same on every run.
+Needs Python and the files of tests/documents/corpus/pdf. The files are the same on every run.
 """
 
 import io
@@ -24,15 +24,15 @@ def write(name, data):
     (OUT / name).write_bytes(data)
 
 
-def twice(data):
-    """Packed two times over, so that a bomb stays small on disk."""
+def compress_twice(data):
+    """Compresses data twice, so that a decompression bomb is small on disk."""
     return zlib.compress(zlib.compress(data, 9), 9)
 
 
 def bomb(name, content, resources="<< /Font << /F1 5 0 R >> >>"):
-    """One page whose content is packed twice."""
+    """One page whose content is compressed twice."""
     raw = Raw().page("", resources)
-    packed = twice(content if isinstance(content, bytes) else content.encode())
+    packed = compress_twice(content if isinstance(content, bytes) else content.encode())
     raw.put(4, b"<< /Length %d /Filter [/FlateDecode /FlateDecode] >>\nstream\n" % len(packed) + packed + b"\nendstream")
     write(name, raw.build())
 
@@ -244,8 +244,8 @@ def locks():
     locked = (CORPUS / "encrypted-aes-256.pdf").read_bytes()
     write("encrypted-truncated.pdf", locked[: len(locked) * 2 // 3])
     broken = bytearray(locked)
-    for at in range(200, 1500, 7):
-        broken[at] ^= 0x55
+    for index in range(200, 1500, 7):
+        broken[index] ^= 0x55
     write("encrypted-garbage.pdf", bytes(broken))
 
 

@@ -1,16 +1,16 @@
-"""PDF files put together byte by byte, for what no library would write."""
+"""Builds PDF files byte by byte, for content that libraries do not write."""
 
 import zlib
 
 
 class Raw:
-    """Objects by number, written with a table of where they are."""
+    """Objects by number, and the cross-reference table of their offsets."""
 
     def __init__(self):
         self.objects = {}
 
     def put(self, number, body):
-        """An object; text or bytes."""
+        """Sets an object; text is encoded as Latin-1."""
         self.objects[number] = body if isinstance(body, bytes) else body.encode("latin-1")
 
     def stream(self, number, data, entries="", pack=True):
@@ -34,18 +34,18 @@ class Raw:
         self.put(number, f"<< /Type /Font /Subtype /Type1 /BaseFont /{base} /Encoding /WinAnsiEncoding >>")
 
     def build(self, trailer="", root=1):
-        """The file."""
+        """The bytes of the file."""
         out = bytearray(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n")
-        places = {}
+        offsets = {}
         for number in sorted(self.objects):
-            places[number] = len(out)
+            offsets[number] = len(out)
             out += f"{number} 0 obj\n".encode() + self.objects[number] + b"\nendobj\n"
         start = len(out)
         size = max(self.objects) + 1
         out += f"xref\n0 {size}\n0000000000 65535 f \n".encode()
         for number in range(1, size):
-            if number in places:
-                out += f"{places[number]:010} 00000 n \n".encode()
+            if number in offsets:
+                out += f"{offsets[number]:010} 00000 n \n".encode()
             else:
                 out += b"0000000000 65535 f \n"
         out += f"trailer\n<< /Size {size} /Root {root} 0 R {trailer} >>\nstartxref\n{start}\n%%EOF\n".encode()

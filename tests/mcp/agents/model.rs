@@ -14,7 +14,7 @@ use super::FILE_TEXT;
 
 /// The final text of the model.
 pub(super) const FINAL_TEXT: &str = "Reading is done.";
-/// Most calls: an agent that starts its servers in the background offers the tool only after a few.
+/// Most calls of the tool: an agent that starts its servers in the background offers the tool only in later requests.
 const MAX_CALLS: usize = 500;
 
 /// The model of one test.
@@ -37,7 +37,7 @@ impl RehearsedModel {
     pub(super) async fn start(tool: &'static str) -> Self {
         let results = Vec::new();
         let server = FakeServer::start(ModelState { tool, results }, |shared, request| {
-            answer(shared, request).boxed()
+            respond(shared, request).boxed()
         });
         Self(server.await.unwrap())
     }
@@ -52,7 +52,7 @@ impl RehearsedModel {
     }
 }
 
-async fn answer(
+async fn respond(
     shared: Arc<SharedState<ModelState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -66,7 +66,7 @@ async fn answer(
         "/v1/responses" => response_events(&step, tool),
         "/v1/messages" => message_events(&step, tool),
         "/v1/chat/completions" => completion_events(&step, tool),
-        // Requests for lists of models and for token counts, which agents send without being asked.
+        // Agents also request lists of models and token counts.
         _ => return Ok(fake_server::json_reply(404, &json!({}))),
     };
     Ok(fake_server::bytes_reply(
@@ -85,8 +85,8 @@ fn next_step(state: &mut ModelState, body: &Value) -> NextStep {
     if !results.is_empty() {
         state.results.push(results.clone());
     }
-    let is_over = results.contains(FILE_TEXT) || state.results.len() >= MAX_CALLS;
-    if offers_tools && !is_over {
+    let is_done = results.contains(FILE_TEXT) || state.results.len() >= MAX_CALLS;
+    if offers_tools && !is_done {
         NextStep::Call
     } else {
         NextStep::Say
@@ -98,13 +98,13 @@ fn tool_results(body: &Value) -> String {
     let items = body["input"].as_array().into_iter().flatten();
     let outputs = items.filter(|item| item["type"] == "function_call_output");
     let messages = || body["messages"].as_array().into_iter().flatten();
-    let of_tools = messages().filter(|message| message["role"] == "tool");
+    let tool_messages = messages().filter(|message| message["role"] == "tool");
     let parts = messages()
         .filter_map(|message| message["content"].as_array())
         .flatten();
     let blocks = parts.filter(|part| part["type"] == "tool_result");
     outputs
-        .chain(of_tools)
+        .chain(tool_messages)
         .chain(blocks)
         .map(Value::to_string)
         .collect()

@@ -156,7 +156,7 @@ fn changed_methods_are_refused() {
 }
 
 #[test]
-fn numbers_that_were_given_up_are_not_used_again() {
+fn a_reserved_number_that_is_used_again_is_refused() {
     check(
         "reserved 7 to 8;",
         "string again = 8;",
@@ -170,7 +170,7 @@ fn numbers_that_were_given_up_are_not_used_again() {
 }
 
 #[test]
-fn what_is_new_breaks_nothing() {
+fn additions_break_no_client() {
     for (from, to) in [
         ("string id = 1;", "string id = 1; string more = 11;"),
         ("STATE_OPEN = 1;", "STATE_OPEN = 1; STATE_DONE = 3;"),
@@ -195,7 +195,7 @@ fn the_contracts_of_the_tree_break_no_client_of_the_last_release() {
 }
 
 #[test]
-fn a_release_keeps_the_contracts_and_refuses_a_break_before_it() {
+fn a_release_stores_the_contracts_and_a_breaking_change_is_refused_before_it() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("proto/dray/v1");
     fs::create_dir_all(&folder).unwrap();
@@ -207,13 +207,13 @@ fn a_release_keeps_the_contracts_and_refuses_a_break_before_it() {
     fs::write(&released, FileDescriptorSet::default().encode_to_vec()).unwrap();
     write("/* A comment. */ string id = 1;");
     run_check(root.path(), true).unwrap();
-    let kept = fs::read(&released).unwrap();
-    assert!(!String::from_utf8_lossy(&kept).contains("A comment."));
+    let stored = fs::read(&released).unwrap();
+    assert!(!String::from_utf8_lossy(&stored).contains("A comment."));
     write("bytes id = 1;");
     let error = run_check(root.path(), true).unwrap_err().to_string();
     assert!(
         error.contains("changed from STRING to BYTES") && error.contains("dray.v2"),
         "{error}"
     );
-    assert_eq!(fs::read(&released).unwrap(), kept);
+    assert_eq!(fs::read(&released).unwrap(), stored);
 }

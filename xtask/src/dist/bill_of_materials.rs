@@ -39,7 +39,8 @@ struct BilledPackage {
 }
 
 impl BilledPackage {
-    /// Reference within the document; for packages of a registry the package URL (`pkg:cargo`, purl specification).
+    /// Reference within the document. For packages of a registry, it is the package URL (`pkg:cargo`, purl
+    /// specification).
     fn reference(&self) -> String {
         let (name, version) = (&self.name, &self.version);
         // Build metadata in a version has a `+`, which a package URL escapes.
@@ -232,7 +233,7 @@ fn checksums(lock: &str) -> anyhow::Result<BTreeMap<(String, String), String>> {
 mod tests {
     use super::*;
 
-    /// `dray` is built from `ours`, that from `theirs`, with `builder`; `tester` only tests it.
+    /// `dray` is built from `ours`, and `ours` from `theirs` with `builder`; `tester` is only for tests of `dray`.
     fn bill() -> BillOfMaterials {
         let package = |name: &str, source: Option<&str>| {
             json!({"id": format!("{name}-id"), "name": name, "version": "1.0.0+x", "license": "MIT/Apache-2.0",
@@ -267,10 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn the_bill_names_the_packages_of_the_program_and_none_that_only_test_it() {
+    fn the_bill_names_the_packages_of_the_program_without_test_dependencies() {
         let document = document("1");
         let components = document["components"].as_array().unwrap();
-        let names: Vec<_> = components.iter().map(|one| one["name"].clone()).collect();
+        let names: Vec<_> = components
+            .iter()
+            .map(|component| component["name"].clone())
+            .collect();
         assert_eq!(names, ["builder", "ours", "theirs"]);
         assert_eq!(
             components[2],

@@ -80,7 +80,7 @@ impl ProgramBuild {
                 "--package",
                 "dray",
             ])
-            // Named, so that flags for the program do not reach build scripts and macros.
+            // The target is named, so that flags for the program do not reach build scripts and macros.
             .args(["--target", &self.target, "--target-dir"])
             .arg(target_directory)
             .envs(&self.variables(source, target_directory)?)
@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// Builds a small package `dray` below a new directory, with its path in the message of a panic.
-    fn small_program(remapped: bool) -> (FileDigest, bool) {
+    fn small_program(is_remapped: bool) -> (FileDigest, bool) {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("source");
         fs::create_dir_all(source.join("src")).unwrap();
@@ -219,7 +219,7 @@ mod tests {
         let part = "pub fn fail() { assert!(std::env::args().len() > 9, \"{}\", file!()) }";
         fs::write(source.join("src/part.rs"), part).unwrap();
         let target = directory.path().join("target");
-        let program = if remapped {
+        let program = if is_remapped {
             build().run(&source, &target).unwrap()
         } else {
             step::cargo_step(&source)
@@ -230,7 +230,7 @@ mod tests {
             target.join("dist/dray")
         };
         // Without the flags of a release, symbols stay.
-        assert_eq!(check_symbols(&program).is_ok(), remapped);
+        assert_eq!(check_symbols(&program).is_ok(), is_remapped);
         let bytes = fs::read(&program).unwrap();
         let path = directory.path().to_str().unwrap().as_bytes();
         let contains_path = bytes.windows(path.len()).any(|part| part == path);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_optimisation_of_a_release_is_not_that_of_the_command_line() {
+    fn the_crate_of_the_command_line_is_optimised_only_in_the_profile_dist() {
         let manifest = include_str!("../../../Cargo.toml");
         let manifest: toml::Table = manifest.parse().unwrap();
         let level = |profile: &str| {

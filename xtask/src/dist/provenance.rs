@@ -1,4 +1,5 @@
-//! The provenance of a release: an in-toto Statement v1 with SLSA Provenance v1 (`https://slsa.dev/spec/v1.0/provenance`).
+//! The provenance of a release: an in-toto Statement v1 with SLSA Provenance v1
+//! (`https://slsa.dev/spec/v1.0/provenance`).
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ const SOURCE_URI: &str = "urn:drayage:source";
 
 /// The statement about these files.
 ///
-/// It has no start and no end time: the statements of two builds of a commit are equal, too.
+/// The statement contains no start and no end time, so that two builds of a commit have equal statements.
 pub(super) fn statement(
     root: &Path,
     subjects: &[FileDigest],
@@ -95,28 +96,28 @@ mod tests {
             "rustc 1\nhost: h\n",
             &lock,
         );
-        let at = |pointer: &str| document.pointer(pointer).unwrap().clone();
+        let value_at = |pointer: &str| document.pointer(pointer).unwrap().clone();
         assert_eq!(
-            at("/subject/1"),
+            value_at("/subject/1"),
             json!({"name": "dray", "digest": {"sha256": "2".repeat(64)}})
         );
         let definition = "/predicate/buildDefinition";
         assert_eq!(
-            at(&format!(
+            value_at(&format!(
                 "{definition}/externalParameters/source/digest/gitCommit"
             )),
             "c".repeat(40)
         );
         assert_eq!(
-            at(&format!("{definition}/internalParameters/compiler")),
+            value_at(&format!("{definition}/internalParameters/compiler")),
             json!(["rustc 1", "host: h"])
         );
         assert_eq!(
-            at(&format!(
+            value_at(&format!(
                 "{definition}/resolvedDependencies/1/digest/sha256"
             )),
             "3".repeat(64)
         );
-        assert_eq!(at("/predicate/runDetails/builder/id"), "urn:builder");
+        assert_eq!(value_at("/predicate/runDetails/builder/id"), "urn:builder");
     }
 }

@@ -181,12 +181,12 @@ pub(super) fn check_metrics(groups: &[MetricGroup]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file that `rule_files` of Prometheus names.
+/// The rules as a file for `rule_files` of Prometheus.
 pub(super) fn rule_file() -> String {
     format!("{GENERATED_NOTE}{}", rule_groups(""))
 }
 
-/// The same for the Prometheus operator.
+/// The same rules as a `PrometheusRule` of the Prometheus operator.
 pub(super) fn operator_rule() -> String {
     format!(
         "{GENERATED_NOTE}apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: dray\n  \
@@ -218,7 +218,7 @@ fn rule_groups(indent: &str) -> String {
     text
 }
 
-/// A text between single quotes, as YAML writes it.
+/// A YAML scalar in single quotes, in which a quote is doubled.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

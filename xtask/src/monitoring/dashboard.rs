@@ -67,7 +67,7 @@ fn variables() -> Value {
             "datasource": { "type": "prometheus", "uid": "${datasource}" },
             "query": "label_values(dray_answer_running, namespace)",
             "includeAll": true,
-            // Also series without the label, as outside of Kubernetes.
+            // Includes series without the label: outside of Kubernetes, no series has it.
             "allValue": ".*",
             "current": { "text": "All", "value": "$__all" },
             "refresh": 2,
@@ -112,7 +112,7 @@ pub(super) fn expressions(metric: &DeclaredMetric) -> Vec<(String, String)> {
                 own_labels,
             )]
         }
-        // Every process reports the same thing, so a sum would count it more than once.
+        // Every process reports the same value, so a sum would count it more than once.
         MetricKind::Gauge => vec![(
             format!("max without ({SCRAPE_LABELS}) ({series})"),
             own_labels,

@@ -75,7 +75,7 @@ fn parse_page(page: &str) -> anyhow::Result<Vec<MetricGroup>> {
         } else if let Some(row) = line.strip_prefix("| `") {
             let group = groups
                 .last_mut()
-                .context("a metric stands before any component")?;
+                .context("a metric is listed before any component")?;
             group.metrics.push(parse_row(row)?);
         }
     }

@@ -48,13 +48,13 @@ fn rows_become_metrics() {
     };
     assert_eq!(groups[0].metrics[0], first);
     assert_eq!(groups[0].metrics[1].kind, MetricKind::UpDownCounter);
-    for wrong in [
+    for invalid_page in [
         "",
         "| `dray_a` | counter | A. |",
         "## a\n| `dray_a` | meter | A. |",
         "## a\n| `dray_a` |",
     ] {
-        assert!(parse_page(wrong).is_err(), "{wrong}");
+        assert!(parse_page(invalid_page).is_err(), "{invalid_page}");
     }
 }
 
@@ -86,10 +86,10 @@ fn panels_do_not_overlap() {
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let mut cells = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
-        let place = |name: &str| panel["gridPos"][name].as_u64().unwrap();
-        assert!(place("x") + place("w") <= 24);
-        for column in place("x")..place("x") + place("w") {
-            for line in place("y")..place("y") + place("h") {
+        let position = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(position("x") + position("w") <= 24);
+        for column in position("x")..position("x") + position("w") {
+            for line in position("y")..position("y") + position("h") {
                 assert!(cells.insert((column, line)), "{}", panel["title"]);
             }
         }
@@ -105,14 +105,14 @@ fn prometheus_accepts_the_rules_and_the_queries_of_the_panels() {
         &alerts::rule_file(),
         folder.path(),
     );
-    // `promtool` checks queries as recording rules; Grafana puts in the interval and the namespace.
+    // `promtool` checks queries as recording rules; Grafana substitutes the interval and the namespace.
     let mut rules = String::from("groups:\n  - name: panels\n    rules:\n");
     for metric in declared_groups().iter().flat_map(|group| &group.metrics) {
-        for (at, (expression, _)) in dashboard::expressions(metric).into_iter().enumerate() {
+        for (index, (expression, _)) in dashboard::expressions(metric).into_iter().enumerate() {
             let expression = expression
                 .replace("$__rate_interval", "5m")
                 .replace("$namespace", ".*");
-            let name = format!("panel_{at}:{}", metric.name);
+            let name = format!("panel_{index}:{}", metric.name);
             let _ = writeln!(
                 rules,
                 "      - record: {name}\n        expr: '{expression}'"
@@ -123,7 +123,7 @@ fn prometheus_accepts_the_rules_and_the_queries_of_the_panels() {
 }
 
 #[test]
-fn alerts_fire_on_their_conditions_and_not_without() {
+fn alerts_fire_only_under_their_conditions() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("alerts.yaml"), alerts::rule_file()).unwrap();
     let cases = include_str!("alert_cases.yaml");
@@ -158,12 +158,12 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     assert_eq!(
         alerts.len(),
         alerts::ALERT_RULES.len(),
-        "a name is there twice"
+        "two alerts have the same name"
     );
 }
 
 #[test]
-fn both_rule_files_hold_the_same_rules() {
+fn both_rule_files_contain_the_same_rules() {
     let rules = alerts::rule_file();
     // The first line is a comment.
     let indented: Vec<_> = rules

@@ -33,7 +33,7 @@ fn split_at_anchor<'text>(
         .with_context(|| format!("`{}` does not occur", anchor.trim()))
 }
 
-/// The text with a line among those that begin with `prefix` and end with `suffix`, before the first that is greater.
+/// The text with `line` among the lines that begin with `prefix` and end with `suffix`, before the first greater line.
 ///
 /// # Errors
 ///

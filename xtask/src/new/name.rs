@@ -81,7 +81,7 @@ impl ExtensionName {
     ///
     /// The problem, and a description of valid names.
     pub(super) fn parse(kind: ExtensionKind, name: &str) -> anyhow::Result<Self> {
-        // Platforms and backends are before the colon of a target or an address, where a dash is not allowed.
+        // The names of platforms and backends are before the colon of a target or an address, where no dash is allowed.
         let is_one_word = matches!(kind, ExtensionKind::Backend | ExtensionKind::Platform);
         let is_part = |part: &str| {
             part.starts_with(|first: char| first.is_ascii_lowercase())
@@ -96,7 +96,7 @@ impl ExtensionName {
         }
         if is_one_word && name.contains('-') {
             bail!(
-                "the name of a {} is one word, because addresses hold it: `{name}` has a dash",
+                "the name of a {} is one word, because addresses contain it: `{name}` has a dash",
                 kind.as_str()
             );
         }

@@ -216,7 +216,7 @@ impl SkeletonTree<'_> {
         Ok(())
     }
 
-    /// Makes a crate part of the workspace, and a dependency of the crate that collects its kind.
+    /// Adds a crate to the workspace, and to the dependencies of the crate that collects its kind.
     fn add_crate(&mut self, prefix: &str, host: &str, edges: &str) -> anyhow::Result<()> {
         self.edit("Cargo.toml", |text, fill| {
             let line = fill(&format!(
@@ -308,7 +308,7 @@ fn tool(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
         pub struct @Name@Set {\n\
         /// Prefix of the tools' names.\n\
         pub name: String,\n\
-        /// What tool sets share.\n\
+        /// The fields that all tool sets have.\n\
         #[serde(flatten)]\n\
         pub common: Common,\n\
         }\n\n";

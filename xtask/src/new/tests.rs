@@ -21,7 +21,7 @@ const ALL_KINDS: [ExtensionKind; 4] = [
 const THROW_AWAY_NAME: &str = "throwaway";
 
 /// Directories that no skeleton touches, and that are large.
-const LEFT_OUT: [&str; 5] = ["target", ".git", "corpus", "hostile", "node_modules"];
+const SKIPPED_DIRECTORIES: [&str; 5] = ["target", ".git", "corpus", "hostile", "node_modules"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -31,7 +31,7 @@ fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (path, name) = (entry.path(), entry.file_name());
-        if path.is_symlink() || LEFT_OUT.iter().any(|left_out| name == *left_out) {
+        if path.is_symlink() || SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped) {
             continue;
         }
         if path.is_dir() {
@@ -173,12 +173,12 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
         );
     }
     // The rules of edges are compiled in, so they do not contain the invented name.
-    let is_unknown_crate = |breach: &String| {
-        breach.ends_with("has no line in xtask/src/tidy/edges.rs: say what it may depend on")
-            || breach.contains(" must not depend on ") && breach.ends_with(THROW_AWAY_NAME)
+    let is_unknown_crate = |violation: &String| {
+        violation.ends_with("has no line in xtask/src/tidy/edges.rs: say what it may depend on")
+            || violation.contains(" must not depend on ") && violation.ends_with(THROW_AWAY_NAME)
     };
     let mut violations = tidy::find_violations(root).unwrap();
-    violations.retain(|breach| !is_unknown_crate(breach) && !known.contains(breach));
+    violations.retain(|violation| !is_unknown_crate(violation) && !known.contains(violation));
     assert_eq!(violations, [""; 0]);
     let edges = fs::read_to_string(root.join("xtask/src/tidy/edges.rs")).unwrap();
     assert_eq!(edges.matches(&format!("\"{THROW_AWAY_NAME}\"")).count(), 3);

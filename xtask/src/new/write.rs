@@ -32,7 +32,7 @@ pub(super) fn replace_files(
             .extension()
             .is_some_and(|extension| extension == "rs");
         let content = if is_rust {
-            format_rust(content).with_context(|| format!("{path} would not be Rust"))?
+            format_rust(content).with_context(|| format!("{path} would not be valid Rust"))?
         } else {
             content.clone()
         };
@@ -62,7 +62,7 @@ fn write_all(root: &Path, changes: &Changes) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Source as `rustfmt` writes it.
+/// Formats Rust source with `rustfmt`. The error contains its messages.
 fn format_rust(source: &str) -> anyhow::Result<String> {
     let mut child = Command::new("rustfmt")
         .args(["--edition", "2024"])

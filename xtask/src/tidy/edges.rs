@@ -313,7 +313,6 @@ const ALL_CRATES: &[&str] = &[
     "dray-preview",
     "dray-platform",
     "dray-platform-delivery",
-    "dray-mcp",
     "dray-testkit",
     "dray",
     "dray-http-server",
@@ -370,7 +369,7 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
                 && !may_collect(&package.name, &declared.name)
         })
         // Only as a development dependency: the product is never built from it.
-        .filter(|declared| !(declared.dev && may_test_with(&package.name, &declared.name)))
+        .filter(|declared| !(declared.is_dev && may_test_with(&package.name, &declared.name)))
         .map(|declared| format!("{} must not depend on {}", package.name, declared.name))
         .collect()
 }

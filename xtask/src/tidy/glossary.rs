@@ -13,10 +13,10 @@ use super::source::SourceFile;
 pub(crate) fn violations(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("docs/glossary.md"))
         .context("cannot read docs/glossary.md")?;
-    Ok(missing_places(&text, sources))
+    Ok(missing_references(&text, sources))
 }
 
-fn missing_places(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
+fn missing_references(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
     let mut violations = Vec::new();
     for (index, line) in glossary.lines().enumerate() {
         let Some(location) = last_column(line) else {
@@ -63,9 +63,9 @@ fn exists(crate_name: &str, name: &str, sources: &[SourceFile]) -> bool {
         return own.any(|source| {
             kinds.iter().any(|kind| {
                 let definition = format!("pub {kind} {name}");
-                source.text.match_indices(&definition).any(|(at, _)| {
+                source.text.match_indices(&definition).any(|(start, _)| {
                     // A longer name that begins the same is another type.
-                    let after = source.text[at + definition.len()..].chars().next();
+                    let after = source.text[start + definition.len()..].chars().next();
                     !after.is_some_and(|next| next.is_alphanumeric() || next == '_')
                 })
             })
@@ -103,7 +103,7 @@ mod tests {
             | no crate | `dray-c` |\n\
             | no file | `dray-a`: `gone.rs` |\n";
         assert_eq!(
-            missing_places(glossary, &sources),
+            missing_references(glossary, &sources),
             [
                 "docs/glossary.md:3: `Known` is not in `dray-b`",
                 "docs/glossary.md:4: `Kno` is not in `dray-a`",

@@ -14,20 +14,20 @@ pub(crate) fn violations(metadata: &CargoMetadata, deny_toml: &str) -> anyhow::R
     let allowed = allow_list(deny_toml)?;
     let mut violations = Vec::new();
     for package in metadata.packages.values() {
-        let who = format!("{} {}", package.name, package.version);
+        let label = format!("{} {}", package.name, package.version);
         match &package.licence {
             Some(expression) if is_satisfied(expression, &allowed) => {}
             Some(expression) => violations.push(format!(
-                "{who} is under `{expression}`, which deny.toml does not allow"
+                "{label} is under `{expression}`, which deny.toml does not allow"
             )),
-            None => violations.push(format!("{who} names no licence")),
+            None => violations.push(format!("{label} names no licence")),
         }
         if let Some(source) = package
             .source
             .as_deref()
             .filter(|source| !source.starts_with(REGISTRY_PREFIX))
         {
-            violations.push(format!("{who} comes from {source}"));
+            violations.push(format!("{label} comes from {source}"));
         }
     }
     Ok(violations)

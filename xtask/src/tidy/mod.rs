@@ -58,7 +58,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
             collect_sources(root, &top, &mut sources)?;
         }
     }
-    // So that two runs report violations in the same order on every machine.
+    // Sorted, so that violations are reported in the same order on every machine.
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
 }

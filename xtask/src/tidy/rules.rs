@@ -42,7 +42,7 @@ pub(crate) fn violations(sources: &[SourceFile]) -> Vec<String> {
 /// Rules that tests refer to. The rules here are about the fetcher, its guard and its deployment, and only tests there
 /// count: other specifications use the same letters.
 fn named_rules(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
-    let homes = [
+    let directories = [
         "crates/dray-guard/",
         "crates/dray-egress-fetcher/",
         "tests/",
@@ -50,7 +50,11 @@ fn named_rules(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
     ];
     sources
         .iter()
-        .filter(|source| homes.iter().any(|home| source.path.starts_with(home)))
+        .filter(|source| {
+            directories
+                .iter()
+                .any(|directory| source.path.starts_with(directory))
+        })
         // The tests of this file refer to the rules, too.
         .filter(|source| !source.path.ends_with("tidy/rules.rs"))
         .flat_map(SourceFile::test_lines)
@@ -81,12 +85,14 @@ fn scan_ids(
 ) -> Vec<(char, u32)> {
     let characters: Vec<char> = text.chars().collect();
     let mut ids = Vec::new();
-    for (at, window) in characters.windows(3).enumerate() {
+    for (index, window) in characters.windows(3).enumerate() {
         let [first, second, third] = *window else {
             continue;
         };
         let Some(group) = letter(first) else { continue };
-        let before = at.checked_sub(1).and_then(|at| characters.get(at));
+        let before = index
+            .checked_sub(1)
+            .and_then(|before| characters.get(before));
         // `max_4` and `UTF-8` are not rules.
         let inside_word = before.is_some_and(char::is_ascii_alphanumeric);
         if inside_word || second != separator || !third.is_ascii_digit() {
@@ -94,7 +100,7 @@ fn scan_ids(
         }
         let digits: String = characters
             .iter()
-            .skip(at + 2)
+            .skip(index + 2)
             .take_while(|character| character.is_ascii_digit())
             .collect();
         if let Ok(number) = digits.parse() {

@@ -33,21 +33,27 @@ impl SourceFile {
     /// The lines that only tests are built from, with their numbers from 1.
     pub(crate) fn test_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut is_test = self.is_test_file();
-        self.text.lines().enumerate().filter_map(move |(at, line)| {
-            // By custom the test module is the last item of its file.
-            is_test |= line.trim_start().starts_with("#[cfg(test)]");
-            is_test.then_some((at + 1, line))
-        })
+        self.text
+            .lines()
+            .enumerate()
+            .filter_map(move |(index, line)| {
+                // By custom the test module is the last item of its file.
+                is_test |= line.trim_start().starts_with("#[cfg(test)]");
+                is_test.then_some((index + 1, line))
+            })
     }
 
     /// The lines that the product is built from.
     fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        let first_test = self.test_lines().next().map_or(usize::MAX, |(at, _)| at);
+        let first_test = self
+            .test_lines()
+            .next()
+            .map_or(usize::MAX, |(number, _)| number);
         self.text
             .lines()
             .enumerate()
-            .map(|(at, line)| (at + 1, line))
-            .filter(move |(at, _)| *at < first_test)
+            .map(|(index, line)| (index + 1, line))
+            .filter(move |(number, _)| *number < first_test)
     }
 
     /// Files that hold only tests: `tests/…`, `src/tests/…`, `tests.rs`, `…_tests.rs`.
@@ -71,12 +77,12 @@ pub(crate) fn violations(source: &SourceFile) -> Vec<String> {
     if lines > MAX_LINES {
         violations.push(format!("{path} has {lines} lines, more than {MAX_LINES}"));
     }
-    for (at, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         for word in UNFINISHED_MARKERS
             .iter()
             .filter(|word| line.contains(**word))
         {
-            violations.push(format!("{path}:{} holds `{word}`", at + 1));
+            violations.push(format!("{path}:{} holds `{word}`", index + 1));
         }
     }
     violations.extend(sleep_violations(source));
@@ -117,12 +123,12 @@ fn sleep_violations(source: &SourceFile) -> Vec<String> {
 /// Whether a crate gets its configuration as an argument. The command line, tools and tests read the environment
 /// themselves.
 fn reads_no_environment(path: &str) -> bool {
-    let free = [
+    let exempt = [
         "crates/dray-service/",
         "crates/dray/",
         "crates/dray-testkit/",
     ];
-    path.starts_with("crates/") && !free.iter().any(|directory| path.starts_with(directory))
+    path.starts_with("crates/") && !exempt.iter().any(|directory| path.starts_with(directory))
 }
 
 #[cfg(test)]

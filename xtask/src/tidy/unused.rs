@@ -40,7 +40,7 @@ fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec
     sources
         .iter()
         .filter(|source| {
-            // The targets belong to another workspace, which this package stands in for.
+            // The fuzz targets are in another workspace, and this package compiles them for tests.
             let is_shared = package.directory == SHARED_SOURCES.0;
             source.path.starts_with(&directory)
                 || is_shared && source.path.starts_with(SHARED_SOURCES.1)
@@ -50,13 +50,13 @@ fn own_sources<'all>(package: &CargoPackage, sources: &'all [SourceFile]) -> Vec
 
 /// Whether a text contains a crate name as a complete word.
 fn names_crate(text: &str, name: &str) -> bool {
-    let part = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    text.match_indices(name).any(|(at, _)| {
-        let before = text.get(..at).and_then(|text| text.chars().next_back());
+    let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    text.match_indices(name).any(|(start, _)| {
+        let before = text.get(..start).and_then(|text| text.chars().next_back());
         let after = text
-            .get(at + name.len()..)
+            .get(start + name.len()..)
             .and_then(|text| text.chars().next());
-        !before.is_some_and(part) && !after.is_some_and(part)
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
     })
 }
 
@@ -69,7 +69,7 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let package = CargoPackage {
             name: "ours".to_owned(),
-            member: true,
+            is_member: true,
             directory: "crates/ours".to_owned(),
             declared: vec![DeclaredDependency {
                 name: "http-body".to_owned(),

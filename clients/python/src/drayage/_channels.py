@@ -1,4 +1,4 @@
-"""The connections of both clients: one channel for each address, shared by all clients that were made of one."""
+"""The connections of both clients: one channel for each address, shared by a client and those of its `with_options`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drayage.options import PemSource, read_pem
 
 
 class Channels:
-    """Channels for threads."""
+    """Channels of the synchronous client, which threads may share."""
 
     def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
         self.connection = connection
@@ -22,7 +22,7 @@ class Channels:
         self._open: dict[str, grpc.Channel] = {}
 
     def find(self, target: str) -> grpc.Channel:
-        """The channel to an address."""
+        """The channel to an address, opened by the first call."""
         with self._lock:
             channel = self._open.get(target)
             if channel is None:
@@ -43,7 +43,7 @@ class Channels:
 
 
 class AsyncChannels:
-    """Channels for one event loop."""
+    """Channels of the client for asyncio, which belong to one event loop."""
 
     def __init__(self, connection: Connection, store_ca: PemSource | None) -> None:
         self.connection = connection
@@ -51,7 +51,7 @@ class AsyncChannels:
         self._open: dict[str, grpc.aio.Channel] = {}
 
     def find(self, target: str) -> grpc.aio.Channel:
-        """The channel to an address."""
+        """The channel to an address, opened by the first call."""
         channel = self._open.get(target)
         if channel is None:
             credentials = self.connection.credentials()

@@ -1,4 +1,4 @@
-"""Loads the descriptors of the contracts into a pool of their own, so that other copies of `dray/v1` do no harm."""
+"""Loads the descriptors of the contracts into a separate pool, where other copies of `dray/v1` cause no conflict."""
 
 from typing import Any
 

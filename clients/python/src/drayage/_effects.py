@@ -1,4 +1,4 @@
-"""Operations as generators: they yield what has to be done, and a driver does it, synchronously or not.
+"""Operations as generators: they yield effects, and a driver performs each effect, synchronously or with asyncio.
 
 So each operation is written once, and the two clients differ only in how they wait.
 """
@@ -20,12 +20,12 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class CallEffect:
-    """Send a request, and give its reply."""
+    """Send a request, and return its reply."""
 
     method: Method[Any, Any]
     request: Message
     auxiliary: bool = False
-    """Whether it only prepares or completes the request that the operation is about."""
+    """Whether the request only prepares or completes the main request of the operation."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class UploadEffect:
 
 @dataclass(frozen=True)
 class DownloadEffect:
-    """GET bytes from a presigned URL, compare them with the artifact, and give them, or write them to a file."""
+    """GET bytes from a presigned URL, compare them with the artifact, and return them or write them to a file."""
 
     url: str
     artifact: v1.Artifact
@@ -49,14 +49,14 @@ class DownloadEffect:
 
 @dataclass(frozen=True)
 class HashEffect:
-    """Give size and SHA-256 of a local file."""
+    """Compute size and SHA-256 of a local file."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class WaitEffect:
-    """Wait before the next look; raises when the deadline comes first."""
+    """Wait before the next request. Raises if the deadline is earlier."""
 
     seconds: float
 
@@ -71,13 +71,13 @@ def call(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[Reply
 
 
 def call_auxiliary(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[ReplyT]:
-    """Sends a request that only prepares or completes another one; it has an operation id of its own."""
+    """Sends a request that only prepares or completes the main one. It has a separate operation id."""
     return cast(ReplyT, (yield CallEffect(method, request, auxiliary=True)))
 
 
 class OperationIds:
-    """The operation ids of the requests of one operation: its own for the request that it is about, and ids that follow
-    from it for the others. So a repetition of the whole has the same ids."""
+    """The operation ids of the requests of one operation. The main request has the id of the operation, and the ids of the
+    others are derived from it, so that a repetition of the operation has the same ids."""
 
     def __init__(self, operation_id: str) -> None:
         self._operation_id = operation_id

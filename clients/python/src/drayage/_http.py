@@ -1,6 +1,6 @@
 """Bodies over presigned URLs: exact lengths, digests compared, one connection for each transfer.
 
-The address comes from the service, and goes to the store. Redirects are not followed and proxies are not used.
+The URL comes from the service and leads to the store. Redirects are not followed and proxies are not used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MAX_SILENCE_SECONDS = 30.0
 """Longest time without a byte before a transfer counts as broken."""
 
 
-class PassingError(Exception):
-    """A transfer that failed for a reason that may pass."""
+class TransientTransferError(Exception):
+    """A transfer that may succeed in another attempt."""
 
 
 class Transfers:
@@ -50,7 +50,7 @@ class Transfers:
                 with self._request("PUT", effect.url, headers, chunks, deadline) as response:
                     status = response.status
             if status >= 500:
-                raise PassingError(f"status {status}")
+                raise TransientTransferError(f"status {status}")
             if status not in (200, 201, 204):
                 raise UnavailableError(
                     Fault(FaultCode.UNAVAILABLE, f"The store refused the upload with status {status}.", "upload_refused")
@@ -59,7 +59,7 @@ class Transfers:
         _repeat(attempt, deadline, retry)
 
     def download(self, effect: DownloadEffect, deadline: float, retry: RetryPolicy) -> bytes | None:
-        """GETs the artifact; bytes without a target, otherwise a file that appears only when it is complete."""
+        """GETs the artifact. Returns its bytes, or with a target writes a file that appears only when it is complete."""
         if effect.target is None:
             parts: list[bytes] = []
 
@@ -89,7 +89,7 @@ class Transfers:
     def _get(self, url: str, artifact: v1.Artifact, write: Callable[[bytes], object], deadline: float) -> None:
         with self._request("GET", url, {}, None, deadline) as response:
             if response.status >= 500:
-                raise PassingError(f"status {response.status}")
+                raise TransientTransferError(f"status {response.status}")
             if response.status != 200:
                 raise UnavailableError(
                     Fault(
@@ -107,7 +107,7 @@ class Transfers:
                 digest.update(chunk)
                 write(chunk)
         if count < artifact.size:
-            raise PassingError("the connection ended early")
+            raise TransientTransferError("the connection ended early")
         if count > artifact.size or digest.digest() != artifact.sha256:
             raise IntegrityError(
                 Fault(
@@ -154,24 +154,24 @@ def _open_source(source: bytes | Path) -> BinaryIO:
 
 def _exact_chunks(body: BinaryIO, size: int, deadline: float) -> Iterator[bytes]:
     """The announced bytes of a file, even when it grew; a file that shrank fails."""
-    left = size
-    while left > 0:
+    remaining = size
+    while remaining > 0:
         _check_deadline(deadline)
-        chunk = body.read(min(CHUNK_BYTES, left))
+        chunk = body.read(min(CHUNK_BYTES, remaining))
         if not chunk:
             raise IntegrityError(
                 Fault(FaultCode.INVALID_ARGUMENT, "The file became shorter while it was uploaded.", "source_changed")
             )
-        left -= len(chunk)
+        remaining -= len(chunk)
         yield chunk
 
 
 def _check_deadline(deadline: float) -> float:
-    """Seconds left; raises when there are none."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+    """Seconds until the deadline. Raises after it."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise deadline_error()
-    return left
+    return remaining
 
 
 def _repeat(attempt: Callable[[], None], deadline: float, retry: RetryPolicy) -> None:
@@ -181,7 +181,7 @@ def _repeat(attempt: Callable[[], None], deadline: float, retry: RetryPolicy) ->
         try:
             attempt()
             return
-        except (PassingError, OSError, http.client.HTTPException) as error:
+        except (TransientTransferError, OSError, http.client.HTTPException) as error:
             if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
                 raise
             delay = retry.delay(number, 0.0)

@@ -1,4 +1,4 @@
-"""What the table of methods says about each of them."""
+"""The entries of the table of methods."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

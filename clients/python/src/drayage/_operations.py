@@ -1,4 +1,4 @@
-"""What the clients can do, each operation once: which requests it makes, and what it makes of their replies."""
+"""The operations of both clients, each written once: its requests, and its result from their replies."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from drayage.models import (
 INLINE_LIMIT = 64 * 1024
 """Most bytes that travel inside a message."""
 POLL_SECONDS = 0.25
-"""Time between two looks at an outcome."""
+"""Time between two requests for an outcome."""
 MAX_WAIT_MS = 20_000
-"""Longest time that the service is asked to hold a question about a delivery."""
+"""Longest time that the service waits before it replies to a request for the outcome of a delivery."""
 
 Stored = Union[v1.Claim, SandboxFile, FetchedFile, ResolvedArguments]
-"""A file in the store, or what an operation returned that holds one."""
+"""A file in the store, or the result of an operation that contains one."""
 LocalSource = Union[bytes, Path, str]
 """Bytes, or the path of a local file."""
 
 
 @dataclass(frozen=True)
 class SandboxTarget:
-    """Which sandbox: by address, `docker:web`, or that of a session."""
+    """A sandbox, by its address (`docker:web`) or by its session."""
 
     address: str = ""
     session: str = ""
 
     def ref(self) -> v1.SandboxRef:
-        """As requests name it."""
+        """The message that names the sandbox in requests."""
         if self.session:
             return v1.SandboxRef(session=self.session)
         return v1.SandboxRef(address=self.address)
@@ -66,10 +66,10 @@ class ResolveSettings:
     size_limit_bytes: int = 0
     """Most bytes of one file; 0 means the operator's default."""
     allow_external_urls: bool | None = None
-    """What the app says about fetching outside URLs; `None` says nothing."""
+    """Whether the app allows to fetch external URLs. With `None`, the request contains no policy of the app."""
 
     def options(self) -> v1.ResolveOptions:
-        """As requests name them."""
+        """The message for requests."""
         policy = None if self.allow_external_urls is None else v1.AppPolicy(enabled=self.allow_external_urls)
         return v1.ResolveOptions(
             nested=self.nested, size_limit_bytes=self.size_limit_bytes, external_url_fetch=policy
@@ -77,12 +77,12 @@ class ResolveSettings:
 
 
 def path_bytes(path: str | bytes) -> bytes:
-    """A path in a sandbox as requests name it."""
+    """A path in a sandbox as bytes for a request. Surrogate escapes become the bytes that they stand for."""
     return path if isinstance(path, bytes) else path.encode("utf-8", "surrogateescape")
 
 
 def arguments_text(arguments: Mapping[str, object] | str) -> bytes:
-    """Arguments as JSON; a text is taken as it is."""
+    """Arguments as JSON text. A string is used without changes."""
     return arguments.encode() if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False).encode()
 
 
@@ -105,7 +105,7 @@ def resolve(
 
 
 def opened_arguments(resolved: v1.ResolvedArguments) -> Operation[ResolvedArguments]:
-    """Resolved arguments with their content, wherever it is."""
+    """Resolved arguments with their content, from the message or from the store."""
     if not resolved.arguments.HasField("claim"):
         return ResolvedArguments(resolved, resolved.arguments.inline)
     claim = resolved.arguments.claim
@@ -185,7 +185,7 @@ def read(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Documen
 
 
 def document_source(source: str | Stored) -> v1.DocumentSource:
-    """Where a document is: a URL, a DIAL file (`files/…`) or a workspace path as text, or a stored file."""
+    """The source of a document: a URL, a DIAL file (`files/…`) or a workspace path as text, or a stored file."""
     if not isinstance(source, str):
         return v1.DocumentSource(claim=claim_of(source))
     if "://" in source or source.startswith("files/"):
@@ -250,14 +250,14 @@ def store(source: LocalSource, name: str, media_type: str, session: str) -> Oper
 
 
 def content_of(data: bytes, name: str) -> Operation[v1.Content]:
-    """Bytes as a message carries them: inside while they are few, otherwise by claim."""
+    """Bytes as content of a message: inline up to `INLINE_LIMIT`, otherwise stored, with a claim."""
     if len(data) <= INLINE_LIMIT:
         return v1.Content(inline=data)
     return v1.Content(claim=(yield from store(data, name, "application/json", "")))
 
 
 def sandbox_get(target: SandboxTarget, path: str | bytes, max_bytes: int, to: Path | None) -> Operation[SandboxFile]:
-    """Copies a file out of a sandbox, and on to a local path where one is given."""
+    """Copies a file out of a sandbox into the store, and to a local path if one is given."""
     request = v1.GetSandboxFileRequest(sandbox=target.ref(), path=path_bytes(path), max_bytes=max_bytes)
     file = SandboxFile((yield from call(methods.SANDBOXES_GET, request)))
     if to is not None:
@@ -273,7 +273,7 @@ def sandbox_read(target: SandboxTarget, path: str | bytes, settings: ReadSetting
 
 @dataclass(frozen=True)
 class PlaceSettings:
-    """Where a file goes in a sandbox."""
+    """Directory, name and mode of a file in a sandbox."""
 
     directory: str | bytes = ""
     name: str = ""
@@ -310,7 +310,7 @@ def sandbox_ls(target: SandboxTarget, path: str | bytes, depth: int, limit: int)
 
 
 def sandbox_stat(target: SandboxTarget, path: str | bytes, follow: bool) -> Operation[SandboxEntry]:
-    """What a path in a sandbox is."""
+    """The kind and the size of a path in a sandbox."""
     request = v1.StatSandboxRequest(sandbox=target.ref(), path=path_bytes(path), follow=follow)
     return SandboxEntry((yield from call(methods.SANDBOXES_STAT, request)))
 
@@ -335,7 +335,7 @@ class ExecSettings:
 def exec_request(
     target: SandboxTarget, argv: Sequence[str | bytes], settings: ExecSettings
 ) -> Operation[v1.ExecSandboxRequest]:
-    """The request for a program, whose long input is stored."""
+    """The request for a program. Long input is stored first."""
     if isinstance(argv, str | bytes):
         raise TypeError("`argv` is a list of words; for a line of a shell write ['sh', '-c', line]")
     request = v1.ExecSandboxRequest(
@@ -370,12 +370,12 @@ def sandbox_exec(
 def exec_stream_request(
     target: SandboxTarget, argv: Sequence[str | bytes], settings: ExecSettings
 ) -> Operation[v1.ExecSandboxStreamRequest]:
-    """The request for a program whose outputs come while it runs."""
+    """The request for a program whose outputs are streamed while it runs."""
     return v1.ExecSandboxStreamRequest(command=(yield from exec_request(target, argv, settings)))
 
 
 def command_event(event: v1.ExecSandboxEvent) -> CommandChunk | CommandEnd:
-    """What a message of a running program says."""
+    """Converts a message about a running program."""
     if event.HasField("end"):
         return CommandEnd(event.end)
     if event.HasField("stderr"):
@@ -384,7 +384,7 @@ def command_event(event: v1.ExecSandboxEvent) -> CommandChunk | CommandEnd:
 
 
 def whole_output(output: v1.CommandOutput) -> Operation[bytes]:
-    """All that was kept of an output."""
+    """The complete kept output, from the reply or from the store."""
     if not output.HasField("claim"):
         return output.head
     url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=output.claim))
@@ -393,7 +393,7 @@ def whole_output(output: v1.CommandOutput) -> Operation[bytes]:
 
 @dataclass(frozen=True)
 class SendSettings:
-    """What goes with the files of a delivery."""
+    """Text and flags of a delivery."""
 
     message: str = ""
     as_voice: bool = False
@@ -456,7 +456,7 @@ def bind_session(session: str, sandbox: str, chat: str, working_directory: str |
 
 @dataclass(frozen=True)
 class UploadTicketSettings:
-    """What an upload through a ticket must be, and where it goes."""
+    """Conditions of an upload through a ticket, and its destination."""
 
     max_bytes: int = 0
     size: int | None = None
@@ -469,7 +469,7 @@ class UploadTicketSettings:
 
 
 def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[IssuedTicket]:
-    """Makes a URL through which one file comes in."""
+    """Issues a URL for the upload of one file."""
     destination = None
     if settings.to == "chat":
         destination = v1.TicketDestination(chat_message=settings.message)
@@ -492,7 +492,7 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
 
 
 def download_ticket(session: str, source: str | Stored, name: str, lifetime: float) -> Operation[IssuedTicket]:
-    """Makes a URL through which one file goes out: a path in the session's sandbox, or a stored file."""
+    """Issues a URL for the download of one file: a path in the session's sandbox, or a stored file."""
     request = v1.IssueTicketRequest(
         session=session, direction=v1.TICKET_DIRECTION_DOWNLOAD, name=name, lifetime_s=int(lifetime)
     )

@@ -1,4 +1,4 @@
-"""What both clients know of gRPC: targets, metadata, and what becomes of a failed attempt."""
+"""gRPC for both clients: targets, metadata, and the errors of failed attempts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CODES: dict[grpc.StatusCode, FaultCode] = {
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the services are, and who calls."""
+    """Addresses of the services, and credentials of the caller."""
 
     target: str
     token: str | None = field(default=None, repr=False)
@@ -65,11 +65,11 @@ class Connection:
                     raise ValueError(f"a token does not travel to {target} without TLS")
 
     def target_of(self, method: Endpoint[Any, Any]) -> str:
-        """The address that answers a method."""
+        """The address of the service that has a method."""
         return self.endpoints.get(method.service, self.target)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """TLS of the channels; `None` without."""
+        """TLS credentials of the channels; `None` without TLS."""
         if self.plaintext:
             return None
         tls = self.tls or Tls()
@@ -83,7 +83,7 @@ class Connection:
         return CHANNEL_OPTIONS + ([("grpc.ssl_target_name_override", name)] if name else [])
 
     def metadata(self, options: CallOptions, operation: str) -> tuple[tuple[str, str], ...]:
-        """Who calls, and for what."""
+        """Metadata of a request: caller, operation, session, app and trace context."""
         pairs = {
             "authorization": f"Bearer {self.token}" if self.token else None,
             "dray-tenant": self.tenant,
@@ -104,15 +104,15 @@ class Attempts:
     number: int = 0
 
     def next_timeout(self) -> float:
-        """Seconds for the next attempt; raises when there are none."""
+        """Seconds for the next attempt. Raises after the deadline."""
         self.number += 1
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        remaining = self.deadline - time.monotonic()
+        if remaining <= 0:
             raise deadline_error()
-        return left
+        return remaining
 
     def delay_after(self, error: DrayageError) -> float:
-        """Seconds to wait before the next attempt; raises the error when there is none."""
+        """Seconds to wait before the next attempt. Raises the error after the last attempt."""
         fault, retry = error.fault, self.options.retry
         delay = retry.delay(self.number, fault.retry_after)
         out_of_time = time.monotonic() + delay >= self.deadline
@@ -122,7 +122,7 @@ class Attempts:
 
 
 def error_of(error: grpc.RpcError) -> DrayageError:
-    """The exception for a failed attempt: the fault of the service, or one for what went wrong on the way."""
+    """The exception for a failed attempt: the fault of the service, or a fault for a failure of the connection."""
     code: grpc.StatusCode = error.code()
     trailing: Any = error.trailing_metadata() or ()
     details = next((value for name, value in trailing if name == STATUS_DETAILS), None)
@@ -160,34 +160,34 @@ def _fault_in(details: bytes) -> Fault | None:
     return None
 
 
-def _length_delimited(data: bytes, wanted: int) -> list[bytes]:
+def _length_delimited(data: bytes, number: int) -> list[bytes]:
     """The values of one length-delimited field. Two fields do not justify a dependency on googleapis-common-protos."""
-    found: list[bytes] = []
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    values: list[bytes] = []
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         if key & 7 == 0:
-            _, at = _varint(data, at)
+            _, offset = _varint(data, offset)
         elif key & 7 == 2:
-            length, at = _varint(data, at)
-            if key >> 3 == wanted:
-                found.append(data[at : at + length])
-            at += length
+            length, offset = _varint(data, offset)
+            if key >> 3 == number:
+                values.append(data[offset : offset + length])
+            offset += length
         else:
-            return found
-    return found
+            return values
+    return values
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
+    while offset < len(data):
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             break
         shift += 7
-    return value, at
+    return value, offset
 
 
 def _is_loopback(target: str) -> bool:

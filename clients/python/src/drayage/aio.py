@@ -83,7 +83,7 @@ class AsyncDray:
         return other
 
     async def close(self) -> None:
-        """Closes the connections, of clients made with `with_options` too."""
+        """Closes the connections, which clients of `with_options` share."""
         await self._channels.close()
 
     async def __aenter__(self) -> AsyncDray:
@@ -122,7 +122,7 @@ class AsyncDray:
         size_limit_bytes: int = 0,
         allow_external_urls: bool | None = None,
     ) -> AsyncPublishedToolCall:
-        """Publishes a tool call as work that is not lost; returns when the stream has it."""
+        """Publishes a tool call as work that is not lost. Returns when the stream has stored it."""
         settings = operations.ResolveSettings(nested, size_limit_bytes, allow_external_urls)
         accepted = await self._run(operations.publish_tool_call(tool, arguments, settings, tool_call_id))
         return AsyncPublishedToolCall(self, accepted.operation_id, accepted.duplicate)
@@ -217,16 +217,16 @@ class AsyncDray:
         message: str = "",
         lifetime: float = 0,
     ) -> IssuedTicket:
-        """Makes a URL through which one file comes in, once. `to` lets it go on: `sandbox:DIRECTORY` or `chat`, with
-        `message` beside it. `lifetime` is in seconds, 3600 unless set and at most 43200."""
+        """Issues a URL for one upload of one file. `to` forwards the file to `sandbox:DIRECTORY`, or to `chat` with
+        `message`. `lifetime` is in seconds, 3600 unless set and at most 43200."""
         settings = operations.UploadTicketSettings(max_bytes, size, media_type, sha256, name, to, message, lifetime)
         return await self._run(operations.upload_ticket(session, settings))
 
     async def download_ticket(
         self, session: str, source: str | Stored, *, name: str = "", lifetime: float = 0
     ) -> IssuedTicket:
-        """Makes a URL through which one file goes out, once: a path in the session's sandbox, which must not change
-        before, or a stored file."""
+        """Issues a URL for one download of one file: a path in the session's sandbox, whose file must not change
+        before the download, or a stored file."""
         return await self._run(operations.download_ticket(session, source, name, lifetime))
 
     async def tickets(self, session: str, *, limit: int = 0) -> list[Ticket]:
@@ -238,7 +238,7 @@ class AsyncDray:
         return await self._run(operations.ticket(ticket_id))
 
     async def revoke_ticket(self, ticket_id: str) -> Ticket:
-        """Ends a ticket and removes what came in so far. A ticket that was used stays used."""
+        """Ends a ticket and removes the bytes that were uploaded so far. A used ticket stays used."""
         return await self._run(operations.revoke_ticket(ticket_id))
 
     async def _run(self, operation: Operation[ResultT]) -> ResultT:
@@ -273,7 +273,7 @@ class AsyncDray:
             except grpc.RpcError as failure:
                 error = error_of(failure)
             finally:
-                # Also when the caller leaves its loop, which ends the program.
+                # Runs also when the caller leaves its loop: cancelling ends the program.
                 replies.cancel()
             if has_begun:
                 raise error
@@ -328,33 +328,33 @@ class AsyncDray:
 
 
 class AsyncPublishedToolCall:
-    """A tool call on its way."""
+    """A published tool call."""
 
     def __init__(self, dray: AsyncDray, operation_id: str, duplicate: bool) -> None:
         self._dray = dray
         self.operation_id = operation_id
-        """Id to ask for the outcome, for three days after its end."""
+        """Id that finds the outcome, until three days after the end of the call."""
         self.duplicate = duplicate
-        """Whether it was published before."""
+        """Whether a call with this id was published before."""
 
     async def outcome(self, timeout: float | None = None) -> ToolCallOutcome:
-        """Waits for its end."""
+        """Waits for the end of the call."""
         dray = _with_timeout(self._dray, timeout)
         return await dray._run(operations.tool_call_outcome(self.operation_id))
 
 
 class AsyncDelivery:
-    """A delivery on its way."""
+    """A delivery that was sent."""
 
     def __init__(self, dray: AsyncDray, delivery_id: str, duplicate: bool) -> None:
         self._dray = dray
         self.delivery_id = delivery_id
-        """Id to ask for the outcome; the same as in receipts."""
+        """Id that finds the outcome; the same as in receipts."""
         self.duplicate = duplicate
-        """Whether it was sent before."""
+        """Whether a delivery with this id was sent before."""
 
     async def outcome(self, timeout: float | None = None) -> DeliveryReport:
-        """Waits for its end: success only where the platform confirmed every file."""
+        """Waits for the end of the delivery, a success only if the platform confirmed every file."""
         dray = _with_timeout(self._dray, timeout)
         return await dray._run(operations.delivery_outcome(self.delivery_id))
 
@@ -383,7 +383,7 @@ class AsyncSandbox:
         return await self._dray._run(operations.sandbox_read(self._target, path, settings))
 
     async def get(self, path: str | bytes, *, to: str | Path | None = None, max_bytes: int = 0) -> SandboxFile:
-        """Copies a file into the store with proof, and with `to` on to a local path."""
+        """Copies a file into the store with proof, and with `to` also to a local path."""
         local = None if to is None else Path(to)
         return await self._dray._run(operations.sandbox_get(self._target, path, max_bytes, local))
 
@@ -406,7 +406,7 @@ class AsyncSandbox:
         return await self._dray._run(operations.sandbox_ls(self._target, path, depth, limit))
 
     async def stat(self, path: str | bytes, *, follow: bool = True) -> SandboxEntry:
-        """What a path is."""
+        """The kind and the size of a path."""
         return await self._dray._run(operations.sandbox_stat(self._target, path, follow))
 
     async def exec(
@@ -419,9 +419,9 @@ class AsyncSandbox:
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> CommandResult:
-        """Runs a program, whose words no shell reads, and waits for its end. `timeout` in seconds and
-        `max_output_bytes` can only lower the operator's limits; the deadline of the request ends the program too. One
-        that fails is a result, not an error."""
+        """Runs a program without a shell, and waits for its end. `timeout` in seconds and
+        `max_output_bytes` can only lower the operator's limits; the deadline of the request ends the program too. A
+        program that fails is a result, not an error."""
         settings = operations.ExecSettings(
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
@@ -437,8 +437,8 @@ class AsyncSandbox:
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> AsyncIterator[CommandChunk | CommandEnd]:
-        """Runs a program as `exec` does, and gives its outputs while it writes them: chunks, then one `CommandEnd`. A
-        program whose reader is slow waits for it. One whose reader stops reading, or closes the iterator, ends."""
+        """Runs a program as `exec` does, and returns its outputs while it writes them: chunks, then one `CommandEnd`. A
+        program waits for a slow reader, and ends when its reader stops reading or closes the iterator."""
         settings = operations.ExecSettings(
             directory, environment or {}, stdin, timeout, max_output_bytes
         )
@@ -446,12 +446,12 @@ class AsyncSandbox:
         return self._dray._stream(methods.SANDBOXES_EXEC_STREAM, request, operations.command_event)
 
     async def remove(self, path: str | bytes, *, recursive: bool = False) -> None:
-        """Removes a file, or a directory with what is in it."""
+        """Removes a file, or a directory with its content."""
         await self._dray._run(operations.sandbox_remove(self._target, path, recursive))
 
 
 def _with_timeout(dray: AsyncDray, timeout: float | None) -> AsyncDray:
-    # Asking again must not take the id of the operation that is asked about.
+    # A request for the outcome must not reuse the id of the operation itself.
     changes: dict[str, Any] = {"operation_id": None}
     if timeout is not None:
         changes["timeout"] = timeout

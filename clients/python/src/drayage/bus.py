@@ -40,20 +40,20 @@ EVENT_STREAM = "DRAY_EVENT"
 PUBLISH_SECONDS = 5.0
 """Longest time for one acknowledgement of the stream."""
 ASK_SECONDS = 5.0
-"""Time between two questions for an outcome whose event did not come."""
+"""Time between two requests for an outcome whose event has not arrived."""
 REPORT_SECONDS = 5.0
-"""Time after the deadline of a call in which its end as expired is reported."""
+"""Time after the deadline of a call within which a service reports that the call expired."""
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}")
 _OUTCOMES: dict[str, type[v1.ToolCallResolved] | type[v1.ToolCallRejected]] = {
     "dray.v1.ToolCallResolved": v1.ToolCallResolved,
     "dray.v1.ToolCallRejected": v1.ToolCallRejected,
 }
-_LOST = (asyncio.TimeoutError, nats.errors.NoRespondersError, nats.errors.ConnectionClosedError)
+_LOST_REPLY_ERRORS = (asyncio.TimeoutError, nats.errors.NoRespondersError, nats.errors.ConnectionClosedError)
 
 
 class EndingEvents:
-    """The events that end calls of a tenant: one subscription, whose messages go to the calls that wait for them. One for
-    each call would bring every event to every waiting call."""
+    """The events that end calls of a tenant. One subscription passes each event to the calls that wait for it; with a
+    subscription for each call, every waiting call would receive every event."""
 
     def __init__(self, connection: Any, tenant: str) -> None:
         self._connection = connection
@@ -67,9 +67,9 @@ class EndingEvents:
         """The messages about an operation from now on, until `close`."""
         async with self._subscribing:
             if self._subscription is None:
-                self._subscription = await self._connection.subscribe(self._subject, cb=self._hand_over)
+                self._subscription = await self._connection.subscribe(self._subject, cb=self._dispatch)
             if not self._is_confirmed:
-                # The server has the subscription before a call can end.
+                # Confirmed by the server before a call is published, so that its end is not missed.
                 await self._connection.flush()
                 self._is_confirmed = True
         messages: asyncio.Queue[Any] = asyncio.Queue()
@@ -77,13 +77,13 @@ class EndingEvents:
         return messages
 
     def close(self, operation_id: str, messages: asyncio.Queue[Any]) -> None:
-        """Ends what `open` began. Closing twice does nothing."""
+        """Stops collecting messages of `open`. A second call does nothing."""
         queues = self._waiting.get(operation_id, set())
         queues.discard(messages)
         if not queues:
             self._waiting.pop(operation_id, None)
 
-    async def _hand_over(self, message: Any) -> None:
+    async def _dispatch(self, message: Any) -> None:
         operation_id = (message.headers or {}).get("Dray-Operation", "")
         for messages in self._waiting.get(operation_id, ()):
             messages.put_nowait(message)
@@ -150,7 +150,7 @@ class AsyncPublisher:
         operation_id: str | None = None,
         timeout: float | None = None,
     ) -> AsyncPublishedWork:
-        """Publishes a tool call; returns when the stream has it. A repetition with the same operation id is the same
+        """Publishes a tool call. Returns when the stream has stored it. A repetition with the same operation id is the same
         work. `timeout` is the time until the call ends as expired."""
         text = operations.arguments_text(arguments)
         if len(text) > operations.INLINE_LIMIT:
@@ -181,7 +181,7 @@ class AsyncPublisher:
         return AsyncPublishedWork(self, operation, duplicate, deadline, messages)
 
     async def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
-        """The outcome as the ledger has it, for three days; `None` while there is none, or no service answers."""
+        """The outcome in the ledger, which keeps it for three days. `None` before the end, or if no service replies."""
         request = v1.ToolCallOutcomeRequest(operation_id=operation_id)
         headers = self._headers("ToolCallOutcomeRequest", str(uuid.uuid4()), time.time() + PUBLISH_SECONDS)
         # The last token is the tenant: the server lets a publisher ask for its own only.
@@ -190,7 +190,7 @@ class AsyncPublisher:
             reply = await self._connection.request(
                 subject, request.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
             )
-        except _LOST:
+        except _LOST_REPLY_ERRORS:
             return None
         if (reply.headers or {}).get("Dray-Outcome") != "ok":
             raise error_for(Fault.of(v1.Fault.FromString(reply.data)))
@@ -200,8 +200,8 @@ class AsyncPublisher:
         return await self._outcome_of(operation_id, found.rejected) if found.HasField("rejected") else None
 
     async def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> AsyncIterator[ToolCallOutcome]:
-        """Outcomes since the last time, from the durable consumer that `dray topology apply --publisher` makes. An
-        outcome is acknowledged when the next one is asked for; one that was not comes again."""
+        """Outcomes since the last call, from the durable consumer that `dray topology apply --publisher` creates. Taking
+        the next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again."""
         consumer = await self._stream.pull_subscribe_bind(f"publisher-{self._tenant}", stream=EVENT_STREAM)
         while True:
             try:
@@ -237,7 +237,7 @@ class AsyncPublisher:
     async def _publish(self, call: v1.ToolCallRequested, operation: str, deadline: float) -> bool:
         headers = {
             **self._headers("ToolCallRequested", operation, deadline),
-            # The same for every repetition, so the stream takes it once.
+            # The same for every repetition, so that the stream stores the message once.
             "Nats-Msg-Id": f"{operation}:toolcall.resolve:0",
         }
         subject = f"dray.work.toolcall.v1.resolve.{self._tenant}"
@@ -245,12 +245,12 @@ class AsyncPublisher:
         while True:
             attempt += 1
             try:
-                # Not with `stream=`: headers that steer the server make the message a dead letter.
+                # Without `stream=`: a header that controls the server would make the message a dead letter.
                 stored = await self._stream.publish(
                     subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
                 )
-            except _LOST as error:
-                # The stream may have it: the repetition has the same id.
+            except _LOST_REPLY_ERRORS as error:
+                # The stream may have stored the message: the repetition has the same id.
                 delay = self._options.retry.delay(attempt, 0.0)
                 if time.time() + delay >= deadline:
                     raise UnavailableError(
@@ -282,7 +282,7 @@ class AsyncPublisher:
 
 
 class AsyncPublishedWork:
-    """A tool call that the stream has."""
+    """A tool call that the stream has stored."""
 
     def __init__(
         self,
@@ -296,22 +296,23 @@ class AsyncPublishedWork:
         self._deadline = deadline
         self._messages = messages
         self.operation_id = operation_id
-        """Id to ask for the outcome, for three days after its end."""
+        """Id that finds the outcome, until three days after the end of the call."""
         self.duplicate = duplicate
-        """Whether the stream had it already."""
+        """Whether the stream had stored the call before."""
 
     async def outcome(self) -> ToolCallOutcome:
-        """Waits for its end: for the event, and now and then asks, since the event may have come before."""
+        """Waits for the event that ends the call. Also requests the outcome every `ASK_SECONDS`, because the event may have
+        been sent before."""
         end = self._deadline + REPORT_SECONDS
         try:
             while True:
-                asked = await self._ask_again_later()
-                if asked is not None:
-                    return asked
-                next_question = time.time() + ASK_SECONDS
-                while (left := min(next_question, end) - time.time()) > 0:
+                known = await self._known_outcome()
+                if known is not None:
+                    return known
+                next_request = time.time() + ASK_SECONDS
+                while (remaining := min(next_request, end) - time.time()) > 0:
                     try:
-                        message = await asyncio.wait_for(self._messages.get(), left)
+                        message = await asyncio.wait_for(self._messages.get(), remaining)
                     except asyncio.TimeoutError:
                         break
                     event = await self._publisher._event_of(message)
@@ -322,23 +323,23 @@ class AsyncPublishedWork:
         finally:
             await self.forget()
 
-    async def _ask_again_later(self) -> ToolCallOutcome | None:
+    async def _known_outcome(self) -> ToolCallOutcome | None:
         try:
             return await self._publisher.ask_outcome(self.operation_id)
         except DrayageError as error:
-            # A service that is stopping, or has lost its store, says nothing about the call: another replica has it.
+            # The error of a service that is stopping or has lost its store is not an outcome: another replica has the call.
             if error.fault.retryable:
                 return None
             raise
 
     async def forget(self) -> None:
-        """Stops listening for the outcome, which can still be asked for."""
+        """Stops listening for the outcome, which can still be requested."""
         self._publisher._events.close(self.operation_id, self._messages)
 
 
 class Publisher:
     """Publishes the tool calls of one tenant, synchronously: `AsyncPublisher` on an event loop of its own thread. It is
-    connected without `dray`, so the outcome of a large result is asked for with `Dray.tool_call`."""
+    connected without `dray`, so the outcome of a large result is requested with `Dray.tool_call`."""
 
     def __init__(
         self,
@@ -397,7 +398,7 @@ class Publisher:
 
 
 class PublishedWork:
-    """A tool call that the stream has."""
+    """A tool call that the stream has stored."""
 
     def __init__(self, publisher: Publisher, work: AsyncPublishedWork) -> None:
         self._publisher = publisher
@@ -405,14 +406,14 @@ class PublishedWork:
 
     @property
     def operation_id(self) -> str:
-        """Id to ask for the outcome, for three days after its end."""
+        """Id that finds the outcome, until three days after the end of the call."""
         return self._work.operation_id
 
     @property
     def duplicate(self) -> bool:
-        """Whether the stream had it already."""
+        """Whether the stream had stored the call before."""
         return self._work.duplicate
 
     def outcome(self) -> ToolCallOutcome:
-        """Waits for its end."""
+        """Waits for the end of the call."""
         return self._publisher._wait(self._work.outcome())

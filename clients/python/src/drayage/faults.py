@@ -9,7 +9,7 @@ from drayage import v1
 
 
 class FaultCode(str, Enum):
-    """The closed set of failure codes; `detail` of a fault says more."""
+    """The closed set of failure codes; `detail` of a fault is more precise."""
 
     INVALID_ARGUMENT = "invalid_argument"
     NOT_FOUND = "not_found"
@@ -42,7 +42,7 @@ class Fault:
     message: str
     """One sentence on what happened."""
     detail: str = ""
-    """The precise reason, such as `ssrf_blocked`; empty when the code says it."""
+    """The precise reason, such as `ssrf_blocked`; empty when the code is precise enough."""
     advice: str = ""
     """One sentence on what to do next; empty when there is nothing to advise."""
     retryable: bool = False
@@ -67,7 +67,7 @@ class Fault:
 
 
 class DrayageError(Exception):
-    """A request that failed for good; `fault` says why and what to do."""
+    """A request that failed after all attempts; `fault` contains the reason and the advice."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(f"{fault.message} {fault.advice}".strip())
@@ -79,11 +79,11 @@ class InvalidArgumentError(DrayageError):
 
 
 class NotFoundError(DrayageError):
-    """What was named does not exist."""
+    """The resource that the request names does not exist."""
 
 
 class DeniedError(DrayageError):
-    """A policy or a permission refuses it."""
+    """A policy or a permission refuses the request."""
 
 
 class UnauthenticatedError(DeniedError):
@@ -91,27 +91,27 @@ class UnauthenticatedError(DeniedError):
 
 
 class TooLargeError(DrayageError):
-    """A size limit was passed."""
+    """A size limit was exceeded."""
 
 
 class UnsupportedError(DrayageError):
-    """The kind of thing asked for is not offered."""
+    """The service does not offer what the request asks for."""
 
 
 class RateLimitedError(DrayageError):
-    """Too much at one time; later is fine."""
+    """Too many requests at one time; the same request may succeed later."""
 
 
 class DeadlineError(DrayageError):
-    """The deadline passed. What a request with effects did is not known: ask with the same operation id."""
+    """The deadline passed. Whether the request had effects is unknown: ask with the same operation id."""
 
 
 class UnavailableError(DrayageError):
-    """A service could not be reached, or something that it needs did not do its part."""
+    """A service, or another system that it needs, could not be reached or failed."""
 
 
 class InternalError(DrayageError):
-    """A mistake of the service."""
+    """A defect of the service."""
 
 
 class IntegrityError(DrayageError):
@@ -162,7 +162,7 @@ def error_for(fault: Fault) -> DrayageError:
 
 
 def deadline_error() -> DeadlineError:
-    """The client's own deadline passed."""
+    """The error for a deadline of the client that passed."""
     return DeadlineError(
         Fault(
             FaultCode.TIMEOUT,

@@ -1,4 +1,4 @@
-"""What operations return. Each result keeps the protobuf message as `message`, for fields without an attribute here."""
+"""Results of operations. Each result keeps the protobuf message as `message`, for fields without an attribute here."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ResolvedArguments:
 
     @property
     def json(self) -> str:
-        """The arguments as JSON text, number for number as they were sent."""
+        """The arguments as JSON text, with every number as it was sent."""
         if self.content is None:
             raise DrayageError(
                 Fault(
@@ -75,7 +75,7 @@ class ResolvedArguments:
 
 @dataclass(frozen=True)
 class ToolCallOutcome:
-    """How a published tool call ended: with arguments, or with the sentence for the model."""
+    """The outcome of a published tool call: arguments, or a text for the model."""
 
     operation_id: str
     tool_call_id: str
@@ -85,7 +85,7 @@ class ToolCallOutcome:
 
     @property
     def tool_message(self) -> str:
-        """What the model gets as the result of a rejected call; empty for a resolved one."""
+        """The text that the model gets as the result of a rejected call; empty for a resolved one."""
         if self.rejected is None:
             return ""
         return self.rejected.invalid.tool_message or self.rejected.fault.message
@@ -128,7 +128,7 @@ class FetchedFile:
 
     @property
     def content(self) -> v1.Content:
-        """The bytes, or where they are: for `read_bytes` and `download`."""
+        """The bytes, or a claim on them: for `read_bytes` and `download`."""
         return self.message.content
 
 
@@ -138,7 +138,7 @@ class Document:
 
     message: v1.ReadAttachmentReply
     text: str
-    """What a model sees; never empty. Problems with the document are described here too."""
+    """The text that a model sees; never empty. Problems with the document are described here too."""
 
     @property
     def outcome(self) -> str:
@@ -163,7 +163,7 @@ class Document:
 
 @dataclass(frozen=True)
 class SandboxEntry:
-    """What a path in a sandbox is."""
+    """An entry of a sandbox: its path, kind and size."""
 
     message: v1.SandboxEntry
 
@@ -200,7 +200,7 @@ class SandboxFile:
 
     @property
     def claim(self) -> v1.Claim:
-        """Its place in the store: for `download`, `read_bytes`, `read` and `send`."""
+        """The claim on the stored file: for `download`, `read_bytes`, `read` and `send`."""
         return self.message.claim
 
     @property
@@ -221,7 +221,7 @@ class SandboxFile:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a program ended in a sandbox."""
+    """The end of a program in a sandbox."""
 
     message: v1.ExecSandboxReply
 
@@ -268,7 +268,7 @@ class CommandChunk:
 
     output: Literal["stdout", "stderr"]
     data: bytes
-    """They may end within a character: decode with `codecs.getincrementaldecoder`."""
+    """The bytes may end within a character: decode with `codecs.getincrementaldecoder`."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class PlacedFile:
 
 @dataclass(frozen=True)
 class DeliveredFile:
-    """What happened to one file of a delivery."""
+    """The outcome of one file of a delivery."""
 
     message: v1.DeliveredFile
 
@@ -317,7 +317,7 @@ class DeliveredFile:
 
     @property
     def error(self) -> str:
-        """Sentence on the failure; empty for none."""
+        """Sentence on the failure; empty without one."""
         return self.message.error_message
 
 
@@ -329,12 +329,12 @@ class DeliveryReport:
 
     @property
     def delivery_id(self) -> str:
-        """Its id, which is the operation id of `send`."""
+        """The id, which is the operation id of `send`."""
         return self.message.delivery_id
 
     @property
     def finished(self) -> bool:
-        """Whether it ended."""
+        """Whether the delivery has ended."""
         return self.message.finished
 
     @property
@@ -356,7 +356,7 @@ class Ticket:
 
     @property
     def ticket_id(self) -> str:
-        """Its id: it names the ticket and does not open it."""
+        """The id, which identifies the ticket but grants no access."""
         return self.message.ticket_id
 
     @property

@@ -35,7 +35,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What one request or one client says besides the request itself; see `with_options`."""
+    """Options of one request or of one client; see `with_options`."""
 
     timeout: float = 60.0
     """Seconds for a request with all its attempts and transfers."""
@@ -83,7 +83,7 @@ class Tls:
     ca_certificate: PemSource | None = None
     """Authorities that sign the endpoint's certificate. Unset: those of the system."""
     certificate: PemSource | None = None
-    """Certificate of this client, for an endpoint that knows its callers by certificates."""
+    """Certificate of this client, for an endpoint that identifies its callers by certificates."""
     private_key: PemSource | None = None
     """Private key of `certificate`."""
     server_name: str | None = None

@@ -16,7 +16,7 @@ use fixture::InstanceFixture;
 async fn conforms(fixture: InstanceFixture) {
     let report = run_all(&fixture).await.unwrap();
     let skipped: &[&str] = if rustix::process::geteuid().is_root() {
-        &["what_the_user_may_not_touch_is_refused"]
+        &["access_without_permission_is_refused"]
     } else {
         &[]
     };

@@ -1,16 +1,16 @@
-//! Programs of the fake: each runs until its caller drops it, and is then being ended until the test allows that.
+//! Programs of the fake: each runs until its caller drops it, and its end then waits until the test permits it.
 
 use dray_sandbox::body::Body;
 use dray_sandbox::command::SandboxCommand;
 use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How far a program of the fake comes.
+/// The phase in which a program of the fake remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramPhase {
-    /// It is being started, and nothing has been reported.
+    /// The program starts, and its caller has no result yet.
     Starting,
-    /// It has written some output.
+    /// The program has written some output.
     Running,
 }
 
@@ -33,13 +33,13 @@ impl FakePrograms {
         }
     }
 
-    /// Waits until a program has come to its phase.
-    pub async fn wait_begun(&self) {
+    /// Waits until a program has reached its phase.
+    pub async fn wait_until_started(&self) {
         self.started.cancelled().await;
     }
 
     /// Waits until a caller has dropped a program.
-    pub async fn wait_dropped(&self) {
+    pub async fn wait_until_dropped(&self) {
         self.dropped.cancelled().await;
     }
 

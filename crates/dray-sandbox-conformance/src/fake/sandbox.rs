@@ -47,7 +47,7 @@ impl Sandbox for Fake {
         if let Fault::Size(size) = fault {
             metadata.size = size;
         }
-        after(&fault)?;
+        lose_response(&fault)?;
         Ok(metadata)
     }
 
@@ -66,9 +66,9 @@ impl Sandbox for Fake {
         let mut entries: Vec<Entry> = state
             .nodes
             .iter()
-            .filter(|(at, _)| at.is_beneath(&real) && **at != real && levels(at) <= deepest)
-            .map(|(at, node)| Entry {
-                path: at.clone(),
+            .filter(|(path, _)| path.is_beneath(&real) && **path != real && levels(path) <= deepest)
+            .map(|(path, node)| Entry {
+                path: path.clone(),
                 kind: node.kind,
                 size: node.content.len() as u64,
                 mode: node.mode,
@@ -106,7 +106,7 @@ impl Sandbox for Fake {
             if node.kind != FileKind::File {
                 return Err(Error::new(ErrorKind::NotRegular, "not a file"));
             }
-            // Like backends that see an identity after opening.
+            // As backends that check the identity of the opened file.
             if read.file.identity != Some((1, node.inode)) {
                 return Err(Error::new(ErrorKind::ChangedDuringTransfer, "another file"));
             }
@@ -123,13 +123,10 @@ impl Sandbox for Fake {
             let real = state.resolve(path, false)?;
             // The caller has to resolve links before it writes; a backend must not follow them.
             if real != *path {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    "a path that leads over links",
-                ));
+                return Err(Error::new(ErrorKind::Protocol, "the path has links"));
             }
-            let there = state.nodes.get(path).map(|node| node.content.len() as u64);
-            match (write.offset, there) {
+            let existing_size = state.nodes.get(path).map(|node| node.content.len() as u64);
+            match (write.offset, existing_size) {
                 (0, Some(_)) => return Err(Error::new(ErrorKind::Exists, "there already")),
                 (0, None) => {
                     state.insert(path.clone(), FileKind::File, Vec::new());
@@ -137,14 +134,14 @@ impl Sandbox for Fake {
                         node.mode = write.mode;
                     }
                 }
-                (offset, there) if there != Some(offset) => {
+                (offset, size) if size != Some(offset) => {
                     return Err(Error::new(ErrorKind::Protocol, "a gap in the file"));
                 }
                 _ => {}
             }
         }
         streams::write(self, path, write.offset, body, &fault).await?;
-        after(&fault)
+        lose_response(&fault)
     }
 
     async fn write_with_digest(
@@ -167,7 +164,7 @@ impl Sandbox for Fake {
         let state = self.state();
         let real = state.resolve(path, true)?;
         let content = &state.node(&real)?.content;
-        after(&fault)?;
+        lose_response(&fault)?;
         let size = content.len() as u64;
         let wrong = fault == Fault::WrongDigest;
         match state.digests {
@@ -184,11 +181,11 @@ impl Sandbox for Fake {
         let Some(settled) = state.settled else {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
-                "no program tells states",
+                "no program reports states",
             ));
         };
         let node = state.node(path)?;
-        after(&fault)?;
+        lose_response(&fault)?;
         let modified = i64::try_from(node.mtime_ns.div_euclid(1_000_000_000)).unwrap_or(0);
         let size = match fault {
             Fault::Size(size) => size,
@@ -200,7 +197,7 @@ impl Sandbox for Fake {
             size,
             modified_ns: node.mtime_ns,
             changed_s: modified,
-            // The clock of the sandbox does not count here: a test sets which files are settled.
+            // Not the clock of the sandbox, because `settle` decides which files count as unchanged for a long time.
             now_s: if node.mtime_ns <= settled {
                 modified + 10
             } else {
@@ -219,7 +216,10 @@ impl Sandbox for Fake {
         let fault = self.call(Call::Rename, Some(to)).await?;
         let mut state = self.state();
         if !state.features.renames {
-            return Err(Error::new(ErrorKind::ToolMissing, "no way to rename"));
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "no program renames files",
+            ));
         }
         if !state.nodes.contains_key(from) {
             return Err(Error::new(ErrorKind::NotFound, "nothing to rename"));
@@ -234,7 +234,7 @@ impl Sandbox for Fake {
         if let Some(node) = state.nodes.remove(from) {
             state.nodes.insert(to.clone(), node);
         }
-        after(&fault).map(|()| true)
+        lose_response(&fault).map(|()| true)
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
@@ -253,22 +253,22 @@ impl Sandbox for Fake {
                 Some(_) => return Err(Error::new(ErrorKind::NotDirectory, "a file is there")),
             }
         }
-        after(&fault)
+        lose_response(&fault)
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         let fault = self.call(Call::Remove, Some(path)).await?;
         let mut state = self.state();
         let kind = state.node(path)?.kind;
-        let filled = state
+        let has_entries = state
             .nodes
             .keys()
-            .any(|at| at.is_beneath(path) && at != path);
-        if kind == FileKind::Directory && !recursive && filled {
+            .any(|entry| entry.is_beneath(path) && entry != path);
+        if kind == FileKind::Directory && !recursive && has_entries {
             return Err(Error::new(ErrorKind::IsDirectory, "not empty"));
         }
-        state.nodes.retain(|at, _| !at.is_beneath(path));
-        after(&fault)
+        state.nodes.retain(|entry, _| !entry.is_beneath(path));
+        lose_response(&fault)
     }
 
     async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
@@ -288,8 +288,8 @@ impl Sandbox for Fake {
         }
         let mut members = Reader::new(streams::faulty(self, tar, fault.clone()), Limits::default());
         while let Some(member) = members.next().await? {
-            let place = [path.as_bytes(), b"/", member.name.as_slice()].concat();
-            let place = SandboxPath::new(place)?;
+            let member_path = [path.as_bytes(), b"/", member.name.as_slice()].concat();
+            let member_path = SandboxPath::new(member_path)?;
             let mut content = Vec::new();
             while let Some(chunk) = members.next_chunk().await? {
                 content.extend_from_slice(&chunk);
@@ -298,9 +298,9 @@ impl Sandbox for Fake {
                 Kind::File => FileKind::File,
                 Kind::Directory => FileKind::Directory,
             };
-            self.state().insert(place, kind, content);
+            self.state().insert(member_path, kind, content);
         }
-        after(&fault)
+        lose_response(&fault)
     }
 
     async fn execute(&self, _request: CommandRequest) -> Result<SandboxCommand, Error> {
@@ -322,7 +322,7 @@ impl Sandbox for Fake {
 }
 
 impl Fake {
-    /// Records a call and takes the fault that is next for it; faults that fail or hang do so here.
+    /// Records a call and removes its next fault. Faults that fail or hang take effect here.
     async fn call(&self, call: Call, path: Option<&SandboxPath>) -> Result<Fault, Error> {
         let fault = {
             let mut state = self.state();
@@ -355,8 +355,8 @@ impl Fake {
     }
 }
 
-/// The error of a call whose response is lost after it took effect.
-fn after(fault: &Fault) -> Result<(), Error> {
+/// Fails with the scripted error if the response of a call is lost after the call took effect.
+fn lose_response(fault: &Fault) -> Result<(), Error> {
     match fault {
         Fault::Lost(kind) => Err(scripted(*kind)),
         _ => Ok(()),

@@ -11,7 +11,7 @@ use futures_util::stream;
 
 use super::{Change, FAKE_CHUNK_BYTES, Fake, Fault};
 
-/// Counts one stream for as long as it lives.
+/// Counts one stream until it is dropped.
 pub(super) struct StreamCount(Arc<AtomicUsize>);
 
 impl StreamCount {
@@ -97,7 +97,7 @@ impl FakeRead {
         Ok(Some(chunk))
     }
 
-    /// The end of the promised bytes; a fault beyond it never happens.
+    /// The end of the read. A fault at a position after the promised bytes does not occur.
     fn end(&self) -> Result<Option<Bytes>, Error> {
         match &self.fault {
             Fault::Break(_, kind) if self.at < self.promised => Err(scripted(*kind)),
@@ -105,7 +105,7 @@ impl FakeRead {
         }
     }
 
-    /// The next chunk of the file in its present content.
+    /// The next chunk from the current content of the file.
     fn take(&self, until: u64) -> Result<Bytes, Error> {
         let state = self.fake.state();
         if state.dead {
@@ -118,11 +118,11 @@ impl FakeRead {
             .nodes
             .get(&self.path)
             .map(|node| node.content.as_slice());
-        // An open file outlives its name: a removed file reads as too short and not as missing.
-        let here = content
+        // An open file exists without its name, so a removed file is read as too short and not as missing.
+        let rest = content
             .and_then(|content| content.get(at..))
             .unwrap_or_default();
-        let mut chunk: Vec<u8> = here.iter().copied().take(length).collect();
+        let mut chunk: Vec<u8> = rest.iter().copied().take(length).collect();
         if chunk.len() < length {
             if !matches!(self.fault, Fault::Endless(_)) {
                 return Err(Error::new(ErrorKind::Truncated, "the file became shorter"));
@@ -177,21 +177,22 @@ pub(super) async fn write(
         let mut chunk = chunk?.to_vec();
         let from = at;
         at += chunk.len() as u64;
-        let kept = |after: u64| usize::try_from(after.saturating_sub(from)).unwrap_or(usize::MAX);
+        let bytes_until =
+            |after: u64| usize::try_from(after.saturating_sub(from)).unwrap_or(usize::MAX);
         match fault {
             Fault::Break(after, kind) if at > *after => {
-                chunk.truncate(kept(*after));
+                chunk.truncate(bytes_until(*after));
                 fake.append(path, &chunk)?;
                 return Err(scripted(*kind));
             }
             Fault::Stall(after) if at > *after => {
-                chunk.truncate(kept(*after));
+                chunk.truncate(bytes_until(*after));
                 // The bytes before the fault stay in the file, as after a lost connection.
                 fake.append(path, &chunk)?;
                 std::future::pending::<()>().await;
             }
             Fault::Flip(position) if (from..at).contains(position) => {
-                if let Some(byte) = chunk.get_mut(kept(*position)) {
+                if let Some(byte) = chunk.get_mut(bytes_until(*position)) {
                     *byte ^= 0x20;
                 }
             }
@@ -209,16 +210,18 @@ impl Fake {
         if state.dead {
             return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
         }
-        let room = state
+        let available = state
             .capacity
             .map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()));
-        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(chunk.len());
+        let fits = usize::try_from(available)
+            .unwrap_or(usize::MAX)
+            .min(chunk.len());
         let now = state.tick();
         let node = state
             .nodes
             .get_mut(path)
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "the file is gone"))?;
-        // A full disk takes what fits and then fails, so a partial file is left.
+        // A full disk stores the bytes that fit and then fails, so a partial file remains.
         node.content.extend(chunk.iter().take(fits));
         node.mtime_ns = now;
         if fits < chunk.len() {

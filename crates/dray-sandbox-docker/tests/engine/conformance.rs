@@ -95,7 +95,7 @@ const SUITE_PARTS: usize = 4;
 /// Cases that depend on how this backend runs commands. The other command cases run with commands on this host, where
 /// each takes a hundredth of the time.
 const COMMAND_CASES: &[&str] = &[
-    "a_probe_says_what_is_there",
+    "a_probe_reports_transports_and_handle",
     "every_size_comes_back_by_every_transport",
     "five_mebibytes_come_back_by_every_transport",
     "a_short_body_is_a_failure",
@@ -104,14 +104,14 @@ const COMMAND_CASES: &[&str] = &[
     "written_files_have_the_mode_and_the_owner",
     "eight_transfers_run_concurrently",
     "a_read_begins_at_the_given_offset",
-    "a_write_goes_on_where_it_was_cut",
+    "a_write_continues_where_it_was_cut",
     "a_dropped_read_leaves_the_sandbox_usable",
     "a_dropped_write_leaves_the_sandbox_usable",
     "names_that_are_not_text_survive_or_are_refused",
     "a_fifo_is_refused_and_never_waited_for",
     "a_path_swapped_after_the_check_is_noticed",
-    "what_the_user_may_not_touch_is_refused",
-    "a_file_that_shrinks_is_never_short_and_fine",
+    "access_without_permission_is_refused",
+    "a_file_that_shrinks_is_never_read_short_without_an_error",
     "a_file_that_is_removed_is_whole_or_refused",
     "a_tree_comes_out_whole",
     "a_tree_goes_in_whole",
@@ -164,7 +164,7 @@ fn image_traits() -> Traits {
 /// Cases that need what [`image_traits`] lacks.
 const UNASKED_OF_IMAGES: [&str; 2] = [
     "a_link_put_in_place_after_the_check_is_not_followed",
-    "what_the_user_may_not_touch_is_refused",
+    "access_without_permission_is_refused",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,8 +193,8 @@ macro_rules! parts {
     )*};
 }
 
-/// A write that its script refuses leaves input unread. Then Podman 4.3 often writes `read unixpacket … connection reset
-/// by peer` into the output in the place of the script's reply, so that the reason is lost and the put fails as
+/// A write that its script refuses leaves input unread. Then Podman 4.3 often writes `read unixpacket … connection
+/// reset by peer` into the output in the place of the script's reply, so that the reason is lost and the put fails as
 /// `protocol` (docs/backends/docker.md).
 const LOST_BY_PODMAN: &str = "a_fifo_is_refused_and_never_waited_for";
 

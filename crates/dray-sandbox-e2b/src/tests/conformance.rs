@@ -8,7 +8,7 @@ use super::E2bFixture;
 async fn r_17_a_sandbox_of_the_provider_is_like_any_other() {
     let report = run_conformance(E2bFixture::new().await).await.unwrap();
     // Skipped when the tests run as root, which may touch everything.
-    let unasked = ["what_the_user_may_not_touch_is_refused"];
+    let unasked = ["access_without_permission_is_refused"];
     assert!(
         report.skipped.iter().all(|name| unasked.contains(name)),
         "{:?}",

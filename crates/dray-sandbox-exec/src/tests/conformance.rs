@@ -8,7 +8,7 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 /// others; `channels` tests how files are split into chunks and ranges.
 const BULK_CASES: [&str; 7] = [
     "five_mebibytes_come_back_by_every_transport",
-    "a_file_that_shrinks_is_never_short_and_fine",
+    "a_file_that_shrinks_is_never_read_short_without_an_error",
     "a_file_that_grows_is_cut_or_refused",
     "a_file_that_is_rewritten_keeps_its_length",
     "a_file_that_is_removed_is_whole_or_refused",
@@ -34,7 +34,7 @@ async fn conforms(tools: ToolSet, way: ChannelForm) {
     let mut skipped = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
         Vec::new()
     } else {
-        vec!["what_the_user_may_not_touch_is_refused"]
+        vec!["access_without_permission_is_refused"]
     };
     if !way.has_live_output() {
         skipped.extend(LIVE_OUTPUT_CASES);

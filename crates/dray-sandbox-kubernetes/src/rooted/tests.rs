@@ -111,7 +111,7 @@ async fn r_17_a_container_seen_from_beside_passes_the_suite() {
     let skipped: Vec<_> = report
         .skipped
         .iter()
-        .filter(|name| **name != "what_the_user_may_not_touch_is_refused")
+        .filter(|name| **name != "access_without_permission_is_refused")
         .filter(|name| !PROGRAM_CASES.contains(name))
         .collect();
     assert_eq!(skipped, [&"a_replaced_sandbox_is_gone"]);

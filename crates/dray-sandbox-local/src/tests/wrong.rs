@@ -178,7 +178,7 @@ async fn every_wrong_result_of_a_backend_is_detected() {
     for (lie, case) in [
         (
             ReportedLie::ShortRead,
-            "a_file_that_shrinks_is_never_short_and_fine",
+            "a_file_that_shrinks_is_never_read_short_without_an_error",
         ),
         (ReportedLie::AnySize, "a_short_body_is_a_failure"),
         (ReportedLie::AnySize, "a_long_body_is_a_failure"),

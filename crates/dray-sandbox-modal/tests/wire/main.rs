@@ -29,7 +29,7 @@ async fn suite(part: usize) {
     let skipped: Vec<_> = cases
         .iter()
         .map(|(name, _)| *name)
-        .filter(|name| root && *name == "what_the_user_may_not_touch_is_refused")
+        .filter(|name| root && *name == "access_without_permission_is_refused")
         .collect();
     assert_eq!(report.skipped, skipped);
     assert_eq!(report.passed.len(), cases.len() - skipped.len());

@@ -116,7 +116,7 @@ async fn ask_expecting(asked: HostCases, also_skipped: &[&'static str]) {
         .unwrap_or_else(|failures| panic!("{failures}"));
     let mut skipped = vec!["a_link_put_in_place_after_the_check_is_not_followed"];
     if rustix::process::geteuid().is_root() {
-        skipped.push("what_the_user_may_not_touch_is_refused");
+        skipped.push("access_without_permission_is_refused");
     }
     skipped.extend(also_skipped);
     assert_eq!(report.skipped, skipped);

@@ -67,10 +67,10 @@ async fn stop_waits_for_a_program(phase: ProgramPhase) {
     let mut call = Box::pin(Arc::clone(&service).exec(request(&fixture)));
     tokio::select! {
         reply = &mut call => panic!("the program has ended: {reply:?}"),
-        () = programs.wait_begun() => {}
+        () = programs.wait_until_started() => {}
     }
     drop(call);
-    programs.wait_dropped().await;
+    programs.wait_until_dropped().await;
     let mut stop = Box::pin(service.stop());
     assert!(
         poll!(&mut stop).is_pending(),
@@ -102,7 +102,7 @@ async fn a_program_that_does_not_report_at_its_time_limit_is_ended_before_the_re
         let mut call = Box::pin(Arc::clone(&service).exec(request));
         tokio::select! {
             reply = &mut call => panic!("the program is still being ended: {reply:?}"),
-            () = programs.wait_dropped() => {}
+            () = programs.wait_until_dropped() => {}
         }
         assert!(poll!(&mut call).is_pending());
         programs.end();

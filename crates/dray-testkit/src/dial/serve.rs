@@ -131,7 +131,7 @@ async fn read_file(
         }
         if path.ends_with('/') {
             return if is_metadata {
-                folder_response(&state, path, head.uri.query().unwrap_or_default())
+                directory_response(&state, path, head.uri.query().unwrap_or_default())
             } else {
                 status_response(404)
             };
@@ -226,8 +226,8 @@ fn metadata_item(path: &str, file: &StoredFile) -> Value {
     })
 }
 
-/// Direct children of a folder; folders below it are listed once each.
-fn folder_response(state: &DialState, path: &str, query: &str) -> Response<Body> {
+/// Direct children of a directory; each directory below it is listed once.
+fn directory_response(state: &DialState, path: &str, query: &str) -> Response<Body> {
     let mut items = Vec::new();
     for (stored_path, file) in &state.files {
         let Some(rest) = stored_path.strip_prefix(path) else {

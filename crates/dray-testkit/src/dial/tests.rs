@@ -1,4 +1,4 @@
-//! The fake server itself, over plain sockets; how it misbehaves is tested by those who use it.
+//! Tests of the fake server over plain sockets. The crates that use the server test its injected faults.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

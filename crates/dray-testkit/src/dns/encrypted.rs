@@ -1,4 +1,5 @@
-//! The scripted DNS server over TLS (RFC 7858) and over HTTPS (RFC 8484). It closes connections when a test says so.
+//! The scripted DNS server over TLS (RFC 7858) and over HTTPS (RFC 8484). It closes connections when a test requests
+//! it.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,12 +23,12 @@ use tokio_rustls::server::TlsStream;
 
 use super::{DnsReply, DnsZone, lock_mutex, serve_stream};
 
-/// What is spoken inside TLS.
+/// The protocol inside TLS.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EncryptedProtocol {
-    /// Messages after their length.
+    /// Each message follows its length (RFC 7858).
     Stream,
-    /// A request of HTTP/2 for each message.
+    /// Each message is a request of HTTP/2 (RFC 8484).
     Http2,
 }
 
@@ -50,14 +51,14 @@ pub(super) async fn serve(
                 return;
             };
             zone.connections.fetch_add(1, Ordering::Relaxed);
-            let served = async {
+            let serving = async {
                 match protocol {
                     EncryptedProtocol::Stream => serve_stream(stream, from, &zone).await,
                     EncryptedProtocol::Http2 => serve_http2(stream, from, Arc::clone(&zone)).await,
                 }
             };
             tokio::select! {
-                served = served => if let Err(error) = served {
+                result = serving => if let Err(error) = result {
                     tracing::debug!(%error, "scripted connection ended");
                 },
                 _ = closed.changed() => {}

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn alive(pid: &str) -> bool {
+fn is_alive(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
 }
 
@@ -43,14 +43,14 @@ fn every_use_of_the_shared_engine_gets_the_same_one() {
 }
 
 #[test]
-fn an_own_engine_is_removed_completely() {
+fn a_separate_engine_is_removed_completely() {
     let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
     let host_pid = std::fs::read_to_string(engine.directory.join("pid")).unwrap();
     let host_pid = host_pid.trim().to_owned();
     let directory = engine.directory.clone();
     drop(engine);
-    assert!(!alive(&host_pid) && !directory.exists());
+    assert!(!is_alive(&host_pid) && !directory.exists());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(directory.to_str().unwrap()), "{mounts}");
     drop(container);
@@ -63,7 +63,7 @@ async fn a_killed_engine_leaves_no_process() {
     let directory = engine.directory.to_str().unwrap().to_owned();
     engine.kill9();
     drop(engine);
-    let left = || -> Vec<String> {
+    let remaining = || -> Vec<String> {
         std::fs::read_dir("/proc")
             .unwrap()
             .flatten()
@@ -72,9 +72,9 @@ async fn a_killed_engine_leaves_no_process() {
             .filter(|line| line.contains(&directory) || line.contains(container.id()))
             .collect()
     };
-    // They are killed, but may end a moment later.
+    // The supervisor kills the processes, which may end a moment later.
     crate::eventually("the end of every process", async || {
-        left().is_empty().then_some(())
+        remaining().is_empty().then_some(())
     })
     .await;
     drop(container);
@@ -99,8 +99,8 @@ fn an_engine_with_a_network_reaches_its_uplink_and_removes_its_namespace() {
         "-c",
         "until nc 127.0.0.1 80 </dev/null; do :; done 2>/dev/null",
     ];
-    let mut waits = engine.network().outside_command("/bin/busybox");
-    assert!(waits.args(listening).status().unwrap().success());
+    let mut wait_command = engine.network().outside_command("/bin/busybox");
+    assert!(wait_command.args(listening).status().unwrap().success());
 
     assert!(reaches_outside(
         engine.network().machine_command("/bin/busybox")

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::script::{Call, Reply, Stage, Usage, last_user, newest_result, request_messages};
 
-/// An answer in chunks.
+/// A response in chunks.
 pub(super) struct RehearsalResponse {
     /// The deltas, in order.
     pub(super) deltas: Vec<Value>,
@@ -16,8 +16,8 @@ pub(super) struct RehearsalResponse {
     pub(super) id: String,
 }
 
-/// Builds the answer of a rule to a request.
-pub(super) fn make_answer(reply: &Reply, body: &Value) -> RehearsalResponse {
+/// Builds the response of a rule to a request.
+pub(super) fn build_response(reply: &Reply, body: &Value) -> RehearsalResponse {
     let messages = request_messages(body);
     let text = reply
         .say
@@ -51,7 +51,7 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> RehearsalResponse {
     } else {
         "tool_calls"
     };
-    let used = reply.usage.unwrap_or_else(|| Usage {
+    let usage = reply.usage.unwrap_or_else(|| Usage {
         prompt: word_count(
             &body
                 .get("messages")
@@ -67,9 +67,9 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> RehearsalResponse {
             .clone()
             .unwrap_or_else(|| default_reason.to_owned()),
         usage: json!({
-            "prompt_tokens": used.prompt,
-            "completion_tokens": used.completion,
-            "total_tokens": used.prompt.saturating_add(used.completion),
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "total_tokens": usage.prompt.saturating_add(usage.completion),
         }),
         id: format!("rehearsal-{}", messages.len()),
     }
@@ -159,7 +159,7 @@ fn add_delta(whole: &mut Value, delta: &Value) {
             for item in delta {
                 let same = whole
                     .iter_mut()
-                    // Parts of a list in a stream are matched by their `index`, not by their place.
+                    // Parts of a list in a stream are matched by their `index`, not by their position.
                     .find(|known| known.get("index") == item.get("index"));
                 match same {
                     Some(known) => add_delta(known, item),

@@ -136,7 +136,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// When it is not one.
+    /// When the text is not JSON or not a script.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -146,17 +146,17 @@ impl When {
     /// Whether a request meets the conditions.
     pub(super) fn matches(&self, model: &str, body: &Value) -> bool {
         let messages = request_messages(body);
-        let holds = |expected: &Option<String>, test: &dyn Fn(&str) -> bool| {
+        let is_met = |expected: &Option<String>, test: &dyn Fn(&str) -> bool| {
             expected.as_deref().is_none_or(test)
         };
-        holds(&self.model, &|expected| expected == model)
-            && holds(&self.last_user_contains, &|expected| {
+        is_met(&self.model, &|expected| expected == model)
+            && is_met(&self.last_user_contains, &|expected| {
                 last_user(messages).contains(expected)
             })
-            && holds(&self.tool_result_of, &|expected| {
+            && is_met(&self.tool_result_of, &|expected| {
                 newest_calls(messages).any(|name| name == expected)
             })
-            && holds(&self.has_tool, &|expected| {
+            && is_met(&self.has_tool, &|expected| {
                 let tools = body.get("tools").and_then(Value::as_array);
                 let mut names = tools
                     .into_iter()
@@ -197,7 +197,7 @@ pub(super) fn last_user(messages: &[Value]) -> String {
     user.map(message_content).unwrap_or_default()
 }
 
-/// The newest result of a tool since the user spoke.
+/// The newest result of a tool after the last message of the user; empty without one.
 pub(super) fn newest_result(messages: &[Value]) -> String {
     let since = messages
         .iter()
@@ -222,10 +222,10 @@ fn message_content(message: &Value) -> String {
 /// Tools of the newest round of calls; none if a message other than a result follows them.
 fn newest_calls(messages: &[Value]) -> impl Iterator<Item = &str> {
     let is_result = |message: &&Value| pointer_text(message, "/role") == "tool";
-    let answered = messages.last().is_some_and(|last| is_result(&last));
+    let has_results = messages.last().is_some_and(|last| is_result(&last));
     let caller = messages.iter().rev().find(|message| !is_result(message));
     let calls = caller
-        .filter(|_| answered)
+        .filter(|_| has_results)
         .and_then(|caller| caller.get("tool_calls")?.as_array());
     calls
         .into_iter()

@@ -1,4 +1,4 @@
-//! The routes.
+//! The routes of the scripted model.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
-use super::answer::{RehearsalResponse, make_answer};
+use super::answer::{RehearsalResponse, build_response};
 use super::script::{Fail, Reply};
 use super::{RehearsalState, RehearsedRequest, lock_state};
 
@@ -56,7 +56,7 @@ pub(super) async fn answer_request(
     if let Some(fail) = &reply.fail {
         return Ok(scripted_failure(fail));
     }
-    let response = make_answer(&reply, &body);
+    let response = build_response(&reply, &body);
     if body.get("stream") == Some(&json!(true)) {
         let usage = body.pointer("/stream_options/include_usage") == Some(&json!(true));
         return Ok(streamed_response(
@@ -88,13 +88,15 @@ fn requested_model(path: &str, body: &Value) -> Option<(String, bool)> {
 /// The reply of the first rule that matches and is not used up.
 fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
     let mut state = lock_state(state);
-    let RehearsalState { script, used, .. } = &mut *state;
-    let mut rules = script.rules.iter().zip(used);
-    let (rule, used) = rules.find(|(rule, used)| {
+    let RehearsalState {
+        script, use_counts, ..
+    } = &mut *state;
+    let mut rules = script.rules.iter().zip(use_counts);
+    let (rule, use_count) = rules.find(|(rule, use_count)| {
         // Under one lock with the count below, so that concurrent requests do not share the last use.
-        rule.times.is_none_or(|times| **used < times) && rule.when.matches(model, body)
+        rule.times.is_none_or(|times| **use_count < times) && rule.when.matches(model, body)
     })?;
-    *used += 1;
+    *use_count += 1;
     Some(rule.reply.clone())
 }
 

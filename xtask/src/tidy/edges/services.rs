@@ -1,6 +1,7 @@
 //! The allowed dependencies of the services, and of crates that only they use.
 
-/// The allowed dependencies of a service, in addition to all kinds of sandboxes. No platform is among them.
+/// The allowed dependencies of `dray-sandbox-transfer`, in addition to all kinds of sandboxes. No platform is among
+/// them.
 pub(super) const SANDBOX_TRANSFER: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -18,7 +19,7 @@ pub(super) const SANDBOX_TRANSFER: &[&str] = &[
     "dray-preview",
 ];
 
-/// The allowed dependencies of a service, in addition to all platforms. No sandbox is among them.
+/// The allowed dependencies of `dray-platform-delivery`, in addition to all platforms. No sandbox is among them.
 pub(super) const PLATFORM_DELIVERY: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -33,7 +34,7 @@ pub(super) const PLATFORM_DELIVERY: &[&str] = &[
     "dray-http-server",
 ];
 
-/// The allowed dependencies of a service, which do not include other services.
+/// The allowed dependencies of `dray-egress-fetcher`, which do not include other services.
 pub(super) const SERVICE_EDGES: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -43,7 +44,7 @@ pub(super) const SERVICE_EDGES: &[&str] = &[
     "dray-service",
 ];
 
-/// The allowed dependencies of a service, and those for reading documents and for the files of an agent.
+/// The allowed dependencies of `dray-file-resolver`, with the crates for documents and for the files of an agent.
 pub(super) const FILE_RESOLVER: &[&str] = &[
     "dray-types",
     "dray-guard",
@@ -59,7 +60,7 @@ pub(super) const FILE_RESOLVER: &[&str] = &[
     "dray-file-context",
 ];
 
-/// The allowed dependencies of the tools for files, which call services over the bus, so that no service is included.
+/// The allowed dependencies of `dray-tool-files`. It calls services over the bus, so the list contains no service.
 pub(super) const FILE_TOOLS: &[&str] = &[
     "dray-types",
     "dray-media-type",
@@ -74,8 +75,8 @@ pub(super) const FILE_TOOLS: &[&str] = &[
     "dray-tool",
 ];
 
-/// The allowed dependencies of a service, in addition to all kinds of tools. No reader, sandbox or platform is among
-/// them.
+/// The allowed dependencies of `dray-orchestrator`, in addition to all kinds of tools. No reader, sandbox or platform
+/// is among them.
 pub(super) const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-types",
     "dray-media-type",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::metadata::DeclaredDependency;
 
-/// A workspace from lines `crate: dependency, (dev-dependency)`; unknown names are others' libraries.
+/// A workspace from lines `crate: dependency, (dev-dependency)`; unknown names are external libraries.
 fn workspace(lines: &[&str]) -> CargoMetadata {
     let mut packages = BTreeMap::new();
     for line in lines {
@@ -17,7 +17,7 @@ fn workspace(lines: &[&str]) -> CargoMetadata {
             .map(|word| DeclaredDependency {
                 name: word.trim_matches(['(', ')']).to_owned(),
                 rename: None,
-                dev: word.starts_with('('),
+                is_dev: word.starts_with('('),
             })
             .collect();
         for other in &declared {
@@ -28,14 +28,14 @@ fn workspace(lines: &[&str]) -> CargoMetadata {
         }
         let normal = declared
             .iter()
-            .filter(|other| !other.dev)
+            .filter(|other| !other.is_dev)
             .map(|other| other.name.clone())
             .collect();
         packages.insert(
             name.to_owned(),
             CargoPackage {
                 name: name.to_owned(),
-                member: true,
+                is_member: true,
                 declared,
                 normal,
                 ..CargoPackage::default()
@@ -50,7 +50,7 @@ fn check(lines: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn a_left_crate_never_depends_on_a_right_one() {
+fn a_crate_does_not_depend_on_a_crate_in_a_higher_layer() {
     check(
         &["dray-types: dray-bus", "dray-bus: dray-types"],
         &["dray-types must not depend on dray-bus"],
@@ -118,7 +118,7 @@ fn the_suite_of_sandboxes_is_for_their_tests() {
 }
 
 #[test]
-fn a_new_crate_must_have_a_group() {
+fn a_crate_without_a_line_is_reported() {
     check(
         &["dray-surprise:"],
         &["dray-surprise has no line in xtask/src/tidy/edges.rs: say what it may depend on"],
@@ -159,9 +159,9 @@ fn i_2_the_fetcher_has_no_client_with_a_resolver_at_any_depth() {
             ..CargoPackage::default()
         },
     );
-    let breaches_found = violations(&deep);
-    assert_eq!(breaches_found.len(), 1);
-    assert!(breaches_found[0].starts_with("dray-egress-fetcher is built from native-tls"));
+    let violations_found = violations(&deep);
+    assert_eq!(violations_found.len(), 1);
+    assert!(violations_found[0].starts_with("dray-egress-fetcher is built from native-tls"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Writing a file of a sandbox under exactly its name, for frameworks that give whole paths."""
+"""Writes files of a sandbox under exact paths, for frameworks that name files by absolute paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ else error=failed; fi
 rm -f -- "$1"
 [ -z "$error" ] || { echo "$error"; exit 1; }
 """
-"""Moves the content of the file `$1` to the path `$2`, and makes the directories above it. A link stays a link and a file
+"""Moves the content of the file `$1` to the path `$2`, and creates the directories above it. A link stays a link and a file
 keeps its mode, as with every other program that writes; a name may have any form."""
 
 MOVE_ENVIRONMENT = {"LC_ALL": "C"}
@@ -19,7 +19,7 @@ MOVE_ENVIRONMENT = {"LC_ALL": "C"}
 
 
 def staged_name() -> str:
-    """The name of a file on its way, which nothing else has."""
+    """A unique name for a file until it is moved to its path."""
     return f"staged-{uuid.uuid4().hex}"
 
 

@@ -1,6 +1,6 @@
-"""The tools that every adapter offers: what they are called, what they take, and what a model gets as their results.
+"""The tools that every adapter offers: their names, their arguments, and the results that a model gets.
 
-`tools.json` has names, schemas and texts; the TypeScript client is given the same.
+`tools.json` contains names, schemas and texts; the TypeScript client is generated from the same file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEFINITIONS: dict[str, Any] = json.loads(files("drayage.adapters").joinpath("to
 _TEXTS: dict[str, str] = _DEFINITIONS["texts"]
 _LIMITS: dict[str, int] = _DEFINITIONS["limits"]
 _TRANSFER_SECONDS = 30
-"""Time for the request around a program, beside the time of the program."""
+"""Time of a request in addition to the time of its program."""
 
 _BOUNDS = {
     "integer": ("minimum", "maximum"),
@@ -34,7 +34,7 @@ DEFAULT_TOOLS = ("read", "list", "get", "put", "fetch", "send_file")
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """What a model is told of a tool."""
+    """The description of a tool for a model."""
 
     name: str
     description: str
@@ -54,9 +54,9 @@ class Toolkit:
     ) -> None:
         if not sandbox and not session:
             raise ValueError("name a sandbox, such as `docker:web`, or a session")
-        wanted = DEFAULT_TOOLS if tools is None else tools
+        selected = DEFAULT_TOOLS if tools is None else tools
         known = {tool["name"] for tool in _DEFINITIONS["tools"]}
-        if unknown := set(wanted) - known:
+        if unknown := set(selected) - known:
             raise ValueError(f"there are no tools {sorted(unknown)}; there are {sorted(known)}")
         if tools is not None and "send_file" in tools and not session:
             raise ValueError("`send_file` needs a session, whose chat gets the files")
@@ -67,12 +67,12 @@ class Toolkit:
         self.definitions = [
             ToolDefinition(tool["name"], tool["description"], tool["parameters"])
             for tool in _DEFINITIONS["tools"]
-            if tool["name"] in wanted and (session or tool["name"] != "send_file")
+            if tool["name"] in selected and (session or tool["name"] != "send_file")
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str, call_id: str = "") -> str:
         """Runs a tool and returns the text for the model. `call_id` is the id of the model's call: files of a call that is
-        made again, after a crash of the caller, are not sent again."""
+        repeated, after a crash of the caller, are not sent again."""
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments or "{}")
@@ -113,23 +113,23 @@ class Toolkit:
         file = await self._sandbox().get(path, max_bytes=_LIMITS["get_bytes"])
         content = await self._dray.read_bytes(file)
         try:
-            return _cut(content.decode())
+            return _shortened(content.decode())
         except UnicodeDecodeError:
             return _TEXTS["not_text"].format(size=file.size, sha256=file.sha256)
 
     async def _put(self, name: str, content: str, directory: str = "") -> str:
-        return _placed(await self._sandbox().put(content.encode(), name=name, directory=directory))
+        return _placed_text(await self._sandbox().put(content.encode(), name=name, directory=directory))
 
     async def _fetch(self, url: str, directory: str = "") -> str:
         fetched = await self._dray.fetch(url)
         name = fetched.name or "download"
         if fetched.content.HasField("claim"):
-            return _placed(await self._sandbox().put(fetched, name=name, directory=directory))
+            return _placed_text(await self._sandbox().put(fetched, name=name, directory=directory))
         content = await self._dray.read_bytes(fetched)
-        return _placed(await self._sandbox().put(content, name=name, directory=directory))
+        return _placed_text(await self._sandbox().put(content, name=name, directory=directory))
 
     async def _send_file(self, call_id: str, paths: list[str], message: str = "") -> str:
-        # A request whose end is not known may have been accepted: the next one for the same files continues it.
+        # A request with an unknown outcome may have been accepted: the next request for the same files continues it.
         content = (*paths, message)
         operation = self._unconfirmed.pop(content, None) or self._operation_of(call_id, content)
         dray = self._dray.with_options(operation_id=operation)
@@ -155,11 +155,11 @@ class Toolkit:
         seconds = timeout_seconds or _LIMITS["exec_seconds"]
         # The deadline of the request would end the program before its time.
         sandbox = self._sandbox(self._dray.with_options(timeout=seconds + _TRANSFER_SECONDS))
-        return _ended(await sandbox.exec(argv, directory=directory, stdin=stdin.encode(), timeout=seconds))
+        return _command_text(await sandbox.exec(argv, directory=directory, stdin=stdin.encode(), timeout=seconds))
 
 
 def _argument_problem(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """What is wrong with arguments, as a text for the model; empty for nothing. Frameworks pass on what the model wrote."""
+    """The problems of arguments, as a text for the model; empty without any. Frameworks do not check what a model wrote."""
     properties = schema["properties"]
     problems = {name: _TEXTS["missing"] for name in schema.get("required", ()) if name not in arguments}
     for name, value in arguments.items():
@@ -193,21 +193,21 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _placed(file: PlacedFile) -> str:
+def _placed_text(file: PlacedFile) -> str:
     return _TEXTS["placed"].format(path=_printable(file.path), size=file.size, sha256=file.sha256)
 
 
-def _ended(ran: CommandResult) -> str:
-    parts = [_TEXTS[ran.state].format(code=ran.exit_code, signal=ran.signal, seconds=round(ran.seconds))]
-    for title, output in [("stdout", ran.stdout), ("stderr", ran.stderr)]:
+def _command_text(result: CommandResult) -> str:
+    parts = [_TEXTS[result.state].format(code=result.exit_code, signal=result.signal, seconds=round(result.seconds))]
+    for title, output in [("stdout", result.stdout), ("stderr", result.stderr)]:
         if output:
-            parts += [_TEXTS[title], _cut(output.decode(errors="replace"))]
-    if ran.truncated:
+            parts += [_TEXTS[title], _shortened(output.decode(errors="replace"))]
+    if result.truncated:
         parts.append(_TEXTS["output_dropped"])
     return "\n".join(parts)
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     """A text within the limit: its beginning and its end."""
     half = _LIMITS["text_characters"] // 2
     left_out = len(text) - 2 * half
@@ -215,7 +215,7 @@ def _cut(text: str) -> str:
 
 
 def _printable(path: str) -> str:
-    """A path on one line: what cannot be printed is escaped."""
+    """A path on one line, with escapes for characters that cannot be printed."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in path
     )

@@ -18,13 +18,13 @@ from drayage.faults import DrayageError
 from drayage.models import CommandResult
 
 DEFAULT_COMMAND_TIMEOUT = 120
-"""Seconds for a command that names no time."""
+"""Seconds for a command without a timeout."""
 MAX_ARGUMENT_BYTES = 48 * 1024
 """Most bytes of a command that travels as an argument; arguments and variables have 64 KiB."""
 _TRANSFER_SECONDS = 60
-"""Time for the request around a program: its output comes through the store."""
+"""Time of a request in addition to the time of its program, for output that comes through the store."""
 _TIMEOUT_EXIT_CODE = 124
-"""Exit code of a command that took too long, as of `timeout` of coreutils."""
+"""Exit code of a command that took too long, the same as that of `timeout` in coreutils."""
 
 _FILE_ERRORS = {
     "not_found": "file_not_found",
@@ -38,7 +38,7 @@ _FILE_ERRORS = {
 class DrayageSandbox(BaseSandbox):
     """One sandbox by its address, such as `docker:web`, or the sandbox of a session.
 
-    Failures of the service raise `DrayageError`, whose text says what to do: no command ran, or its outcome is not known.
+    Failures of the service raise `DrayageError`, whose text contains advice: no command ran, or its outcome is not known.
     A command that fails is a result.
     """
 
@@ -76,7 +76,7 @@ class DrayageSandbox(BaseSandbox):
         return [FileUploadResponse(path, error=self._upload(path, content)) for path, content in files]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Reads files, from where the operator lets files be taken."""
+        """Reads files within the directories that the operator allows."""
         return [self._download(path) for path in paths]
 
     def _sandbox(self, timeout: float | None = None) -> Sandbox:
@@ -88,15 +88,15 @@ class DrayageSandbox(BaseSandbox):
 
     def _run(self, argv: list[str], timeout: int | None) -> ExecuteResponse:
         seconds = self._timeout if timeout is None or timeout <= 0 else timeout
-        ran = self._command(argv, seconds, self._environment)
-        output = ran.stdout.decode(errors="replace")
-        if ran.state == "timed_out":
-            output += f"\nThe command was ended after {ran.seconds:.0f} s. Give it more time, or let it do less."
-            return ExecuteResponse(output, _TIMEOUT_EXIT_CODE, ran.truncated)
-        return ExecuteResponse(output, ran.exit_code, ran.truncated)
+        result = self._command(argv, seconds, self._environment)
+        output = result.stdout.decode(errors="replace")
+        if result.state == "timed_out":
+            output += f"\nThe command was ended after {result.seconds:.0f} s. Give it more time, or let it do less."
+            return ExecuteResponse(output, _TIMEOUT_EXIT_CODE, result.truncated)
+        return ExecuteResponse(output, result.exit_code, result.truncated)
 
     def _stage(self, content: bytes) -> str:
-        """Puts bytes into the sandbox under a name that nothing else has."""
+        """Puts bytes into the sandbox under a unique name."""
         return self._sandbox().put(content, name=staged_name()).path
 
     def _upload(self, path: str, content: bytes) -> str | None:
@@ -107,12 +107,12 @@ class DrayageSandbox(BaseSandbox):
         except DrayageError as error:
             return str(error)
         try:
-            ran = self._command(["sh", "-c", MOVE_SCRIPT, "sh", staged, path], self._timeout, MOVE_ENVIRONMENT)
+            result = self._command(["sh", "-c", MOVE_SCRIPT, "sh", staged, path], self._timeout, MOVE_ENVIRONMENT)
         except DrayageError as error:
             with suppress(DrayageError):
                 self._sandbox().remove(staged)
             return str(error)
-        return None if ran.exit_code == 0 else move_error(ran.stdout, ran.stderr)
+        return None if result.exit_code == 0 else move_error(result.stdout, result.stderr)
 
     def _download(self, path: str) -> FileDownloadResponse:
         if not path.startswith("/"):

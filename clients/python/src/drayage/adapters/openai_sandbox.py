@@ -1,8 +1,8 @@
 """A sandbox client for sandbox agents of the OpenAI Agents SDK:
 `RunConfig(sandbox=SandboxRunConfig(client=DrayageSandboxClient(dray), options=DrayageSandboxClientOptions(sandbox="docker:web")))`.
 
-The sandbox exists already. A session of the SDK gets a directory of its own in it, which `delete` removes; with a root in
-the manifest it works there, and nothing is removed. Programs have to be allowed by the operator (docs/sandbox-exec.md).
+The sandbox exists already. A session of the SDK gets a separate directory in it, which `delete` removes. With a root in the
+manifest, the session works there, and nothing is removed. The operator has to allow programs (docs/sandbox-exec.md).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from drayage.faults import DrayageError
 
 _DEFAULT_ROOT = str(Manifest.model_fields["root"].default)
 _COMMAND_SECONDS = 3600
-"""Time for the request of a command without a timeout: the operator's limit ends it before."""
+"""Time of the request for a command without a timeout: the operator's limit ends the command before."""
 _TRANSFER_SECONDS = 60
-"""Time for the request around a program: its output comes through the store."""
+"""Time of a request in addition to the time of its program, for output that comes through the store."""
 
 
 class DrayageSandboxClientOptions(BaseSandboxClientOptions):
@@ -52,13 +52,13 @@ class DrayageSandboxClientOptions(BaseSandboxClientOptions):
 
 
 class DrayageSandboxSessionState(SandboxSessionState):
-    """What finds the sandbox and the directory again."""
+    """Identifies the sandbox and the directory when a session is resumed."""
 
     type: Literal["drayage"] = "drayage"  # pyright: ignore[reportIncompatibleVariableOverride]
     sandbox: str
     session: str
     is_root_owned: bool
-    """Whether the directory was made for this session, and `delete` removes it."""
+    """Whether the directory was created for this session, so that `delete` removes it."""
 
 
 class DrayageSandboxSession(BaseSandboxSession):
@@ -90,22 +90,22 @@ class DrayageSandboxSession(BaseSandboxSession):
         environment = await self.state.manifest.environment.resolve()
         sandbox = self.sandbox((timeout or _COMMAND_SECONDS) + _TRANSFER_SECONDS)
         try:
-            ran = await sandbox.exec(argv, directory=directory, environment=environment, timeout=timeout or 0)
+            result = await sandbox.exec(argv, directory=directory, environment=environment, timeout=timeout or 0)
         except DrayageError as error:
             if error.fault.detail == "program_not_found":
                 return ExecResult(stdout=b"", stderr=error.fault.message.encode(), exit_code=127)
             raise ExecTransportError(
                 command=argv, message=str(error), cause=error, retryable=error.fault.retryable
             ) from error
-        if ran.state == "timed_out":
+        if result.state == "timed_out":
             raise ExecTimeoutError(command=argv, timeout_s=timeout)
-        return ExecResult(stdout=ran.stdout, stderr=ran.stderr, exit_code=ran.exit_code)
+        return ExecResult(stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code)
 
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
         """Reads a file: with proof, or as a user of the sandbox through `cat`."""
-        found = await (self._check_read_with_exec(path, user=user) if user else self._validate_path_access(path))
+        resolved = await (self._check_read_with_exec(path, user=user) if user else self._validate_path_access(path))
         try:
-            return io.BytesIO(await self._dray.read_bytes(await self.sandbox().get(found.as_posix())))
+            return io.BytesIO(await self._dray.read_bytes(await self.sandbox().get(resolved.as_posix())))
         except DrayageError as error:
             if error.fault.detail == "not_found":
                 raise WorkspaceReadNotFoundError(path=path, cause=error) from error
@@ -120,7 +120,7 @@ class DrayageSandboxSession(BaseSandboxSession):
             raise WorkspaceArchiveWriteError(path=path, context={"reason": move_error(moved.stdout, moved.stderr)})
 
     async def _stage(self, content: bytes, path: Path) -> str:
-        """Puts bytes into the sandbox under a name that nothing else has."""
+        """Puts bytes into the sandbox under a unique name."""
         try:
             return (await self.sandbox().put(content, name=staged_name())).path
         except DrayageError as error:
@@ -169,7 +169,7 @@ class DrayageSandboxSession(BaseSandboxSession):
 
 
 class DrayageSandboxClient(BaseSandboxClient[DrayageSandboxClientOptions]):
-    """Makes sessions of the SDK in sandboxes of Drayage."""
+    """Creates sessions of the SDK in sandboxes of Drayage."""
 
     backend_id = "drayage"
 
@@ -183,15 +183,15 @@ class DrayageSandboxClient(BaseSandboxClient[DrayageSandboxClientOptions]):
         manifest: Manifest | None = None,
         options: DrayageSandboxClientOptions,
     ) -> SandboxSession:
-        """Makes a session, and its directory when it starts."""
+        """Creates a session. Its directory is created when it starts."""
         if bool(options.sandbox) == bool(options.session):
             raise ValueError("name either a sandbox, such as `docker:web`, or a session")
         manifest = self._validate_manifest_for_create(manifest or Manifest())
         session_id = uuid.uuid4()
         is_root_owned = manifest.root == _DEFAULT_ROOT
         if is_root_owned:
-            ran = await _find_sandbox(self._dray, options.sandbox, options.session).exec(["pwd"])
-            root = PurePosixPath(ran.stdout.decode().rstrip("\n")) / f"agents-{session_id.hex}"
+            result = await _find_sandbox(self._dray, options.sandbox, options.session).exec(["pwd"])
+            root = PurePosixPath(result.stdout.decode().rstrip("\n")) / f"agents-{session_id.hex}"
             manifest = manifest.model_copy(update={"root": str(root)}, deep=True)
         state = DrayageSandboxSessionState(
             session_id=session_id,
@@ -204,25 +204,25 @@ class DrayageSandboxClient(BaseSandboxClient[DrayageSandboxClientOptions]):
         return self._wrap_session(DrayageSandboxSession(self._dray, state))
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
-        """Removes the directory of the session, where it was made for it."""
+        """Removes the directory of the session if it was created for the session."""
         inner = session._inner
         if not isinstance(inner, DrayageSandboxSession):
-            raise TypeError("this session is not of DrayageSandboxClient")
+            raise TypeError("this session was not created by DrayageSandboxClient")
         if inner.state.is_root_owned:
             await inner.sandbox().exec(["rm", "-rf", "--", inner.state.manifest.root])
         return session
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
-        """Goes on in the directory of an earlier session; what is missing there comes from its snapshot."""
+        """Continues in the directory of an earlier session. Missing content is restored from its snapshot."""
         if not isinstance(state, DrayageSandboxSessionState):
-            raise TypeError("this state is not of DrayageSandboxClient")
+            raise TypeError("this state was not created by DrayageSandboxClient")
         state.assert_path_grants_rebound()
         session = DrayageSandboxSession(self._dray, state)
         session._set_start_state_preserved(True)
         return self._wrap_session(session)
 
     def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
-        """Reads a state that was serialized before."""
+        """Reads a serialized state."""
         return self._deserialize_session_state_payload(payload, DrayageSandboxSessionState)
 
 
