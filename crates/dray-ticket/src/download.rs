@@ -170,11 +170,12 @@ impl DownloadBody {
             };
             let position = self.position;
             self.position += bytes.len() as u64;
+            // Also for bytes outside the range: reading them to check the digest may take longer than the lease.
+            self.renew().await;
             let in_range = bytes_in_range(&bytes, position, self.range);
             if in_range.is_empty() {
                 continue;
             }
-            self.renew().await;
             if let Some(ready) = self.pending.replace(in_range) {
                 return Ok(Some(self.count(ready)));
             }
