@@ -60,7 +60,7 @@ impl TicketService {
             .map_err(|_| TicketProblem::Unavailable)?;
         let etag = format!("\"{sha256}\"");
         let tenant = ticket.record.tenant().ok_or(TicketProblem::Unavailable)?;
-        // Judged again: a fetch may have brought the same bytes since the ticket was made.
+        // Checked again: a fetch may have brought the same bytes since the ticket was made.
         self.check_origin(&tenant, &content, ticket.record.pinned.is_some())
             .await?;
         let condition = |name| text_field(headers, name);
