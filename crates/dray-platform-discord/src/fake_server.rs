@@ -39,7 +39,7 @@ pub enum InjectedFault {
     /// The next message gets an HTML page with this status and does not appear.
     Fail(u16),
     /// The next message appears, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection is closed after the first bytes of the next message.
     CloseDuringBody,
     /// The next message is refused with this status, code and text.
@@ -356,7 +356,7 @@ async fn post_message(
     }
     let reply = show_message(&mut shared.lock(), id, payload, form);
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!(["what"]))),
         Some(InjectedFault::ForgetFiles) => {
             Ok(json_reply(200, &json!({ "id": "1", "attachments": [] })))

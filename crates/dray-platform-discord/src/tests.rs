@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_media_type::kind;
 use dray_platform::conformance::{
-    self, NoProgress, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile,
-    VisibleMessage, plain_delivery, sample, send_only_step,
+    self, NoProgress, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     ByteSource, ByteStream, CredentialCheck, DeliveryTarget, ErrorKind, FilePermission,
@@ -85,15 +85,17 @@ impl PlatformFixture for DiscordFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail(502),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::Refuse(413, 40_005, "Request entity too large"),
-            Wanted::ForgetFiles => InjectedFault::ForgetFiles,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail(502),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => {
+                InjectedFault::Refuse(413, 40_005, "Request entity too large")
+            }
+            PlatformFault::ForgetFiles => InjectedFault::ForgetFiles,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -166,7 +168,7 @@ async fn r_8_the_same_key_returns_the_same_message() {
     let discord = bot(options(&fake));
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let key = "abcdefghijklmnopqrstuv";
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
     assert_eq!(lost.send_outcome(), SendOutcome::Ambiguous);
     let again = deliver(&discord, &delivery, key).await.unwrap();
@@ -254,13 +256,13 @@ struct WholeSource(Vec<u8>, usize);
 #[async_trait]
 impl ByteSource for WholeSource {
     async fn open(&self) -> Result<ByteStream, dray_platform::PlatformError> {
-        let pieces: Vec<_> = self
+        let chunks: Vec<_> = self
             .0
             .chunks(self.1)
             .map(Bytes::copy_from_slice)
             .map(Ok)
             .collect();
-        Ok(futures_util::stream::iter(pieces).boxed())
+        Ok(futures_util::stream::iter(chunks).boxed())
     }
 }
 

@@ -39,7 +39,7 @@ pub enum InjectedFault {
     /// The next completion or message fails with 500, and nothing appears.
     Fail,
     /// The next completion or message succeeds, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection of the next completion or message is closed, and nothing appears.
     LoseRequest,
     /// The connection of the next upload is closed after the first bytes.
@@ -338,7 +338,7 @@ fn run_visible_method(
     }
     let result = method(&mut state, form, fault.as_ref());
     match (fault, result) {
-        (Some(InjectedFault::LoseAnswer), _) => Err(ConnectionClosed),
+        (Some(InjectedFault::LoseResponse), _) => Err(ConnectionClosed),
         (Some(InjectedFault::Gibberish), _) => Ok(json_reply(200, &json!([1, 2]))),
         (_, Ok(value)) => Ok(ok_reply(value)),
         (_, Err(word)) => Ok(error_reply(word)),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, NoProgress, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile,
-    VisibleMessage, plain_delivery, sample, send_only_step,
+    self, NoProgress, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundSource as _, OutgoingDelivery,
@@ -84,15 +84,15 @@ impl PlatformFixture for SlackFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail,
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringUpload,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::NeverShare,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail,
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringUpload,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::NeverShare,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -202,7 +202,7 @@ async fn a_lost_response_is_looked_up_before_a_send_is_repeated() {
     send.prepared = &prepared;
     for (fault, expected) in [
         (InjectedFault::LoseRequest, false),
-        (InjectedFault::LoseAnswer, true),
+        (InjectedFault::LoseResponse, true),
     ] {
         fake.script(fault);
         let error = slack.send(send, &NoProgress).await.unwrap_err();
@@ -233,7 +233,7 @@ async fn a_lost_response_stays_unknown_while_lookups_fail() {
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     slack.send(send, &NoProgress).await.unwrap_err();
     fake.script(InjectedFault::FailInfo(u32::MAX));
     let result = slack.reconcile(send).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_lost_response_is_found_when_the_first_lookups_fail() {
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     slack.send(send, &NoProgress).await.unwrap_err();
     fake.script(InjectedFault::FailInfo(2));
     let result = slack.reconcile(send).await.unwrap();
@@ -382,8 +382,8 @@ async fn files_of_users_come_with_their_messages() {
         ("look <here>", "1.1")
     );
     let stream = slack.fetch(&message.attachments[0]).await.unwrap();
-    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
-    assert_eq!(pieces.concat(), b"hello");
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"hello");
     for noise in [
         r#"{"type":"event_callback","event":{"type":"message","bot_id":"B1","user":"U1","channel":"C1","ts":"1"}}"#,
         r#"{"type":"event_callback","event":{"type":"message","subtype":"message_changed","channel":"C1","ts":"1"}}"#,

@@ -27,7 +27,7 @@ pub enum InjectedFault {
     /// The event is refused with 429 and this delay; it is not accepted.
     RateLimit(Duration),
     /// The event is accepted, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
     /// The response is a success with an empty list of files, but the event is not accepted.
@@ -230,7 +230,7 @@ fn take_event(
     });
     let body = json!({ "id": id, "files": listed });
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => {
             Ok(cut_reply("application/json", &body.to_string().into(), 5))
         }

@@ -83,7 +83,7 @@ pub enum PlatformFault {
     /// The next visible request is read completely, and the response is a server failure. No message becomes visible.
     FailAfterBody,
     /// The next visible request succeeds, but the connection is closed without a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection of the next upload is closed after the first bytes of the body.
     CloseDuringBody,
     /// The next upload is refused as too large for the chat, for any size.

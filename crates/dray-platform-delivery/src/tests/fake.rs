@@ -34,7 +34,7 @@ pub(crate) enum FakeAction {
     /// It is refused as larger than this many bytes.
     Limit(u64),
     /// It is shown, but the response is lost.
-    LoseAnswer,
+    LoseResponse,
     /// It is not shown, and there is no response.
     LoseRequest,
     /// It is answered, but neither shown nor confirmed.
@@ -350,7 +350,7 @@ impl Platform for FakePlatform {
         let is_shown = matches!(
             action,
             FakeAction::Show
-                | FakeAction::LoseAnswer
+                | FakeAction::LoseResponse
                 | FakeAction::CrashAfter
                 | FakeAction::ShowSome(_)
                 | FakeAction::Accept
@@ -379,7 +379,7 @@ impl Platform for FakePlatform {
             FakeAction::Limit(limit) => {
                 Err(refusal(ErrorKind::TooLarge).with_numbers(limit + 1, limit))
             }
-            FakeAction::LoseAnswer => {
+            FakeAction::LoseResponse => {
                 self.show(&request, bytes, usize::MAX);
                 Err(refusal(ErrorKind::Transient).ambiguous())
             }

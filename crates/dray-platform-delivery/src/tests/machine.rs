@@ -14,7 +14,7 @@ const RESEND_WINDOW: DuplicateProtection = DuplicateProtection::Resend(Duration:
 
 #[tokio::test]
 async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
-    for act in [FakeAction::LoseAnswer, FakeAction::LoseRequest] {
+    for act in [FakeAction::LoseResponse, FakeAction::LoseRequest] {
         let fixture = DeliveryFixture::new().await;
         fixture.fake.script([act]);
         let work = fixture
@@ -62,7 +62,7 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
         DuplicateProtection::Reconcile,
     ] {
         for act in [
-            FakeAction::LoseAnswer,
+            FakeAction::LoseResponse,
             FakeAction::LoseRequest,
             FakeAction::CrashAfter,
             FakeAction::CrashBefore,
@@ -157,7 +157,7 @@ async fn a_request_that_was_answered_but_not_confirmed_is_not_sent_again() {
 async fn a_refused_repetition_does_not_exclude_a_visible_message() {
     let fixture = DeliveryFixture::with(DuplicateProtection::ResendAlways, |_| {}).await;
     fixture.fake.script([
-        FakeAction::LoseAnswer,
+        FakeAction::LoseResponse,
         FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;

@@ -13,7 +13,7 @@ use crate::record::{DeliveryRecord, FileState};
 fn act() -> impl Strategy<Value = FakeAction> {
     prop_oneof![
         4 => Just(FakeAction::Show),
-        2 => Just(FakeAction::LoseAnswer),
+        2 => Just(FakeAction::LoseResponse),
         2 => Just(FakeAction::LoseRequest),
         2 => Just(FakeAction::CrashAfter),
         2 => Just(FakeAction::CrashBefore),

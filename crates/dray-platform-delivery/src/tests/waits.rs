@@ -312,7 +312,7 @@ async fn r_21_a_resend_sends_undelivered_files_as_a_new_delivery() {
     fixture.sandbox.bind(chat("42"));
     fixture.fake.script([
         FakeAction::Show,
-        FakeAction::LoseAnswer,
+        FakeAction::LoseResponse,
         FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let files: [(&str, &[u8]); 3] = [("a.txt", b"a"), ("b.txt", b"b"), ("c.txt", b"c")];

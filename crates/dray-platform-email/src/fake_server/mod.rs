@@ -33,7 +33,7 @@ pub enum InjectedFault {
     /// The reply to `MAIL FROM` is this line.
     RefuseSender(&'static str),
     /// The mail is stored, but the connection is closed without a reply.
-    LoseAnswer,
+    LoseResponse,
     /// The mail is stored, and the reply is not valid SMTP.
     Gibberish,
     /// The connection is closed after the first bytes.

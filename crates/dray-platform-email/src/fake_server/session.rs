@@ -301,7 +301,7 @@ impl MailSession<'_> {
         };
         self.shared.lock().mails.push(mail);
         match fault {
-            Some(InjectedFault::LoseAnswer) => return Ok(false),
+            Some(InjectedFault::LoseResponse) => return Ok(false),
             Some(InjectedFault::Gibberish) => self.write_line("<html>").await?,
             Some(InjectedFault::Stall) => std::future::pending().await,
             _ => self.write_line("250 2.0.0 kept").await?,

@@ -55,8 +55,8 @@ async fn take(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundM
 }
 
 async fn bytes(email: &EmailPlatform, file: &InboundAttachment) -> Result<Vec<u8>, PlatformError> {
-    let pieces: Vec<Bytes> = email.fetch(file).await?.try_collect().await?;
-    Ok(pieces.concat())
+    let chunks: Vec<Bytes> = email.fetch(file).await?.try_collect().await?;
+    Ok(chunks.concat())
 }
 
 /// Opens a mailbox for reading and changing, as a mail program does.

@@ -33,7 +33,7 @@ pub enum InjectedFault {
     /// The response to the next event is 500; the event does not appear.
     Fail,
     /// The next event appears, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The response to the next event is a success without an id.
     ForgetEvent,
     /// The next event appears, and the response is cut.

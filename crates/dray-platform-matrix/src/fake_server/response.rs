@@ -203,7 +203,7 @@ fn send_event(
             InjectedFault::Nothing
                 | InjectedFault::RateLimit(_)
                 | InjectedFault::Fail
-                | InjectedFault::LoseAnswer
+                | InjectedFault::LoseResponse
                 | InjectedFault::ForgetEvent
                 | InjectedFault::Gibberish
                 | InjectedFault::Refuse(..)
@@ -240,7 +240,7 @@ fn send_event(
     state.transactions.insert(transaction_key, id.clone());
     let reply = json!({ "event_id": id });
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(cut_reply(
             "application/json",
             &Bytes::from(reply.to_string()),

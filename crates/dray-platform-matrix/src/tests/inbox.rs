@@ -86,14 +86,14 @@ async fn files_of_users_have_the_text_of_their_message() {
         (file.name.as_str(), file.size, file.kind.as_str()),
         ("a.png", 5, "photo")
     );
-    let pieces: Vec<Bytes> = matrix
+    let chunks: Vec<Bytes> = matrix
         .fetch(file)
         .await
         .unwrap()
         .try_collect()
         .await
         .unwrap();
-    assert_eq!(pieces.concat(), b"hello");
+    assert_eq!(chunks.concat(), b"hello");
     assert_eq!(
         (
             messages[1].text.as_str(),

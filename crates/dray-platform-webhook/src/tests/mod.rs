@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
-    plain_delivery, sample, send_only_step,
+    self, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage, plain_delivery,
+    sample, send_only_step,
 };
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, ErrorKind, InboundSource as _, OutgoingDelivery, OutgoingFile,
@@ -101,15 +101,15 @@ impl PlatformFixture for WebhookFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Refuse(500),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::Refuse(413),
-            Wanted::ForgetFiles => InjectedFault::ForgetFiles,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Refuse(500),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => InjectedFault::Refuse(413),
+            PlatformFault::ForgetFiles => InjectedFault::ForgetFiles,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -322,8 +322,8 @@ async fn r_9_files_are_fetched_from_configured_hosts() {
             .webhook(&signed(&body, NOW_SECONDS, "inbound"))
             .unwrap();
         let stream = webhook.fetch(&reply.messages[0].attachments[0]).await?;
-        let pieces: Vec<Bytes> = stream.try_collect().await?;
-        Ok::<_, PlatformError>(pieces.concat())
+        let chunks: Vec<Bytes> = stream.try_collect().await?;
+        Ok::<_, PlatformError>(chunks.concat())
     };
     assert_eq!(fetch(&url).await.unwrap(), b"hello");
     let gone = fetch(&url.replace("/files/0", "/files/9")).await;

@@ -139,7 +139,7 @@ async fn answer_request(
         Err((status, why)) => return Ok(json_reply(status, &json!({ "error": why }))),
     };
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!([1]))),
         Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "success": false }))),
         _ => Ok(json_reply(

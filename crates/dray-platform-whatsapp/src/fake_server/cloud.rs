@@ -238,7 +238,7 @@ fn post_message(
         Err((code, why)) => return Ok(error_reply(400, code, why)),
     };
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!("what"))),
         Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "messages": [] }))),
         _ => Ok(json_reply(

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, VisibleMessage, sample,
+    self, PlatformFault, PlatformFixture, PlatformTraits, VisibleMessage, sample,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundMessage, InboundSink, InboundSource as _, Platform,
@@ -68,16 +68,16 @@ impl PlatformFixture for BridgeFixture {
         visible_messages(self.fake.visible_messages(&target.chat))
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail(500),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail(500),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
             // The bytes are passed in the shared directory, not in the body of a request.
-            Wanted::CloseDuringBody => return false,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::ForgetMessage,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::CloseDuringBody => return false,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::ForgetMessage,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -214,8 +214,8 @@ async fn files_of_users_are_read_from_the_shared_directory_only() {
         ("look", "m1")
     );
     let stream = bridge.fetch(&message.attachments[0]).await.unwrap();
-    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
-    assert_eq!(pieces.concat(), b"hello");
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"hello");
     std::os::unix::fs::symlink("/etc/passwd", fixture.folder.path().join("link")).unwrap();
     for elsewhere in ["/etc/passwd", "link", "."] {
         let mut attachment = message.attachments[0].clone();

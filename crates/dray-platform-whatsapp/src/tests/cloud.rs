@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, VisibleMessage, sample,
+    self, PlatformFault, PlatformFixture, PlatformTraits, VisibleMessage, sample,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundSource as _, Platform, SendOutcome, WebhookRequest,
@@ -54,15 +54,15 @@ impl PlatformFixture for CloudFixture {
         visible_messages(self.fake.visible_messages(&target.chat))
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail(502),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::ForgetMessage,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail(502),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::ForgetMessage,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -249,8 +249,8 @@ async fn media_of_users_is_fetched_from_known_hosts_only() {
         ("look", "a.txt")
     );
     let stream = cloud.fetch(&message.attachments[0]).await.unwrap();
-    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
-    assert_eq!(pieces.concat(), b"hello");
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"hello");
     let reply = cloud
         .webhook(&signed(&written(&voice), APP_SECRET))
         .unwrap();

@@ -94,7 +94,7 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
         prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
-    context.script(PlatformFault::LoseAnswer).await?;
+    context.script(PlatformFault::LoseResponse).await?;
     let counter = SentByteCounter::default();
     let mut send = SendRequest {
         delivery: &delivery,

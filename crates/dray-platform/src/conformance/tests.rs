@@ -176,7 +176,7 @@ impl FakePlatform {
             }
             Some(PlatformFault::TooLarge) => Err(self.error(ErrorKind::TooLarge)),
             Some(PlatformFault::FailAfterBody | PlatformFault::CloseDuringBody) => Err(lost()),
-            Some(PlatformFault::LoseAnswer) => {
+            Some(PlatformFault::LoseResponse) => {
                 if self.defect == InjectedDefect::SendsTwiceAfterLoss {
                     self.show(send, files.clone());
                 }
