@@ -31,8 +31,8 @@ pub enum GatewayFault {
     Invalid(bool),
     /// The connection is closed with this code.
     Close(u16),
-    /// Heartbeats are not answered.
-    NoAnswer,
+    /// Heartbeats get no response.
+    NoHeartbeatResponse,
     /// The connection is not opened.
     NotOpened,
     /// The response to `IDENTIFY` or `RESUME` is not JSON.
@@ -61,7 +61,7 @@ pub(super) struct FakeGateway {
     /// Notifies of each event and each [`DisconnectAll`]; the value counts the latter.
     changes: watch::Sender<u64>,
     /// The first message of each client, in order.
-    begun: Vec<String>,
+    logins: Vec<String>,
 }
 
 impl Default for FakeGateway {
@@ -73,7 +73,7 @@ impl Default for FakeGateway {
             faults: VecDeque::new(),
             disconnect: DisconnectAll::Drop,
             changes: watch::Sender::new(0),
-            begun: Vec::new(),
+            logins: Vec::new(),
         }
     }
 }
@@ -99,7 +99,7 @@ impl FakeDiscord {
         self.server.shared().lock().link.interval = interval;
     }
 
-    /// Sets how many sessions may still be begun today.
+    /// Sets how many sessions clients may still start today.
     pub fn set_remaining_sessions(&self, remaining: u64) {
         self.server.shared().lock().link.remaining = remaining;
     }
@@ -125,8 +125,8 @@ impl FakeDiscord {
     }
 
     /// The logins until now: `identify`, or `resume` with the number of the last event that the client handled.
-    pub fn begun(&self) -> Vec<String> {
-        self.server.shared().lock().link.begun.clone()
+    pub fn logins(&self) -> Vec<String> {
+        self.server.shared().lock().link.logins.clone()
     }
 
     /// The response to `GET /gateway/bot`.
@@ -228,10 +228,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayConnection<S> {
 /// Compresses one message and flushes it, so that the client can decode all of it.
 fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
     let mut out = Vec::with_capacity(text.len() + 1024);
-    let begun = zlib.total_in();
+    let bytes_before = zlib.total_in();
     loop {
         // `compress_vec` fills the spare capacity and stops; the loop continues where it stopped.
-        let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
+        let used = usize::try_from(zlib.total_in() - bytes_before).unwrap_or(usize::MAX);
         let rest = text.get(used..).unwrap_or_default();
         let compressed = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
         compressed.map_err(|_| ConnectionClosed)?;
@@ -348,7 +348,7 @@ where
         GatewayStart::At(session, sent) => Ok(GatewayClient {
             session,
             sent,
-            ignores_heartbeats: fault == Some(GatewayFault::NoAnswer),
+            ignores_heartbeats: fault == Some(GatewayFault::NoHeartbeatResponse),
         }),
         GatewayStart::Refused(code) => Err(connection.close(code).await),
         GatewayStart::Unknown => {
@@ -377,7 +377,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
     }
     match number("/op") {
         Some(2) => {
-            state.link.begun.push("identify".to_owned());
+            state.link.logins.push("identify".to_owned());
             if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
                 // Disallowed intents. Stricter than the real gateway, so that a client without this intent is
                 // noticed.
@@ -404,7 +404,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
         }
         Some(6) => {
             let seq = number("/d/seq").unwrap_or_default();
-            state.link.begun.push(format!("resume {seq}"));
+            state.link.logins.push(format!("resume {seq}"));
             let id = text("/d/session_id").unwrap_or_default().to_owned();
             let sent = usize::try_from(seq).unwrap_or(usize::MAX);
             match state.link.sessions.get_mut(&id) {
