@@ -217,8 +217,8 @@ async fn a_rule_in_test_mode_is_reported_and_the_file_is_sent() {
 async fn without_the_store_nothing_is_sent_and_the_work_is_tried_again() {
     let fixture = fixture_with(rules()).await;
     let work = fixture.files("d", &[("a.csv", OWN_CONTENT)]).await;
-    let origins = fixture.folder().join("s3");
-    let moved = fixture.folder().join("away");
+    let origins = fixture.directory().join("s3");
+    let moved = fixture.directory().join("away");
     std::fs::rename(&origins, &moved).unwrap();
     let error = fixture.deliver(&work).await.unwrap_err();
     assert!(Fault::from(error).is_retryable());
