@@ -109,7 +109,7 @@ async fn files_of_users_have_the_text_of_their_message() {
         assert_ne!(broken.attachments[0].unavailable, "");
     }
     assert!(matrix.fetch(&messages[3].attachments[0]).await.is_err());
-    fake.script(InjectedFault::Old);
+    fake.script(InjectedFault::OldVersion);
     assert!(matrix.fetch(file).await.is_ok());
 }
 

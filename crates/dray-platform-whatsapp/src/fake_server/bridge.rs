@@ -44,7 +44,7 @@ impl FakeBridge {
             ..BridgeState::default()
         };
         let server = FakeServer::start(state, |shared, request| {
-            Box::pin(answer_request(shared, request)) as _
+            Box::pin(respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -91,7 +91,7 @@ impl FakeBridge {
     }
 }
 
-async fn answer_request(
+async fn respond_to_request(
     shared: Arc<SharedState<BridgeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
