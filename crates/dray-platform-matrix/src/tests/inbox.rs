@@ -123,8 +123,10 @@ async fn only_messages_of_other_users_are_received() {
         .unwrap();
     fake.something_happens(&room, "m.reaction");
     fake.user_writes(&room, &json!({ "msgtype": "m.notice", "body": "of a bot" }));
-    fake.user_writes(&room, &json!({ "msgtype": "m.text", "body": "* better", "m.relates_to": { "rel_type": "m.replace", "event_id": "$1" } }),
-    );
+    let replacement = json!({ "rel_type": "m.replace", "event_id": "$1" });
+    let correction =
+        json!({ "msgtype": "m.text", "body": "* better", "m.relates_to": replacement });
+    fake.user_writes(&room, &correction);
     fake.user_writes(&room, &json!({ "nothing": 1 }));
     fake.user_writes(&room, &text_content("first"));
     assert_eq!(bodies(&receive_messages(&matrix, 0, 1).await), ["first"]);
