@@ -95,7 +95,7 @@ async fn delivered_files_are_deleted_an_hour_after_their_last_use() {
 #[tokio::test]
 async fn unused_content_is_deleted_after_an_hour_and_finished_content_never() {
     let fixture = DeliveryFixture::new().await;
-    let kept = fixture.claim("kept.txt", b"kept").await;
+    let finished = fixture.claim("kept.txt", b"kept").await;
     add_cached(&fixture.store, "a.txt", b"a").await;
     fixture.clock.advance(ONE_MINUTE * 64);
     assert_eq!(
@@ -109,7 +109,10 @@ async fn unused_content_is_deleted_after_an_hour_and_finished_content_never() {
     );
     fixture.clock.advance(ONE_MINUTE * 60 * 24 * 10);
     fixture.replica.sweeper.sweep_cache().await.unwrap();
-    let found = fixture.store.find(&tenant(), kept.artifact.sha256).await;
+    let found = fixture
+        .store
+        .find(&tenant(), finished.artifact.sha256)
+        .await;
     assert_eq!(found.unwrap(), Some(4));
 }
 
@@ -284,7 +287,7 @@ async fn only_the_replica_with_the_lease_sweeps() {
 #[tokio::test]
 async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
     let fixture = DeliveryFixture::new().await;
-    let early = add_cached(&fixture.store, "early", b"e").await;
+    let earlier = add_cached(&fixture.store, "early", b"e").await;
     fixture.clock.advance(ONE_MINUTE * 6);
     fixture
         .replica
@@ -298,7 +301,7 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
     let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
     assert_eq!(remaining_keys(&fixture).await, keys(&[&first]));
-    assert_ne!(keys(&[&early]), keys(&[&first]));
+    assert_ne!(keys(&[&earlier]), keys(&[&first]));
     fixture.replica.sweeper.gatherings.end("acme.d").await;
     assert_eq!(
         fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
@@ -366,7 +369,8 @@ async fn a_claim_in_a_request_is_kept_until_the_delivery_ends() {
     assert_eq!(states(&report), [FileState::Delivered]);
 }
 
-async fn failed(fixture: &DeliveryFixture, path: &str) -> Claim {
+/// Delivers a cached file with this path, which the platform refuses.
+async fn deliver_refused_file(fixture: &DeliveryFixture, path: &str) -> Claim {
     let claim = add_cached(&fixture.store, "a.txt", b"a").await;
     let mut work = work("d", &[&claim]);
     work.files[0].path = path.as_bytes().to_vec();
@@ -376,7 +380,7 @@ async fn failed(fixture: &DeliveryFixture, path: &str) -> Claim {
     claim
 }
 
-async fn resent(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
+async fn resend(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
     let request = v1::ResendRequest {
         delivery_id: "d".to_owned(),
         ..v1::ResendRequest::default()
@@ -389,17 +393,17 @@ async fn resent(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, Deliv
 }
 
 #[tokio::test]
-async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() {
-    for (minutes, path, known) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
+async fn failed_files_are_resent_from_the_store_and_later_from_their_path() {
+    for (minutes, path, is_found) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
         let fixture = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
             config.allow_targets = true;
         })
         .await;
-        failed(&fixture, path).await;
+        deliver_refused_file(&fixture, path).await;
         fixture.clock.advance(ONE_MINUTE * minutes);
         fixture.replica.sweeper.sweep_cache().await.unwrap();
-        let accepted = resent(&fixture).await;
-        if known {
+        let accepted = resend(&fixture).await;
+        if is_found {
             assert_eq!(accepted.unwrap().delivery_id, "again");
         } else {
             assert!(matches!(
@@ -413,15 +417,16 @@ async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() 
 #[tokio::test]
 async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
     let fixture = DeliveryFixture::new().await;
-    let mut seen = Vec::new();
+    let mut claims = Vec::new();
     for name in ["../../etc/passwd", "a/b", "cache/1/x", "\u{202e}gpj.exe"] {
-        seen.push(add_cached(&fixture.store, name, b"same").await);
+        claims.push(add_cached(&fixture.store, name, b"same").await);
     }
     assert!(
-        seen.iter()
-            .all(|claim| cache_key(claim) == cache_key(&seen[0]))
+        claims
+            .iter()
+            .all(|claim| cache_key(claim) == cache_key(&claims[0]))
     );
-    assert_eq!(remaining_keys(&fixture).await, keys(&[&seen[0]]));
+    assert_eq!(remaining_keys(&fixture).await, keys(&[&claims[0]]));
 }
 
 #[tokio::test]
@@ -436,14 +441,14 @@ async fn nothing_is_removed_while_the_needs_are_unknown() {
         &opentelemetry::metrics::noop::NoopMeterProvider::new(),
         "test",
     );
-    let empty = Bus::in_process(fixture.clock.clone(), &meter);
-    let blind = replica_over(&empty, fixture.store.clone(), &fixture.clock);
-    let swept = blind.sweeper.sweep_cache().await;
+    let empty_bus = Bus::in_process(fixture.clock.clone(), &meter);
+    let replica_without_records = replica_over(&empty_bus, fixture.store.clone(), &fixture.clock);
+    let swept = replica_without_records.sweeper.sweep_cache().await;
     assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");
     assert_eq!(remaining_keys(&fixture).await, keys(&[&claim]));
-    let seeing = fixture.replica.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!(
-        seeing,
+        swept,
         SweepReport {
             objects: 1,
             bytes: 1,
