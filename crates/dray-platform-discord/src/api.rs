@@ -236,10 +236,10 @@ mod tests {
             ..DiscordOptions::default()
         })
         .unwrap();
-        let good = api.gateway("wss://gateway-us-east1-b.discord.gg/?x=1");
+        let allowed = api.gateway("wss://gateway-us-east1-b.discord.gg/?x=1");
         let expected = "https://gateway-us-east1-b.discord.gg/?v=10&encoding=json";
-        assert_eq!(good.unwrap(), expected);
-        for wrong in [
+        assert_eq!(allowed.unwrap(), expected);
+        for refused in [
             "ws://gateway.discord.gg",
             "wss://evil.example",
             "wss://evildiscord.gg",
@@ -249,8 +249,8 @@ mod tests {
             "https://gateway.discord.gg",
             "nonsense",
         ] {
-            let error = api.gateway(wrong).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Forbidden, "{wrong}");
+            let error = api.gateway(refused).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forbidden, "{refused}");
         }
     }
 

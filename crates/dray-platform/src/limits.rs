@@ -62,9 +62,9 @@ mod tests {
             (limits.of(Route::Photo), limits.of(Route::Document)),
             (10, 50)
         );
-        let learnt = limits.at_most(20);
+        let lowered = limits.at_most(20);
         assert_eq!(
-            (learnt.of(Route::Photo), learnt.of(Route::Document)),
+            (lowered.of(Route::Photo), lowered.of(Route::Document)),
             (10, 20)
         );
     }

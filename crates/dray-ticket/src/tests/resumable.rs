@@ -64,7 +64,7 @@ async fn parts_become_one_artifact() {
 }
 
 #[tokio::test]
-async fn a_wrong_offset_is_refused_with_the_right_one() {
+async fn a_wrong_offset_is_refused_with_the_expected_one() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     fixture
