@@ -9,11 +9,11 @@ use super::*;
 struct LiveStream(BufReader<TcpStream>);
 
 impl LiveStream {
-    async fn open(console: &ConsoleFixture, login: &Login, query: &str, headers: &str) -> Self {
+    async fn open(console: &ConsoleFixture, login: &Login, query: &str, fields: &str) -> Self {
         let (host, cookie) = (console.address, &login.cookie);
         let mut connection = console.connect().await;
         let request = format!(
-            "GET /live/events?{query} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n{headers}\r\n"
+            "GET /live/events?{query} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n{fields}\r\n"
         );
         connection.write_all(request.as_bytes()).await.unwrap();
         Self(BufReader::new(connection))
